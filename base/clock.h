@@ -1,0 +1,41 @@
+/* Monotonic time in nanoseconds, CPU pause, and futex waiting on words that processes share. */
+#ifndef WEIR_BASE_CLOCK_H
+#define WEIR_BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_NS_PER_US 1000ull
+#define WEIR_NS_PER_MS 1000000ull
+#define WEIR_NS_PER_S  1000000000ull
+#define WEIR_FOREVER   UINT64_MAX
+
+/** CLOCK_MONOTONIC in nanoseconds. @thread any */
+uint64_t weir_clock_now_ns(void);
+
+/** Tell the core that this is a spin loop. @thread any */
+static inline void weir_cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("" ::: "memory");
+#endif
+}
+
+/**
+ * Sleep while *word equals expected (a futex, shared between processes).
+ *
+ * @param word        4-byte aligned; borrowed.
+ * @param expected    the value that means "nothing has happened yet".
+ * @param timeout_ns  at most this long; WEIR_FOREVER for no limit.
+ * @return true   woken, interrupted, or the word differs already: look again.
+ * @return false  the time is over.
+ * @thread any; errno is preserved
+ */
+bool weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+
+/** Wake up to count waiters of word (shared between processes). @thread any; errno preserved */
+void weir_futex_wake(uint32_t *word, int count);
+
+#endif

@@ -1,0 +1,46 @@
+/* Status codes of Weir's own functions, and diagnostics for anything that has source text. */
+#ifndef WEIR_BASE_STATUS_H
+#define WEIR_BASE_STATUS_H
+
+#include <stdint.h>
+
+#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
+#define WEIR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+enum weir_status {
+    WEIR_OK = 0,
+#define WEIR_STATUS(name, text) WEIR_ERR_##name,
+#include "base/status.def"
+#undef WEIR_STATUS
+    WEIR_STATUS_COUNT
+};
+
+/**
+ * The text of a status.
+ *
+ * @param status  any value.
+ * @return a static string, never NULL; "unknown status" outside the table.
+ * @thread any
+ */
+const char *weir_status_text(enum weir_status status);
+
+/* Where and why a text (PTX, a configuration file) was refused. Line and column count from 1. */
+struct weir_diag {
+    uint32_t line;
+    uint32_t column;
+    char message[200];
+};
+
+/**
+ * Fill a diagnostic; the message is truncated to fit.
+ *
+ * @param diag    may be NULL: nothing happens.
+ * @param line    from 1; 0 when there is no position.
+ * @param column  from 1; 0 when there is no position.
+ * @param fmt     printf format.
+ * @thread any
+ */
+void weir_diag_set(struct weir_diag *diag, uint32_t line, uint32_t column, const char *fmt, ...)
+    WEIR_PRINTF(4, 5);
+
+#endif

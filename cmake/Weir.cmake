@@ -1,0 +1,77 @@
+# The few functions that every folder's CMakeLists.txt is made of. Targets only: no global flags.
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
+if(BUILD_TESTING)
+    pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+
+# Flags that every hand-written C file of Weir is compiled with.
+add_library(weir_flags INTERFACE)
+target_compile_features(weir_flags INTERFACE c_std_11)
+target_compile_definitions(weir_flags INTERFACE _GNU_SOURCE WEIR_VERSION="${PROJECT_VERSION}")
+target_compile_options(weir_flags INTERFACE
+    -std=gnu11 -g -fno-common
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wvla
+    -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
+    $<$<BOOL:${WEIR_WERROR}>:-Werror>)
+target_link_libraries(weir_flags INTERFACE Threads::Threads)
+if(WEIR_SANITIZE)
+    target_compile_options(weir_flags INTERFACE -fsanitize=${WEIR_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(weir_flags INTERFACE -fsanitize=${WEIR_SANITIZE})
+endif()
+if(WEIR_COVERAGE)
+    target_compile_options(weir_flags INTERFACE --coverage)
+    target_link_options(weir_flags INTERFACE --coverage)
+endif()
+
+# weir_library(NAME SOURCES a.c .. [DEPS t ..] [PUBLIC_DIR dir])
+#
+# A static, position-independent library with hidden symbols: one per folder. Headers in PUBLIC_DIR
+# (default: the folder itself) are what other folders may include, as "<folder>/<header>.h".
+function(weir_library name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+    add_library(${name} STATIC ${ARG_SOURCES})
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+    target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
+    target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE weir_flags ${ARG_PRIVATE_DEPS})
+endfunction()
+
+# weir_test(NAME SOURCES a.c .. [DEPS t ..] LABEL unit|integration|e2e|gpu|fuzz|bench [TIMEOUT s])
+#
+# One cmocka executable. Exit status 77 is "skipped".
+function(weir_test name)
+    cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ENV" ${ARGN})
+    add_executable(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
+    target_compile_definitions(${name} PRIVATE WEIR_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+    target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags PkgConfig::CMOCKA)
+    add_test(NAME ${name} COMMAND ${name})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 60)
+    endif()
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
+                         SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
+endfunction()
+
+# weir_fuzz(NAME SOURCES a.c .. CORPUS dir [DEPS t ..])
+#
+# With WEIR_FUZZ a libFuzzer target; always a program that replays the corpus as a test.
+# The source defines LLVMFuzzerTestOneInput.
+function(weir_fuzz name)
+    cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
+    add_executable(${name}_replay ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c")
+    target_include_directories(${name}_replay PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
+    target_link_libraries(${name}_replay PRIVATE ${ARG_DEPS} weir_flags)
+    add_test(NAME ${name}_replay COMMAND ${name}_replay "${ARG_CORPUS}")
+    set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 120 SKIP_RETURN_CODE 77)
+    if(WEIR_FUZZ)
+        add_executable(${name} ${ARG_SOURCES})
+        target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
+        target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags)
+        target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    endif()
+endfunction()

@@ -1,0 +1,9 @@
+# Every build option of Weir, documented once. Both values of each are built by ci/test.
+
+option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
+option(WEIR_WITH_EXPORT_TABLES
+       "Answer the undocumented tables and the handshake that unmodified libcudart asks for" ON)
+option(WEIR_WERROR "Treat warnings as errors (CI does)" OFF)
+option(WEIR_FUZZ "Build the fuzz targets with libFuzzer (needs clang); otherwise they replay a corpus" OFF)
+option(WEIR_COVERAGE "Instrument for gcov" OFF)
+set(WEIR_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
