@@ -2,15 +2,8 @@
  * Our ABI header against the toolkit's: every size, alignment, offset, enumerator and constant
  * here, every prototype and typedef at compile time (parity/toolkit.c).
  */
+#include "tests/lib/tl_cmocka.h"
 #include "tests/parity/parity.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 static void abi_every_measurement_equals_the_toolkits(void **state)
 {

@@ -1,13 +1,10 @@
 /* The flat codec of every operation, both halves: round trips, limits, and hostile bodies. */
 #include "proto/transport/transport.h"
+#include "tests/lib/tl_cmocka.h"
 #include "tests/lib/wire_sample.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A body of exactly `bytes` bytes on the heap, so that sanitizers see any step beyond it. */
 static void *body_copy(const void *body, size_t bytes)
