@@ -422,35 +422,54 @@ static void merge_func(struct weir_ptx_func *func, const struct weir_ptx_func *p
     }
 }
 
+/*
+ * The function's name stands after its results: look ahead for it, so that it is declared outside
+ * the scope that the results and parameters are declared in.
+ */
+static struct weir_ptx_func *peek_func(struct weir_ptx_parser *p, bool is_entry)
+{
+    struct weir_ptx_lexer lexer = p->lexer;
+    struct weir_ptx_token name = p->tok;
+    uint32_t open = 0;
+
+    while (open || (name.kind == WEIR_PTX_TOKEN_PUNCT && name.punct == '(')) {
+        if (name.kind == WEIR_PTX_TOKEN_END || name.kind == WEIR_PTX_TOKEN_BAD) {
+            weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "text ends inside a function's results");
+            return NULL;
+        }
+        if (name.kind == WEIR_PTX_TOKEN_PUNCT) {
+            open += (name.punct == '(') - (name.punct == ')');
+        }
+        weir_ptx_lexer_next(&lexer, &name);
+    }
+    return enter_func(p, &name, is_entry);
+}
+
 /* (results) name (parameters) directives, then ; or a body. Parameter names are in a scope. */
-static bool parse_func_rest(struct weir_ptx_parser *p, bool is_entry, enum weir_ptx_linkage linkage)
+static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *func,
+                            enum weir_ptx_linkage linkage)
 {
     struct weir_ptx_func parsed = {0};
-    struct weir_ptx_func *func;
     struct weir_ptx_item *item;
     struct weir_ptx_token name;
+    bool had_body = func->has_body;
+    bool body;
 
-    if (weir_ptx_at_punct(p, '(') && !is_entry && !weir_ptx_parse_params(p, &parsed, true, true)) {
+    if (weir_ptx_at_punct(p, '(') && !func->is_entry &&
+        !weir_ptx_parse_params(p, &parsed, true, true)) {
         return false;
     }
     name = p->tok;
-    p->names.depth--;
-    func = enter_func(p, &name, is_entry);
-    p->names.depth++;
-    if (!func || !weir_ptx_next(p)) {
-        return false;
+    if (name.kind != WEIR_PTX_TOKEN_IDENT) {
+        return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name");
     }
     p->func = func;
-    if ((weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, &parsed, false, true))) {
+    if (!weir_ptx_next(p) ||
+        (weir_ptx_at_punct(p, '(') && !weir_ptx_parse_params(p, &parsed, false, true)) ||
+        !parse_perf(p, &func->perf)) {
         return false;
     }
-    bool had_body = func->has_body;
-
-    if (!parse_perf(p, &func->perf)) {
-        return false;
-    }
-    bool body = weir_ptx_at_punct(p, '{');
-
+    body = weir_ptx_at_punct(p, '{');
     if (had_body && body) {
         return weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name);
     }
@@ -469,12 +488,17 @@ static bool parse_func_rest(struct weir_ptx_parser *p, bool is_entry, enum weir_
 
 static bool parse_func(struct weir_ptx_parser *p, bool is_entry, enum weir_ptx_linkage linkage)
 {
+    struct weir_ptx_func *func;
     bool ok;
 
     reset_func(p, NULL);
+    func = peek_func(p, is_entry);
+    if (!func) {
+        return false;
+    }
     weir_ptx_names_open(&p->names);
     weir_ptx_names_open(&p->printed);
-    ok = parse_func_rest(p, is_entry, linkage);
+    ok = parse_func_rest(p, func, linkage);
     if (ok) {
         weir_ptx_names_close(&p->printed);
         weir_ptx_names_close(&p->names);
