@@ -1,0 +1,63 @@
+/*
+ * The shared segment of a co-located session: header, completion words, two rings, staging arena.
+ *
+ *     0          header, one page: geometry (constant), state and deferred errors (host writes)
+ *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest reads
+ *     to_host    ring of records from the guest
+ *     to_guest   ring of records from the host
+ *     arena      staging for pageable copies, images and whatever else is bulk
+ *
+ * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both and
+ * registered with the driver by the worker, so the GPU reads and writes it directly. Shared segment
+ * rules: fixed-width types, offsets and never pointers; every value read by the host that the guest
+ * could have written is copied once and then checked.
+ *
+ * Source: docs/design/wire.md
+ */
+#ifndef WEIR_PROTO_TRANSPORT_SEGMENT_H
+#define WEIR_PROTO_TRANSPORT_SEGMENT_H
+
+#include <stdint.h>
+
+#define WEIR_SEGMENT_MAGIC 0x52494557u /* "WEIR" */
+
+/* Reserved for both sides: word 0 is never written, so that 0 can mean "no word". */
+#define WEIR_WORD_NONE 0u
+
+struct weir_ring_control {
+    /* Producer's cache line. */
+    uint32_t tail; /* free-running byte count, written by the producer only */
+    uint32_t producer_waits; /* the producer sleeps on head until there is room */
+    uint8_t pad0[56];
+    /* Consumer's cache line. */
+    uint32_t head; /* free-running byte count, written by the consumer only */
+    uint32_t consumer_waits; /* the consumer sleeps on tail until there is a record */
+    uint8_t pad1[56];
+};
+
+struct weir_segment_header {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t segment_bytes;
+    uint64_t words_offset;
+    uint32_t n_words;
+    uint32_t ring_bytes; /* of each ring, a power of two */
+    uint64_t to_host_offset;
+    uint64_t to_guest_offset;
+    uint64_t arena_offset;
+    uint64_t arena_bytes;
+    uint8_t pad0[64];
+    /* State line, written by the host only. */
+    uint32_t closed;         /* not 0: the host has ended the session; value is a CUresult */
+    uint32_t deferred_seq;   /* counts deferred errors */
+    uint32_t deferred_error; /* CUresult of the newest one */
+    uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
+    uint8_t pad1[48];
+    struct weir_ring_control to_host;
+    struct weir_ring_control to_guest;
+};
+
+_Static_assert(sizeof(struct weir_ring_control) == 128, "layout shared between processes");
+_Static_assert(sizeof(struct weir_segment_header) == 448, "layout shared between processes");
+
+#endif

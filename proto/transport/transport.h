@@ -1,0 +1,86 @@
+/*
+ * A transport: an ordered, reliable, two-way channel of records between one guest process and the
+ * worker, with bulk data beside the records.
+ *
+ * Two shapes. A *co-located* transport (shm, loop) has a segment that both ends map: completion words
+ * are read and staging memory is filled in place. A *remote* one (zmq) has the segment's words and
+ * arena in the worker only; the guest reaches them by records (arena_write, arena_read, word_wait),
+ * whose bulk data travels as one more ZeroMQ frame.
+ *
+ * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
+ * channel and the worker's session hold the locks.
+ */
+#ifndef WEIR_PROTO_TRANSPORT_TRANSPORT_H
+#define WEIR_PROTO_TRANSPORT_TRANSPORT_H
+
+#include "base/status.h"
+#include "proto/transport/segment.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Every record begins with this. Lengths include it; bodies are padded to 8 bytes. */
+struct weir_record {
+    uint32_t len_bytes; /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
+    uint16_t op;        /* enum weir_op */
+    uint16_t flags;     /* WEIR_RECORD_* */
+    uint64_t seq;       /* the sender's number; a reply repeats the request's */
+    int32_t status;     /* of a reply: CUresult */
+    uint32_t deferred_seq;   /* of a reply: as in the segment's header, for remote guests */
+    uint32_t deferred_error;
+    uint32_t sticky_error;
+};
+_Static_assert(sizeof(struct weir_record) == 32, "layout on the wire");
+
+#define WEIR_RECORD_POSTED 0x1u /* no reply is wanted */
+#define WEIR_RECORD_REPLY  0x2u
+#define WEIR_RECORD_NOTIFY 0x4u /* host to guest, unasked */
+
+#define WEIR_RECORD_MAX_BYTES (2u << 20) /* a record is small; bulk data does not travel in it */
+#define WEIR_BULK_MAX_BYTES   (16u << 20)
+
+struct weir_transport;
+
+struct weir_transport_ops {
+    const char *name; /* "shm", "zmq", "loop" */
+
+    /* The segment's mapping in this process; NULL at the guest's end of a remote transport. */
+    void *(*segment)(struct weir_transport *t);
+
+    /*
+     * Send one record, and its bulk data where the transport is remote (else bulk_bytes must be 0).
+     * All bytes are copied or sent before it returns. Waits for room up to timeout_ns
+     * (WEIR_FOREVER allowed), adaptively: spin, then sleep.
+     * WEIR_ERR_TIMED_OUT: nothing was sent. WEIR_ERR_TOO_BIG: it can never fit.
+     * WEIR_ERR_CLOSED: the peer is gone (noticed within a second). WEIR_ERR_PEER: the peer lies
+     * (impossible index): close.
+     */
+    enum weir_status (*send)(struct weir_transport *t, const struct weir_record *record,
+                             const void *bulk, size_t bulk_bytes, uint64_t timeout_ns);
+
+    /*
+     * Receive the next record. *ret_record (8-byte aligned, private: the peer cannot change it) and
+     * *ret_bulk are borrowed until the next receive. len_bytes is checked against what arrived and
+     * against the limits; nothing else is. Same errors as send.
+     * timeout_ns 0 polls. Spins first for at most spin_ns, then sleeps.
+     */
+    enum weir_status (*receive)(struct weir_transport *t, const struct weir_record **ret_record,
+                                const void **ret_bulk, size_t *ret_bulk_bytes, uint64_t spin_ns,
+                                uint64_t timeout_ns);
+
+    /* True once the peer is known to be gone; cheap enough for every wait loop's slow path. */
+    bool (*peer_gone)(struct weir_transport *t);
+
+    /* Pass or fetch a descriptor beside the records, in order. NULL: not possible (remote). */
+    enum weir_status (*send_fd)(struct weir_transport *t, int fd);
+    enum weir_status (*receive_fd)(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd);
+
+    /* Drop the connection and free it. The segment stays mapped until then. */
+    void (*destroy)(struct weir_transport *t);
+};
+
+/* Every transport's first member. */
+struct weir_transport {
+    const struct weir_transport_ops *ops;
+};
+
+#endif

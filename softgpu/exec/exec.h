@@ -1,0 +1,197 @@
+/*
+ * The kernel engine of softgpu: PTX in, executed grids out. No CUDA types, no streams: the driver
+ * half (softgpu/driver) orders launches and calls weir_exec_run() from its stream threads.
+ *
+ * SMs are real threads, one pool per device; each keeps as many blocks resident as occupancy allows
+ * and switches between their warps, so blocks may wait for each other. Any number of grids may run at
+ * once.
+ */
+#ifndef WEIR_SOFTGPU_EXEC_EXEC_H
+#define WEIR_SOFTGPU_EXEC_EXEC_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weir_exec_device;
+struct weir_exec_module;
+struct weir_exec_kernel;
+
+struct weir_exec_device_params {
+    uint32_t sm_count;             /* what kernels see as %nsmid, 1 .. 256 */
+    uint32_t thread_count;         /* host threads that stand for them, 1 .. sm_count */
+    uint32_t compute_capability;   /* e.g. 90: what %-registers and target checks go by */
+    uint32_t max_threads_per_sm;   /* 2048 */
+    uint32_t max_blocks_per_sm;    /* 32 */
+    uint32_t shared_bytes_per_sm;  /* 233472 */
+    uint32_t registers_per_sm;     /* 65536 */
+};
+
+enum weir_status weir_exec_device_create(const struct weir_exec_device_params *params,
+                                         struct weir_exec_device **ret_device) WEIR_MUST_CHECK;
+void weir_exec_device_destroy(struct weir_exec_device *device);
+
+/* Where a module's .global and .const variables live: the driver half supplies the memory. */
+struct weir_exec_memory {
+    /* Zeroed memory, registered in softgpu/memory.h by the callee; managed: host may touch it too. */
+    enum weir_status (*allocate)(void *user, uint64_t bytes, uint64_t alignment, bool managed,
+                                 uint64_t *ret_address);
+    void (*release)(void *user, uint64_t address);
+    void *user;
+};
+
+struct weir_exec_source {
+    const char *text; /* PTX, need not end in NUL */
+    size_t bytes;
+    const char *name; /* for diagnostics; may be NULL */
+};
+
+/**
+ * Parse, check, link and decode one or more PTX texts into one module.
+ *
+ * @param sources    extern symbols of one are resolved in the others.
+ * @param n_sources  1 .. 1024
+ * @param memory     called now and from weir_exec_module_destroy().
+ * @param diag       filled on WEIR_ERR_SYNTAX, WEIR_ERR_UNSUPPORTED, WEIR_ERR_NOT_FOUND.
+ * @return WEIR_OK
+ * @return WEIR_ERR_SYNTAX       not valid PTX
+ * @return WEIR_ERR_VERSION      needs a newer target or PTX version than the device has
+ * @return WEIR_ERR_UNSUPPORTED  uses an instruction that softgpu lacks: only kernels that reach it are
+ *                               refused at launch; this is returned when the module itself cannot load
+ * @return WEIR_ERR_NOT_FOUND    an extern symbol that nobody defines
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_exec_module_load(struct weir_exec_device *device,
+                                       const struct weir_exec_source *sources, uint32_t n_sources,
+                                       const struct weir_exec_memory *memory, struct weir_diag *diag,
+                                       struct weir_exec_module **ret_module) WEIR_MUST_CHECK;
+
+/** No grid of it may be running. Accepts NULL. */
+void weir_exec_module_destroy(struct weir_exec_module *module);
+
+/* Entries in order of appearance; NULL past the last. Borrowed from the module. */
+const struct weir_exec_kernel *weir_exec_module_kernel_at(const struct weir_exec_module *module,
+                                                          uint32_t index);
+const struct weir_exec_kernel *weir_exec_module_kernel(const struct weir_exec_module *module,
+                                                       const char *name);
+
+struct weir_exec_param {
+    uint32_t offset;
+    uint32_t bytes;
+};
+
+/* What is known of a kernel; constant for its life. */
+struct weir_exec_kernel_info {
+    const char *name;
+    const struct weir_exec_param *params;
+    uint32_t n_params;
+    uint32_t param_bytes;
+    uint32_t static_shared_bytes;
+    uint32_t local_bytes;       /* per thread */
+    uint32_t const_bytes;
+    uint32_t registers;         /* an estimate as ptxas would give, 16 .. 255 */
+    uint32_t max_threads;       /* from .maxntid/.reqntid, else 1024 */
+    uint32_t required_block[3]; /* .reqntid, or 0 */
+    uint32_t ptx_version;       /* e.g. 90 */
+    uint32_t target;            /* e.g. 75 */
+    bool uses_printf;
+    const char *unsupported;    /* why it cannot run here, or NULL */
+};
+const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel);
+
+struct weir_exec_global {
+    uint64_t address;
+    uint64_t bytes;
+    bool managed;
+    bool constant;
+};
+/** WEIR_ERR_NOT_FOUND if the module has no such variable (texref, samplerref, surfref neither). */
+enum weir_status weir_exec_module_global(const struct weir_exec_module *module, const char *name,
+                                         struct weir_exec_global *ret_global) WEIR_MUST_CHECK;
+
+/* Why a grid was stopped. The values are CUresult's. */
+struct weir_exec_fault {
+    uint32_t code;       /* 700 illegal address, 710 assert, 714.., 715 illegal instruction,
+                            716 misaligned, 717 address space, 718 PC, 719 launch failed (deadlock) */
+    uint32_t block[3];
+    uint32_t thread[3];
+    uint64_t address;
+    uint32_t line;       /* of the PTX text */
+    char message[160];
+};
+
+struct weir_exec_launch {
+    const struct weir_exec_kernel *kernel;
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t dynamic_shared_bytes;
+    const void *params; /* packed, param_bytes long; borrowed until the grid is done */
+    uint32_t params_bytes;
+    bool cooperative;   /* grid barrier allowed: all blocks must be resident */
+    /* Text of device printf, in order of execution per block; called from SM threads. */
+    void (*print)(void *user, const char *text, size_t bytes);
+    void *print_user;
+    uint64_t heap_bytes; /* device malloc heap limit */
+    /* Set by another thread to end the grid early (the process goes away). Read with relaxed loads. */
+    const uint32_t *cancel;
+};
+
+/**
+ * Run a grid and wait for it.
+ *
+ * Geometry has been checked against the device by the caller (the driver half reports
+ * CUDA_ERROR_INVALID_VALUE and so on), resources are checked again here.
+ *
+ * @param ret_fault  filled when WEIR_ERR_DRIVER is returned.
+ * @return WEIR_OK
+ * @return WEIR_ERR_DRIVER       the kernel faulted
+ * @return WEIR_ERR_INVALID      geometry or resources can never fit
+ * @return WEIR_ERR_UNSUPPORTED  info->unsupported
+ * @return WEIR_ERR_CLOSED       cancelled
+ * @thread any; several at once share the SMs
+ */
+enum weir_status weir_exec_run(struct weir_exec_device *device, const struct weir_exec_launch *launch,
+                               struct weir_exec_fault *ret_fault) WEIR_MUST_CHECK;
+
+/** Blocks of this kernel that fit one SM at once (0 when none does). @thread any */
+uint32_t weir_exec_occupancy(const struct weir_exec_device *device,
+                             const struct weir_exec_kernel *kernel, uint32_t threads_per_block,
+                             uint32_t dynamic_shared_bytes);
+
+/*
+ * Textures and surfaces: kernels hold the 64-bit object value. The driver half fills one of these per
+ * object and registers it; the engine samples it. Memory is linear host memory, row-major, x fastest.
+ */
+enum weir_exec_texture_format {
+    WEIR_EXEC_TEX_U8, WEIR_EXEC_TEX_U16, WEIR_EXEC_TEX_U32,
+    WEIR_EXEC_TEX_S8, WEIR_EXEC_TEX_S16, WEIR_EXEC_TEX_S32,
+    WEIR_EXEC_TEX_F16, WEIR_EXEC_TEX_F32
+};
+enum weir_exec_texture_address { /* CUaddress_mode's values */
+    WEIR_EXEC_TEX_WRAP, WEIR_EXEC_TEX_CLAMP, WEIR_EXEC_TEX_MIRROR, WEIR_EXEC_TEX_BORDER
+};
+struct weir_exec_texture_level {
+    uint64_t base;        /* address of texel (0,0,0) */
+    uint64_t width, height, depth; /* in texels; height and depth 0 where absent; layers in depth */
+    uint64_t row_bytes;   /* from row to row */
+    uint64_t slice_bytes; /* from slice or layer to slice or layer */
+};
+struct weir_exec_texture {
+    enum weir_exec_texture_format format;
+    uint32_t channels; /* 1, 2, 4 */
+    uint32_t n_levels; /* 1 .. 16 */
+    bool layered, cubemap, surface;
+    bool normalized_coords, linear_filter, read_as_integer, srgb;
+    enum weir_exec_texture_address address[3];
+    float border[4];
+    struct weir_exec_texture_level levels[16];
+};
+/** The object's value, never 0. WEIR_ERR_NO_MEMORY. @thread any */
+enum weir_status weir_exec_texture_register(const struct weir_exec_texture *texture,
+                                            uint64_t *ret_object) WEIR_MUST_CHECK;
+/** Not while a kernel uses it. WEIR_ERR_NOT_FOUND for what is not registered. @thread any */
+enum weir_status weir_exec_texture_unregister(uint64_t object) WEIR_MUST_CHECK;
+
+#endif
