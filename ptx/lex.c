@@ -42,8 +42,11 @@ static void new_line(struct weir_ptx_lexer *lexer)
     lexer->line_start = lexer->at + 1;
 }
 
+/* One that does not end is given back, for the diagnostic to point at its beginning. */
 static bool skip_comment(struct weir_ptx_lexer *lexer)
 {
+    struct weir_ptx_lexer start = *lexer;
+
     for (lexer->at += 2; lexer->at < lexer->end; lexer->at++) {
         if (*lexer->at == '\n') {
             new_line(lexer);
@@ -52,6 +55,7 @@ static bool skip_comment(struct weir_ptx_lexer *lexer)
             return true;
         }
     }
+    *lexer = start;
     return false;
 }
 
