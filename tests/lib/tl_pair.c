@@ -101,6 +101,7 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
 {
     *ret_pair = (struct tl_pair){0};
     struct weir_welcome_params welcome = tl_welcome_params();
+    char endpoint[112] = ""; /* outlives the welcome that borrows it */
     if (params) {
         welcome.segment = *params;
     }
@@ -113,7 +114,6 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
     assert_non_null(mkdtemp(ret_pair->directory));
 #ifdef WEIR_WITH_ZMQ
     if (id == WEIR_TRANSPORT_ZMQ) {
-        char endpoint[112];
         snprintf(endpoint, sizeof endpoint, "ipc://%s/zmq.sock", ret_pair->directory);
         const char *endpoints[] = {endpoint};
         struct weir_zmq_server_params server = {
