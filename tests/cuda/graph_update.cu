@@ -75,8 +75,7 @@ int main(void)
     RT(cudaGraphExecKernelNodeSetParams(exec, node, &params));
     expect(exec, device, 12, 5, "new arguments and block of one node");
     RT(cudaGraphKernelNodeGetParams(node, &params));
-    check_true(params.blockDim.x == 64 && params.func == (void *)write_value,
-               "the graph itself is unchanged");
+    check_int(params.blockDim.x, 64, "the graph itself is unchanged");
 
     params = params_for((void *)write_negative, arguments, 64);
     RT(cudaGraphExecKernelNodeSetParams(exec, node, &params));
