@@ -1,8 +1,8 @@
 /*
  * check_driver.h: the Driver API for test programs in plain C.
  *
- * The functions come from libcuda.so.1 by dlopen, so these programs need no toolkit to link and
- * always use the library the loader finds (LD_LIBRARY_PATH). cu.MemAlloc_v2(...) calls exactly the
+ * The functions come from libcuda.so.1 by dlopen, so these programs need no toolkit to link; with
+ * CHECK_LINK_CUDA they are linked with -lcuda instead. cu.MemAlloc_v2(...) calls exactly the
  * symbol cuMemAlloc_v2. Types come from the header named by WEIR_CUDA_HEADER, or from <cuda.h>, whose
  * renaming macros are switched off so that both headers give the same names.
  */
@@ -141,7 +141,13 @@
     X(GraphExecKernelNodeSetParams_v2)                                                             \
     X(GraphLaunch)                                                                                 \
     X(GraphExecDestroy)                                                                            \
-    X(GraphDestroy)
+    X(GraphDestroy)                                                                                \
+    X(Array3DCreate_v2)                                                                            \
+    X(ArrayDestroy)                                                                                \
+    X(TexObjectCreate)                                                                             \
+    X(TexObjectDestroy)                                                                            \
+    X(SurfObjectCreate)                                                                            \
+    X(SurfObjectDestroy)
 
 #define CHECK_DRIVER_MEMBER(name) __typeof__(&cu##name) name;
 static struct {
@@ -171,14 +177,16 @@ CHECK_UNUSED static void *check_driver_symbol(void *library, const char *name)
 /* Opens the library and fills `cu`; calls nothing in it. */
 CHECK_UNUSED static void driver_open(const char *name)
 {
-    void *library;
-
     check_begin(name);
-    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+#ifdef CHECK_LINK_CUDA
+#define CHECK_DRIVER_LOAD(fn) cu.fn = cu##fn;
+#else
+#define CHECK_DRIVER_LOAD(fn) *(void **)&cu.fn = check_driver_symbol(library, "cu" #fn);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (library == NULL) {
         check_die("dlopen: %s", dlerror());
     }
-#define CHECK_DRIVER_LOAD(fn) *(void **)&cu.fn = check_driver_symbol(library, "cu" #fn);
+#endif
     CHECK_DRIVER_FUNCTIONS(CHECK_DRIVER_LOAD)
 }
 
