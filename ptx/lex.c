@@ -1,5 +1,7 @@
 #include "ptx/lex.h"
 
+#include <locale.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +44,11 @@ static void new_line(struct weir_ptx_lexer *lexer)
     lexer->line_start = lexer->at + 1;
 }
 
+/* One that does not end is given back, for the diagnostic to point at its beginning. */
 static bool skip_comment(struct weir_ptx_lexer *lexer)
 {
+    struct weir_ptx_lexer start = *lexer;
+
     for (lexer->at += 2; lexer->at < lexer->end; lexer->at++) {
         if (*lexer->at == '\n') {
             new_line(lexer);
@@ -52,6 +57,7 @@ static bool skip_comment(struct weir_ptx_lexer *lexer)
             return true;
         }
     }
+    *lexer = start;
     return false;
 }
 
@@ -156,6 +162,21 @@ static void lex_float_bits(struct weir_ptx_lexer *lexer, struct weir_ptx_token *
     token->kind = wide ? WEIR_PTX_TOKEN_FLOAT64 : WEIR_PTX_TOKEN_FLOAT32;
 }
 
+static locale_t c_locale;
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+
+static void make_c_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+/* strtod() of the C locale: the process that we are in may have chosen another decimal point. */
+static double to_double(const char *text, char **ret_tail)
+{
+    pthread_once(&c_locale_once, make_c_locale);
+    return c_locale ? strtod_l(text, ret_tail, c_locale) : strtod(text, ret_tail);
+}
+
 static void lex_decimal_float(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token)
 {
     char buffer[MAX_NUMBER_CHARS + 1];
@@ -173,7 +194,7 @@ static void lex_decimal_float(struct weir_ptx_lexer *lexer, struct weir_ptx_toke
         buffer[len++] = c;
     }
     buffer[len] = 0;
-    value = strtod(buffer, &tail);
+    value = to_double(buffer, &tail);
     if (*tail || len == MAX_NUMBER_CHARS) {
         bad(lexer, token, "malformed number");
         return;

@@ -451,10 +451,13 @@ static bool parse_operands(struct weir_ptx_parser *p, struct weir_ptx_inst *inst
             return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %d operands",
                                  WEIR_PTX_MAX_OPERANDS);
         }
-        if ((n > 0 && !weir_ptx_expect(p, ',')) || !parse_operand(p, &ops[n], 0)) {
+        if (n > 0 && !weir_ptx_accept(p, ',')) {
+            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected ',' or ';' before '%.*s'",
+                                 shown(&p->tok), p->tok.text);
+        }
+        if (!parse_operand(p, &ops[n++], 0)) {
             return false;
         }
-        n++;
     }
     inst->n_operands = (uint8_t)n;
     inst->operands = n ? weir_ptx_keep(p, ops, n * sizeof(*ops)) : NULL;

@@ -269,12 +269,15 @@ static void print_init_level(FILE *out, const struct weir_ptx_var *var, uint32_t
     uint32_t n_levels = var->n_dims + (var->vec > 1);
     uint64_t end = base + stride_of(var, level);
     uint64_t step = stride_of(var, level + 1);
+    struct weir_ptx_init zero = {.kind = weir_ptx_type_class((enum weir_ptx_type)var->type) == 'F'
+                                             ? WEIR_PTX_INIT_FLOAT
+                                             : WEIR_PTX_INIT_INT};
 
     if (level == n_levels) {
         if (*at < var->n_inits && var->inits[*at].index == base) {
             print_init_value(out, var, &var->inits[(*at)++]);
         } else {
-            fputc('0', out);
+            print_init_value(out, var, &zero);
         }
         return;
     }
@@ -282,7 +285,8 @@ static void print_init_level(FILE *out, const struct weir_ptx_var *var, uint32_t
     for (uint64_t pos = base; pos < end; pos += step) {
         fputs(pos == base ? "" : ", ", out);
         print_init_level(out, var, level + 1, pos, at);
-        if (*at == var->n_inits || var->inits[*at].index >= end) {
+        /* Trailing zeros are left out, but the assembler wants vectors whole. */
+        if (level < var->n_dims && (*at == var->n_inits || var->inits[*at].index >= end)) {
             break;
         }
     }
