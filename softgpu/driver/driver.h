@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #define WEIR_SOFT_MAX_DEVICES    8
+#define WEIR_SOFT_MAX_LEVELS 16
 #define WEIR_SOFT_DRIVER_VERSION 13000
 
 /* ------------------------------------------------------------------ the lock */
@@ -590,7 +591,8 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
 /* Memory of an allocation node: exists as long as a graph or executable refers to it. */
 struct weir_soft_graph_memory {
     uint32_t refs;
-    struct weir_soft_alloc *alloc;
+    uint64_t base;
+    uint64_t id; /* of the allocation, in case the address is reused */
 };
 void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory);
 /** Allocate what op->alloc.asked says; fills asked.dptr. Puts op on failure. */
@@ -655,8 +657,8 @@ struct weir_soft_mipmap {
     CUDA_ARRAY3D_DESCRIPTOR desc;
     unsigned n_levels;
     void *memory;
-    struct weir_soft_array *levels[16];
-    bool level_given[16];
+    uint64_t bytes;
+    struct weir_soft_array *levels[WEIR_SOFT_MAX_LEVELS]; /* borrowed */
 };
 
 uint32_t weir_soft_format_bytes(CUarray_format format);

@@ -295,7 +295,10 @@ static CUresult run_free(const struct weir_soft_op *op)
 static CUresult run_alloc(const struct weir_soft_op *op)
 {
     WEIR_SOFT_LOCKED();
-    return weir_soft_space_set_accessible(op->alloc.memory->alloc, true);
+    struct weir_soft_alloc *alloc = weir_soft_space_at(op->alloc.memory->base);
+    return alloc == NULL || alloc->id != op->alloc.memory->id
+               ? CUDA_ERROR_ILLEGAL_ADDRESS
+               : weir_soft_space_set_accessible(alloc, true);
 }
 
 static CUresult run_ipc(const struct weir_soft_op *op)
