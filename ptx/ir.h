@@ -267,9 +267,8 @@ struct weir_ptx_operand {
     uint8_t kind;       /* enum weir_ptx_operand_kind */
     uint8_t base;       /* MEM: enum weir_ptx_base */
     uint8_t component;  /* SREG: 0 .. 3 or WEIR_PTX_COMPONENT_ALL */
-    uint8_t float_bits; /* FLOAT: 32 (0f), 64 (0d, or decimal) */
+    uint8_t float_bits; /* FLOAT: 32 (0f) or 64 (0d, decimal: of any instruction type) */
     uint16_t sreg;      /* enum weir_ptx_sreg */
-    uint16_t selector;  /* video instructions: enum weir_ptx_mod B0 .. B3, H0, H1, or 0 */
     bool negated;       /* REG: !p */
     bool minus;         /* REG of a video instruction: -a */
     bool is_signed;     /* INT: was written with a minus sign (for the printer only) */
@@ -287,6 +286,7 @@ struct weir_ptx_operand {
         struct weir_ptx_table *table;
     };
     struct weir_ptx_operand *elems;
+    const char *selector; /* REG of a video instruction: "b0", "h1", "b3210"; else NULL */
 };
 
 struct weir_ptx_shape {
@@ -399,7 +399,7 @@ enum weir_ptx_item_kind {
 struct weir_ptx_item {
     uint8_t kind;
     uint8_t linkage; /* of this declaration */
-    bool is_decl;    /* VAR: extern declaration of a variable defined later in the module */
+    bool is_decl;    /* VAR: an extern declaration; the variable may be defined later */
     struct weir_ptx_var *var;
     struct weir_ptx_func *func;
     const char *text;
