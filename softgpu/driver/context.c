@@ -211,11 +211,6 @@ CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-    return weir_soft_cuDevicePrimaryCtxRelease_v2(dev);
-}
-
 CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     WEIR_SOFT_LOCKED();
@@ -229,11 +224,6 @@ CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)
     }
     device->primary->retained = 0;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDevicePrimaryCtxReset(CUdevice dev)
-{
-    return weir_soft_cuDevicePrimaryCtxReset_v2(dev);
 }
 
 static bool ctx_flags_valid(unsigned flags)
@@ -256,11 +246,6 @@ CUresult weir_soft_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flag
     }
     device->primary->flags = flags;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
-{
-    return weir_soft_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
 }
 
 CUresult weir_soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
@@ -346,11 +331,6 @@ CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxDestroy(CUcontext handle)
-{
-    return weir_soft_cuCtxDestroy_v2(handle);
-}
-
 CUresult weir_soft_cuCtxAttach(CUcontext *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
@@ -392,19 +372,9 @@ CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)
     return weir_ctx_stack_push(handle) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult weir_soft_cuCtxPushCurrent(CUcontext handle)
-{
-    return weir_soft_cuCtxPushCurrent_v2(handle);
-}
-
 CUresult weir_soft_cuCtxPopCurrent_v2(CUcontext *ret)
 {
     return weir_ctx_stack_pop(ret) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult weir_soft_cuCtxPopCurrent(CUcontext *ret)
-{
-    return weir_soft_cuCtxPopCurrent_v2(ret);
 }
 
 CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)

@@ -166,11 +166,6 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuEventDestroy(CUevent handle)
-{
-    return weir_soft_cuEventDestroy_v2(handle);
-}
-
 CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_handle,
                                           unsigned int flags)
 {
@@ -271,11 +266,6 @@ CUresult weir_soft_cuEventElapsedTime_v2(float *milliseconds, CUevent start_hand
     int64_t ns = (int64_t)(end->task->finished_ns - start->task->finished_ns);
     *milliseconds = (float)((double)ns / 1e6);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
-{
-    return weir_soft_cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
 CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handle,

@@ -171,12 +171,6 @@ CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgrap
     return weir_soft_cuGraphInstantiateWithFlags(ret, graph, 0);
 }
 
-CUresult weir_soft_cuGraphInstantiate(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
-                                      char *log, size_t log_bytes)
-{
-    return weir_soft_cuGraphInstantiate_v2(ret, graph, error_node, log, log_bytes);
-}
-
 CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
                                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params,
                                                 CUstream default_stream)

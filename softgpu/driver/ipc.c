@@ -120,11 +120,6 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuIpcOpenMemHandle(CUdeviceptr *ret, CUipcMemHandle handle, unsigned int flags)
-{
-    return weir_soft_cuIpcOpenMemHandle_v2(ret, handle, flags);
-}
-
 CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
 {
     WEIR_SOFT_LOCKED();

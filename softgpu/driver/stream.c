@@ -257,11 +257,6 @@ CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuStreamDestroy(CUstream handle)
-{
-    return weir_soft_cuStreamDestroy_v2(handle);
-}
-
 CUresult weir_soft_cuStreamQuery(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
@@ -614,30 +609,6 @@ CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, 
                                           unsigned int flags)
 {
     return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                        unsigned int flags)
-{
-    return weir_soft_cuStreamWriteValue32_v2(stream, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                       unsigned int flags)
-{
-    return weir_soft_cuStreamWaitValue32_v2(stream, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                        unsigned int flags)
-{
-    return weir_soft_cuStreamWriteValue64_v2(stream, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                       unsigned int flags)
-{
-    return weir_soft_cuStreamWaitValue64_v2(stream, address, value, flags);
 }
 
 CUresult weir_soft_cuStreamBatchMemOp(CUstream stream, unsigned int count,
