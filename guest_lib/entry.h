@@ -1,0 +1,71 @@
+/*
+ * What the generated exports (guest_exports.c) and the generated automatic entry points need of the
+ * guest library, and what every hand-written entry point may use.
+ *
+ * A hand-written entry point is `CUresult weir_guest_<symbol>(arguments)`, declared in
+ * proto/guest_hand.h. Streams are never NULL there: they are CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+ * or a handle. The export has already passed WEIR_GUEST_ENTER, so the session is up.
+ */
+#ifndef WEIR_GUEST_LIB_ENTRY_H
+#define WEIR_GUEST_LIB_ENTRY_H
+
+#include "base/id_table.h"
+#include "guest_lib/channel.h"
+#include "guest_lib/state.h"
+#include "proto/cuda_abi.h"
+#include <errno.h>
+
+/** Restores errno at the end of an entry point: the program's errno is its own. */
+static inline void weir_guest_restore_errno(const int *saved)
+{
+    errno = *saved;
+}
+
+/*
+ * First line of every export but those allowed before cuInit: refuse unless the session is up, and
+ * preserve errno. Costs two loads.
+ */
+#define WEIR_GUEST_ENTER(symbol)                                                                   \
+    int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno;       \
+    do {                                                                                           \
+        enum weir_guest_phase weir_phase_now = weir_guest_phase_now();                             \
+        if (__builtin_expect(weir_phase_now != WEIR_PHASE_READY, 0)) {                             \
+            return weir_guest_phase_error(weir_phase_now);                                         \
+        }                                                                                          \
+    } while (0)
+
+/** The session's channel; valid after WEIR_GUEST_ENTER. @thread any */
+static inline struct weir_channel *weir_guest_channel(void)
+{
+    return &weir_guest.channel;
+}
+
+/** As weir_channel_report(): how launches, synchronising calls and queries end. @thread any */
+static inline CUresult weir_guest_report(void)
+{
+    return weir_channel_report(&weir_guest.channel);
+}
+
+/** rc, or if that is CUDA_SUCCESS what earlier posted work left behind. @thread any */
+static inline CUresult weir_guest_result(CUresult rc)
+{
+    return rc != CUDA_SUCCESS ? rc : weir_guest_report();
+}
+
+/** CUDA_ERROR_NOT_SUPPORTED; logged once per function at WEIR_LOG=warn. @thread any */
+CUresult weir_guest_unsupported(const char *symbol);
+
+/**
+ * Name an object that has no struct of its own in the guest (array, mipmap, ...): what automatic
+ * entry points that create something use.
+ *
+ * @param kind  WEIR_KIND_*.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_guest_handle_reserve(unsigned int kind, uint64_t *ret_handle);
+
+/** Give the name back: the creation failed, or the object was destroyed. @thread any */
+void weir_guest_handle_drop(unsigned int kind, uint64_t handle);
+
+#endif
