@@ -31,7 +31,6 @@ enum weir_mem_kind {
     WEIR_MEM_HOST,       /* "pinned" or "registered" in a remote session: ordinary memory */
 };
 
-struct weir_chunk;
 struct weir_pool;
 
 /*
@@ -98,7 +97,7 @@ CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t 
 /** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
 void weir_mem_release(const struct weir_mem *mem);
 
-/** Give empty chunks back to the host. @thread any */
+/** Give the current context's empty device chunks back to the host. @thread any */
 void weir_mem_trim(void);
 
 /** Bytes of granted device chunks that are free here. @thread any */
@@ -109,6 +108,18 @@ void weir_mem_context_gone(struct weir_ctx *ctx);
 
 CUresult weir_mem_init(void);
 void weir_mem_finish(void);
+
+/* ---------------------------------------------------------------- pools */
+
+/** The CUmemoryPool. */
+uint64_t weir_pool_handle(const struct weir_pool *pool);
+
+/** A pool's block was freed by cuMemFree, or with its context: take it off the account. */
+void weir_pool_forget(const struct weir_mem *mem);
+
+/** What stream-ordered allocation kept of a context is gone. */
+void weir_pools_context_gone(struct weir_ctx *ctx);
+void weir_pools_finish(void);
 
 /* ---------------------------------------------------------------- staging */
 

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct weir_stream;
+struct weir_mem_heap;
 
 struct weir_objects {
     struct weir_id_table *tables[WEIR_KIND_COUNT]; /* index: WEIR_KIND_* */
@@ -84,6 +85,7 @@ struct weir_ctx {
     struct weir_lock lock; /* guards the lists and everything below */
     struct weir_stream *streams; /* every stream of the context, through next_in_ctx */
     struct weir_stream *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
+    struct weir_mem_heap *heaps[2]; /* of device and of pinned memory; made on first use */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
 };
