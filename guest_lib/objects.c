@@ -68,13 +68,11 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
         if (!handles[i] || weir_id_table_get(table, handles[i])) {
             continue;
         }
-        switch (weir_id_table_put(table, handles[i], &placeholder)) {
-        case WEIR_OK:
-        case WEIR_ERR_EXISTS: /* another thread adopted it meanwhile */
-            break;
-        case WEIR_ERR_NO_MEMORY:
+        enum weir_status status = weir_id_table_put(table, handles[i], &placeholder);
+        if (status == WEIR_ERR_NO_MEMORY) {
             return CUDA_ERROR_OUT_OF_MEMORY;
-        default:
+        }
+        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* another thread may adopt it too */
             return CUDA_ERROR_UNKNOWN;
         }
     }

@@ -11,6 +11,7 @@
 #include "guest_lib/visible.h"
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
+#include "proto/wire/op_hash.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -224,7 +225,7 @@ static CUresult connect_and_start(void)
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,
                                          .version = WEIR_VERSION,
-                                         .wire_hash = WEIR_WIRE_HASH,
+                                         .wire_hash = weir_op_hash(),
                                          .secret_key = key,
                                          .public_key = weir_public_key_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};

@@ -247,7 +247,6 @@ static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
         return stream_value(stream, op->writeValue.address, op->writeValue.value64,
                             op->writeValue.flags, WRITE64);
     case CU_STREAM_MEM_OP_BARRIER:
-    case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
