@@ -48,7 +48,6 @@ struct weir_channel {
 
     uint32_t dead;          /* atomic; 0 or the CUresult that every call gives from now on */
     uint32_t reported_seq;  /* atomic; deferred errors up to this one have been returned */
-    uint32_t transport_users; /* atomic; threads inside the transport */
 
     struct weir_lock send_lock; /* guards next_seq and the transport's sending end */
     uint64_t next_seq;
@@ -64,13 +63,12 @@ struct weir_channel {
  *
  * @param channel    zeroed memory; must outlive every use.
  * @param transport  taken; weir_channel_finish() destroys it.
- * @param arena_bytes, n_words  geometry; checked against the segment by the caller.
+ * @param wait       copied.
  * @return WEIR_OK
- * @return WEIR_ERR_PEER  the segment's header makes no sense.
+ * @return WEIR_ERR_PEER  a co-located transport without a segment.
  * @thread before others see it
  */
 enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_transport *transport,
-                                   uint64_t arena_bytes, uint32_t n_words,
                                    const struct weir_wait_policy *wait) WEIR_MUST_CHECK;
 
 /** Drop the connection; for tests. Accepts a zeroed object. @thread no other call under way */
@@ -132,10 +130,10 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
 
 /**
  * Read records for up to timeout_ns if nobody else does: how notifications are received while no
- * thread waits for a reply. For the callback runner.
+ * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is gone.
  * @thread any
  */
-void weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
+bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
 
 /** The host is gone or broke the protocol: every waiter wakes. @thread any */
 void weir_channel_kill(struct weir_channel *channel, CUresult error);

@@ -15,24 +15,26 @@
 #include "proto/cuda_abi.h"
 #include <errno.h>
 
-/** Restores errno at the end of an entry point: the program's errno is its own. */
+/*
+ * What every export but those allowed before cuInit begins with: CUDA_SUCCESS if the session is up,
+ * else what the call returns. One load.
+ */
+#define WEIR_GUEST_ENTER(symbol)                                                                   \
+    (__builtin_expect(weir_guest_phase_now() == WEIR_PHASE_READY, 1)                               \
+         ? CUDA_SUCCESS                                                                            \
+         : weir_guest_phase_error(weir_guest_phase_now()))
+
+/*
+ * errno is the program's own: what makes system calls begins with this line. (The futex and transport
+ * functions preserve it themselves.)
+ */
+#define WEIR_GUEST_KEEP_ERRNO                                                                      \
+    int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno
+
 static inline void weir_guest_restore_errno(const int *saved)
 {
     errno = *saved;
 }
-
-/*
- * First line of every export but those allowed before cuInit: refuse unless the session is up, and
- * preserve errno. Costs two loads.
- */
-#define WEIR_GUEST_ENTER(symbol)                                                                   \
-    int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno;       \
-    do {                                                                                           \
-        enum weir_guest_phase weir_phase_now = weir_guest_phase_now();                             \
-        if (__builtin_expect(weir_phase_now != WEIR_PHASE_READY, 0)) {                             \
-            return weir_guest_phase_error(weir_phase_now);                                         \
-        }                                                                                          \
-    } while (0)
 
 /** The session's channel; valid after WEIR_GUEST_ENTER. @thread any */
 static inline struct weir_channel *weir_guest_channel(void)
@@ -52,8 +54,8 @@ static inline CUresult weir_guest_result(CUresult rc)
     return rc != CUDA_SUCCESS ? rc : weir_guest_report();
 }
 
-/** CUDA_ERROR_NOT_SUPPORTED; logged once per function at WEIR_LOG=warn. @thread any */
-CUresult weir_guest_unsupported(const char *symbol);
+/** Note at WEIR_LOG=warn that a program called what is not carried. @thread any */
+void weir_guest_unsupported(const char *symbol);
 
 /**
  * Name an object that has no struct of its own in the guest (array, mipmap, ...): what automatic

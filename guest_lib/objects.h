@@ -83,20 +83,19 @@ struct weir_ctx {
 
     struct weir_lock lock; /* guards the lists and everything below */
     struct weir_stream *streams; /* every stream of the context, through next_in_ctx */
+    struct weir_stream *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
-
-    /*
-     * Called with no lock held when the context is destroyed or reset, before the host is told: lets
-     * module and graph code forget what belonged to it. Set once at start-up; may be NULL.
-     */
 };
 
-/* Hooks run on context destruction; parts register at weir_guest_start(). */
+/*
+ * Called with no lock held when a context is destroyed or reset, after its work has ended and before
+ * the host is told: lets module and graph code forget what belonged to it.
+ */
 typedef void (*weir_ctx_gone_fn)(struct weir_ctx *ctx);
 #define WEIR_CTX_GONE_HOOKS 8
 
-/** Add a hook; more than WEIR_CTX_GONE_HOOKS are refused (false). @thread during start */
+/** Add a hook; a second time does nothing. False: no room. @thread any; typically on first use */
 bool weir_ctx_on_gone(weir_ctx_gone_fn hook);
 
 /**

@@ -59,9 +59,7 @@ struct weir_stream {
     uint64_t mark_covers;  /* finished count that the newest mark covers */
     uint32_t mark_value;   /* its number; continues from the word's former owner */
 
-    struct weir_stream *next_in_ctx; /* under ctx->lock */
-    struct weir_stream *prev_in_ctx;
-    struct weir_stream *next_free;
+    struct weir_stream *next_in_ctx; /* under ctx->lock; or the free list */
 };
 
 static inline uint64_t *weir_stream_started(struct weir_stream *stream)
@@ -87,8 +85,24 @@ CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream);
 CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
                          struct weir_stream **ret_stream);
 
-/** Post its destruction, forget it. @thread any */
+/** The legacy stream of a context that is being activated; ctx_create makes it on the host. */
+CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_stream);
+
+/**
+ * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
+ * context's zombies until a last mark has been seen, so that points in it remain good.
+ * @thread any
+ */
 CUresult weir_stream_drop(struct weir_stream *stream);
+
+/** Wait for all work of the context, zombies included. @thread any; no lock held */
+CUresult weir_streams_wait_all(struct weir_ctx *ctx);
+
+/** Forget every stream and event of a context whose work has ended. @thread any */
+void weir_streams_forget(struct weir_ctx *ctx);
+
+/** Free zombies whose last mark has been seen. @thread any */
+void weir_streams_reap(struct weir_ctx *ctx);
 
 /** Work is about to be posted on the stream. @thread any */
 static inline void weir_stream_work_begin(struct weir_stream *stream)
@@ -139,8 +153,11 @@ CUresult weir_stream_mark(const struct weir_stream_point *point);
 /** Mark and wait. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
 CUresult weir_stream_wait(const struct weir_stream_point *point);
 
-/** True if nothing was posted that has not been seen done; memory only. @thread any */
-bool weir_stream_idle(struct weir_stream *stream);
+/** Work up to the point is known to be done, by whatever evidence. @thread any */
+void weir_stream_note_done(const struct weir_stream_point *point);
+
+/** cuStreamQuery without the argument check: CUDA_SUCCESS, CUDA_ERROR_NOT_READY or an error. */
+CUresult weir_stream_query(struct weir_stream *stream);
 
 /** cuStreamSynchronize without the argument check: capture, wait, printf, errors. @thread any */
 CUresult weir_stream_synchronize(struct weir_stream *stream);
@@ -180,6 +197,15 @@ void weir_event_drop(struct weir_event *event, bool tell_host);
 /** cuEventRecordWithFlags. @thread any */
 CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
                            unsigned int flags);
+
+/** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
+CUresult weir_event_query(struct weir_event *event);
+
+/** Wait for the newest record. @thread any; no lock held */
+CUresult weir_event_wait(struct weir_event *event);
+
+/** Free all structs; for tests. */
+void weir_events_finish(void);
 
 /* ---------------------------------------------------------------- copies under capture */
 
@@ -238,6 +264,8 @@ CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value);
 void weir_word_give(uint32_t word, uint32_t last_value);
 
 /** Start and end, from weir_guest_start() and weir_guest_stop(). */
+CUresult weir_words_init(void);
+void weir_words_finish(void);
 CUresult weir_streams_init(void);
 void weir_streams_finish(void);
 
