@@ -34,6 +34,7 @@ struct weir_function {
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask; /* which of them are valid */
+    uint64_t good_shape;     /* atomic; hash of the last unusual launch that the driver took, or 0 */
     struct weir_function *next; /* in its image's list, under the image's lock */
 };
 
@@ -51,7 +52,6 @@ struct weir_module {
     struct weir_ctx *ctx;
     struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
     struct weir_image_object image;
-    bool managed_known; /* reserved for managed variables: fetched already */
 };
 
 struct weir_library {
@@ -80,6 +80,13 @@ CUresult weir_library_name_at(struct weir_library *library, uint32_t index, cons
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
 void weir_module_forget(struct weir_module *module);
 void weir_library_forget(struct weir_library *library);
+
+/** A loaded image prints, or may: synchronising calls fetch the text from now on. @thread any */
+void weir_guest_note_printf(uint32_t uses_printf);
+
+/** The index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
+CUresult weir_guest_module_function_at(CUmodule module, unsigned int index,
+                                       CUfunction *ret_function);
 
 /** JIT options as the program passed them. */
 struct weir_jit_options {
