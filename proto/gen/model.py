@@ -12,7 +12,6 @@ SCALARS = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
     "i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double",
 }
-SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
 ENTRY_KEYS = {
     "proto", "since", "twin", "default_stream", "before_init", "undeclared", "same_as",
     "guest", "host", "softgpu", "why", "args",
