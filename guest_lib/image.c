@@ -2,10 +2,9 @@
  * Sizes of images, and their way to the host.
  *
  *   first bytes             kind                  size
- *   B1 43 62 46             fat binary wrapper    follow its pointer; version 2 lists more fat binaries
- *   50 ED 55 BA             fat binary            16 + u64 at 8
- *   7F 'E' 'L' 'F'          cubin                 the end of its last header or section
- *   anything else           PTX                   up to the NUL
+ *   B1 43 62 46             fat binary wrapper    follow its pointer; version 2 lists more fat
+ * binaries 50 ED 55 BA             fat binary            16 + u64 at 8 7F 'E' 'L' 'F' cubin the end
+ * of its last header or section anything else           PTX                   up to the NUL
  *
  * The wrapper's layout and the ELF rule were found with cubins of sm_75 to sm_120.
  */
@@ -26,7 +25,7 @@
 #define WRAPPER_MAGIC   0x466243b1u
 #define FATBIN_MAGIC    0xba55ed50u
 #define FATBIN_HEADER   16u
-#define WRAPPER_LINKED  2u    /* version of a wrapper with a list */
+#define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
 #define MAX_LINKED      65536u /* parts of one */
 #define PIECE_MAX_BYTES (8ull << 20)
 
@@ -154,7 +153,8 @@ CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_im
     return result;
 }
 
-/* Version 2: data is one fat binary (often empty), list the relocatable ones to be linked with it. */
+/* Version 2: data is one fat binary (often empty), list the relocatable ones to be linked with it.
+ */
 static CUresult store_bundle(const struct wrapper *wrapper, struct weir_image *ret_image)
 {
     uint32_t count = 1;

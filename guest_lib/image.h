@@ -1,6 +1,6 @@
 /*
- * Images: what a program hands to cuModuleLoadData without a length. Found out here are its kind and
- * size; then it is stored with the host under its hash, once per tenant.
+ * Images: what a program hands to cuModuleLoadData without a length. Found out here are its kind
+ * and size; then it is stored with the host under its hash, once per tenant.
  */
 #ifndef WEIR_GUEST_LIB_IMAGE_H
 #define WEIR_GUEST_LIB_IMAGE_H

@@ -1,11 +1,11 @@
 /*
  * __managed__ variables: memory that the program reads and writes by the address that kernels use.
  *
- * The driver places such a variable in the worker. Here a private mapping is put at the same address,
- * and its bytes travel: to the device before work is posted, back after a synchronising call. That is
- * what concurrentManagedAccess = 0 allows: the program touches managed memory only while no kernel of
- * its own runs. Bytes travel only where they differ from what the device is known to have, so a
- * program that reads alone costs one copy back per synchronisation.
+ * The driver places such a variable in the worker. Here a private mapping is put at the same
+ * address, and its bytes travel: to the device before work is posted, back after a synchronising
+ * call. That is what concurrentManagedAccess = 0 allows: the program touches managed memory only
+ * while no kernel of its own runs. Bytes travel only where they differ from what the device is
+ * known to have, so a program that reads alone costs one copy back per synchronisation.
  *
  * Mirrors are few and small (variables, not allocations: cuMemAllocManaged gives shared memory).
  */

@@ -92,9 +92,9 @@ static CUresult describe_module(struct weir_module *module, struct weir_function
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return fill(function, &(struct description){out.attributes, out.attribute_mask,
-                                                out.param_offsets, out.param_sizes,
-                                                out.n_param_offsets, out.n_param_sizes});
+    return fill(function,
+                &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
+                                      out.param_sizes, out.n_param_offsets, out.n_param_sizes});
 }
 
 static CUresult describe_library(struct weir_library *library, struct weir_function *function)
@@ -106,9 +106,9 @@ static CUresult describe_library(struct weir_library *library, struct weir_funct
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return fill(function, &(struct description){out.attributes, out.attribute_mask,
-                                                out.param_offsets, out.param_sizes,
-                                                out.n_param_offsets, out.n_param_sizes});
+    return fill(function,
+                &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
+                                      out.param_sizes, out.n_param_offsets, out.n_param_sizes});
 }
 
 /* Ask for a function that is not in the list. Two threads may ask at once: the first in stays. */

@@ -1,10 +1,10 @@
 /*
  * Modules, libraries and their functions as the guest keeps them.
  *
- * A CUmodule, CUlibrary, CUfunction or CUkernel is the handle of one of these. A kernel may be passed
- * where a function is expected, and the other way round: both are struct weir_function. What cannot
- * change about a function (parameter layout, attributes) came with it, so launches and queries need
- * not ask.
+ * A CUmodule, CUlibrary, CUfunction or CUkernel is the handle of one of these. A kernel may be
+ * passed where a function is expected, and the other way round: both are struct weir_function. What
+ * cannot change about a function (parameter layout, attributes) came with it, so launches and
+ * queries need not ask.
  */
 #ifndef WEIR_GUEST_LIB_MODULE_H
 #define WEIR_GUEST_LIB_MODULE_H
@@ -34,7 +34,7 @@ struct weir_function {
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask; /* which of them are valid */
-    uint64_t good_shape;     /* atomic; hash of the last unusual launch that the driver took, or 0 */
+    uint64_t good_shape; /* atomic; hash of the last unusual launch that the driver took, or 0 */
     struct weir_function *next; /* in its image's list, under the image's lock */
 };
 
@@ -42,7 +42,7 @@ struct weir_function {
 struct weir_image_object {
     struct weir_lock lock; /* guards the list */
     struct weir_function *functions;
-    uint32_t n_names;     /* names and names_bytes: the enumeration, fetched once */
+    uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
 };

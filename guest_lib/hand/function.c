@@ -169,8 +169,7 @@ CUresult weir_guest_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (function->library) {
-        return weir_guest_cuLibraryGetModule(
-            hmod, (CUlibrary)(uintptr_t)function->library->handle);
+        return weir_guest_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->handle);
     }
     *hmod = (CUmodule)(uintptr_t)function->module->handle;
     return CUDA_SUCCESS;

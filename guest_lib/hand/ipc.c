@@ -1,6 +1,7 @@
 /*
  * cuIpc*: between guest processes of one tenant. The 64 bytes are an unguessable name that the host
  * keeps; the memory has the same address in every process of the tenant.
+ */
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -119,8 +120,7 @@ CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle hand
     }
     CUresult result = weir_ctx_current(&ctx);
     if (result == CUDA_SUCCESS) {
-        result =
-            weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event);
+        result = weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event);
     }
     if (result != CUDA_SUCCESS) {
         return result;

@@ -1,13 +1,13 @@
 /*
  * Launches: the hottest path of the library.
  *
- * A launch whose configuration is surely right is posted. One that the driver might refuse (too many
- * threads, too much shared memory, clusters, cooperative) is called, so that the program gets the
- * driver's own verdict at once, as autotuners expect; the shape of the last such launch that went
- * well is kept with the function, and the same shape is posted from then on.
+ * A launch whose configuration is surely right is posted. One that the driver might refuse (too
+ * many threads, too much shared memory, clusters, cooperative) is called, so that the program gets
+ * the driver's own verdict at once, as autotuners expect; the shape of the last such launch that
+ * went well is kept with the function, and the same shape is posted from then on.
  */
-#include "guest_lib/entry.h"
 #include "guest_lib/launch.h"
+#include "guest_lib/entry.h"
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_calls.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ATTRIBUTES    32
+#define MAX_ATTRIBUTES 32
 
 /* What launches have in common, however they were asked for. */
 struct request {
@@ -89,8 +89,7 @@ static bool attribute_travels(CUlaunchAttributeID id)
            id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
            id == CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE ||
            id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
-           id == CU_LAUNCH_ATTRIBUTE_PRIORITY ||
-           id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
+           id == CU_LAUNCH_ATTRIBUTE_PRIORITY || id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
            id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN ||
            id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION ||
            id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
@@ -157,8 +156,8 @@ CUresult weir_launch_params(const struct weir_function *function, void **params,
     buffer->bytes = 0;
     if (extra) {
         size_t bytes;
-        CUresult result = params ? CUDA_ERROR_INVALID_VALUE
-                                 : read_extra(extra, &buffer->data, &bytes);
+        CUresult result =
+            params ? CUDA_ERROR_INVALID_VALUE : read_extra(extra, &buffer->data, &bytes);
         if (result == CUDA_SUCCESS) {
             buffer->bytes = (uint32_t)bytes;
         }

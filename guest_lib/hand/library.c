@@ -93,8 +93,7 @@ CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
                                       unsigned int numJitOptions, CUlibraryOption *libraryOptions,
                                       void **libraryOptionValues, unsigned int numLibraryOptions)
 {
-    const struct library_options options = {numLibraryOptions, libraryOptions,
-                                            libraryOptionValues};
+    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
     struct weir_jit_wire jit;
     struct weir_image image;
     CUresult result = check_options(library, code, &options);
@@ -115,8 +114,7 @@ CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileNa
                                           void **libraryOptionValues,
                                           unsigned int numLibraryOptions)
 {
-    const struct library_options options = {numLibraryOptions, libraryOptions,
-                                            libraryOptionValues};
+    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
     struct weir_jit_wire jit;
     struct weir_image image;
     CUresult result = check_options(library, fileName, &options);

@@ -1,4 +1,5 @@
-/* cuLink*: inputs are stored with the host like images; the result comes back once, at completion. */
+/* cuLink*: inputs are stored with the host like images; the result comes back once, at completion.
+ */
 #include "guest_lib/entry.h"
 #include "guest_lib/image.h"
 #include "guest_lib/module.h"
@@ -64,10 +65,8 @@ CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *optio
 static CUresult add_stored(struct link *link, CUjitInputType type, const struct weir_image *image,
                            const char *name)
 {
-    struct weir_op_link_add_in in = {.l = link->handle,
-                                     .type = (uint32_t)type,
-                                     .bytes = image->bytes,
-                                     .name = name ? name : ""};
+    struct weir_op_link_add_in in = {
+        .l = link->handle, .type = (uint32_t)type, .bytes = image->bytes, .name = name ? name : ""};
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
     struct weir_op_link_add_out out;
     CUresult result = weir_call_link_add(weir_guest_channel(), &in, &out);

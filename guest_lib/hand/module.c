@@ -1,7 +1,7 @@
 /* cuModule*: images are stored with the host first, then loaded by hash. */
+#include "guest_lib/module.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
-#include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -132,8 +132,8 @@ CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     }
     const char *wanted = getenv("CUDA_MODULE_LOADING");
     /* With EAGER the runtime would load every image of every library at its first call. */
-    *mode = wanted && strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
-                                                   : CU_MODULE_LAZY_LOADING;
+    *mode =
+        wanted && strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
 

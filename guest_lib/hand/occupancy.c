@@ -1,4 +1,5 @@
-/* The occupancy queries that cannot be forwarded as they are: a callback, or a nested configuration. */
+/* The occupancy queries that cannot be forwarded as they are: a callback, or a nested
+ * configuration. */
 #include "guest_lib/entry.h"
 #include "guest_lib/launch.h"
 #include "guest_lib/module.h"
@@ -23,7 +24,8 @@ static CUresult blocks_per_sm(const struct weir_function *function, int block, s
     return result;
 }
 
-/* Try block sizes from the largest down in whole warps; the first with most threads resident wins. */
+/* Try block sizes from the largest down in whole warps; the first with most threads resident wins.
+ */
 CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     int *minGridSize, int *blockSize, CUfunction func,
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
@@ -40,7 +42,8 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     }
     CUresult result = weir_ctx_current(&ctx);
     if (result == CUDA_SUCCESS) {
-        result = weir_guest_cuFuncGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, func);
+        result =
+            weir_guest_cuFuncGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, func);
     }
     if (result != CUDA_SUCCESS) {
         return result;

@@ -1,6 +1,6 @@
 /*
- * Texture and surface objects. Their value goes to kernels as a parameter, so it is the driver's own;
- * what they were made of is kept here for the cu*GetDesc calls.
+ * Texture and surface objects. Their value goes to kernels as a parameter, so it is the driver's
+ * own; what they were made of is kept here for the cu*GetDesc calls.
  */
 #include "guest_lib/entry.h"
 #include "proto/guest_calls.h"
@@ -206,8 +206,8 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const struct weir_op_surface_create_in in = {
-        .c = ctx->handle, .a = (uintptr_t)pResDesc->res.array.hArray};
+    const struct weir_op_surface_create_in in = {.c = ctx->handle,
+                                                 .a = (uintptr_t)pResDesc->res.array.hArray};
     struct weir_op_surface_create_out out;
     result = weir_call_surface_create(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
