@@ -1,15 +1,14 @@
 """docs/coverage.md: what is carried, function by function."""
 
 SOFT = {True: "yes", False: "-"}
+WORDS = {"auto": "automatic", "hand": "by hand", "none": "-"}
 
 
-def state(model, entry):
+def state(entry):
     """(guest, host) words of one entry."""
     if entry.same_as:
         return f"as {entry.same_as}", ""
-    if entry.guest == "auto":
-        return "automatic", "automatic" if entry.host == "auto" else "by hand"
-    return ("by hand", "") if entry.guest == "hand" else ("-", "")
+    return WORDS[entry.guest], WORDS[entry.host] if entry.host != "none" else ""
 
 
 def resolved(model, entry):
@@ -20,7 +19,7 @@ def emit_group(model, group, entries):
     lines = [f"## {group}", "", "| function | since | guest | host | softgpu | why by hand |",
              "|---|---|---|---|---|---|"]
     for entry in entries:
-        guest, host = state(model, entry)
+        guest, host = state(entry)
         since = f"{entry.since // 1000}.{entry.since % 1000 // 10}" if entry.since else ""
         twin = f" ({entry.twin_suffix})" if entry.twin else ""
         soft = SOFT[resolved(model, entry).softgpu]

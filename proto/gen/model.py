@@ -238,7 +238,7 @@ def load_kinds(path):
 
 
 def load(api_dir, kinds_path):
-    """Read everything; automatic entry points have their op derived (see ops.py)."""
+    """Read everything; entry points with a host half have their op derived (see ops.py)."""
     from ops import derive_op, parse_op
 
     api = Path(api_dir)
@@ -260,6 +260,6 @@ def load(api_dir, kinds_path):
     for key, table in load_toml(api / "ops.toml").items():
         ops[key] = parse_op(model, api / "ops.toml", key, table)
     for entry in entries.values():
-        if entry.guest == "auto":
+        if entry.host != "none":
             ops[entry.name] = derive_op(model, entry)
     return model

@@ -70,7 +70,7 @@ MISTAKES = [
     ("wire.lock", "0 paint", "0 paint gone", "wire.lock: [paint]: marked gone, but it is described"),
     ("wire.lock", "1 cuGraphCreate", "1 paint", "wire.lock: [paint]: named twice"),
     ("wire.lock", "0 paint", "zero paint", "wire.lock: [line 1]"),
-    ("wire.lock", "3 cuGraphPaint\n", "", "wire.lock: [cuGraphPaint]: has no id; run weirgen.py --lock"),
+    ("wire.lock", "4 cuGraphPeek\n", "", "wire.lock: [cuGraphPeek]: has no id; run weirgen.py --lock"),
 ]
 
 

@@ -44,5 +44,6 @@ CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t count, CUcol
 CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphGone(void);
+CUresult cuGraphPeek(CUgraph hGraph, float *depth);
 
 #endif

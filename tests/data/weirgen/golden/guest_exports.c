@@ -60,6 +60,15 @@ WEIR_EXPORT CUresult cuGraphGone(void)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
+{
+    CUresult entered = WEIR_GUEST_ENTER(cuGraphPeek);
+    if (__builtin_expect(entered != CUDA_SUCCESS, 0)) {
+        return entered;
+    }
+    return weir_guest_cuGraphPeek(hGraph, depth);
+}
+
 void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphCreate,
     (void *)cuGraphGetNodes,
@@ -67,4 +76,5 @@ void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphLaunch,
     (void *)cuGraphLaunch_ptsz,
     (void *)cuGraphGone,
+    (void *)cuGraphPeek,
 };

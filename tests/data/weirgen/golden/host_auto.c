@@ -67,3 +67,21 @@ CUresult weir_host_cuGraphGetNodes(struct weir_session *s, const struct weir_op_
     out->numNodes = numNodes;
     return CUDA_SUCCESS;
 }
+
+CUresult weir_host_cuGraphPeek(struct weir_session *s, const struct weir_op_cuGraphPeek_in *in,
+                            struct weir_op_cuGraphPeek_out *out)
+{
+    CUresult result;
+    CUgraph hGraph;
+    result = weir_session_use(s, WEIR_KIND_GRAPH, in->hGraph, (void **)&hGraph);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    float depth = 0;
+    result = weir_session_driver(s)->cuGraphPeek(hGraph, &depth);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    out->depth = depth;
+    return CUDA_SUCCESS;
+}

@@ -315,6 +315,74 @@ static bool cuGraphPaint_out_decode(const void *body, size_t bytes, void *messag
     return bytes == 0;
 }
 
+struct __attribute__((may_alias)) wire_cuGraphPeek_in {
+    uint64_t hGraph;
+};
+_Static_assert(sizeof(struct wire_cuGraphPeek_in) == 8, "layout on the wire");
+
+static size_t cuGraphPeek_in_bytes(const void *message)
+{
+    (void)message;
+    return sizeof(struct wire_cuGraphPeek_in);
+}
+
+static void cuGraphPeek_in_encode(const void *message, void *body)
+{
+    const struct weir_op_cuGraphPeek_in *m = message;
+    struct wire_cuGraphPeek_in *w = body;
+    w->hGraph = m->hGraph;
+}
+
+static bool cuGraphPeek_in_decode(const void *body, size_t bytes, void *message)
+{
+    const struct wire_cuGraphPeek_in *w = body;
+    struct weir_op_cuGraphPeek_in *m = message;
+    if (bytes < sizeof(*w)) {
+        return false;
+    }
+    m->hGraph = w->hGraph;
+    return bytes == sizeof(*w);
+}
+
+static const struct weir_op_field cuGraphPeek_in_fields[] = {
+    {"hGraph", WEIR_FIELD_SCALAR, offsetof(struct weir_op_cuGraphPeek_in, hGraph), sizeof(uint64_t), 1, 0, 0},
+};
+
+struct __attribute__((may_alias)) wire_cuGraphPeek_out {
+    float depth;
+    uint8_t pad0[4];
+};
+_Static_assert(sizeof(struct wire_cuGraphPeek_out) == 8, "layout on the wire");
+
+static size_t cuGraphPeek_out_bytes(const void *message)
+{
+    (void)message;
+    return sizeof(struct wire_cuGraphPeek_out);
+}
+
+static void cuGraphPeek_out_encode(const void *message, void *body)
+{
+    const struct weir_op_cuGraphPeek_out *m = message;
+    struct wire_cuGraphPeek_out *w = body;
+    w->depth = m->depth;
+    memset(w->pad0, 0, sizeof(w->pad0));
+}
+
+static bool cuGraphPeek_out_decode(const void *body, size_t bytes, void *message)
+{
+    const struct wire_cuGraphPeek_out *w = body;
+    struct weir_op_cuGraphPeek_out *m = message;
+    if (bytes < sizeof(*w)) {
+        return false;
+    }
+    m->depth = w->depth;
+    return bytes == sizeof(*w);
+}
+
+static const struct weir_op_field cuGraphPeek_out_fields[] = {
+    {"depth", WEIR_FIELD_SCALAR, offsetof(struct weir_op_cuGraphPeek_out, depth), sizeof(float), 1, 0, 0},
+};
+
 const struct weir_op_info weir_ops[WEIR_OP_COUNT] = {
     [WEIR_OP_paint] = {
         .name = "paint",
@@ -379,5 +447,21 @@ const struct weir_op_info weir_ops[WEIR_OP_COUNT] = {
         .out_encode = cuGraphPaint_out_encode,
         .out_decode = cuGraphPaint_out_decode,
         .out_fields = NULL,
+    },
+    [WEIR_OP_cuGraphPeek] = {
+        .name = "cuGraphPeek",
+        .flags = 0,
+        .in_struct_bytes = sizeof(struct weir_op_cuGraphPeek_in),
+        .n_in_fields = 1,
+        .in_bytes = cuGraphPeek_in_bytes,
+        .in_encode = cuGraphPeek_in_encode,
+        .in_decode = cuGraphPeek_in_decode,
+        .in_fields = cuGraphPeek_in_fields,
+        .out_struct_bytes = sizeof(struct weir_op_cuGraphPeek_out),
+        .n_out_fields = 1,
+        .out_bytes = cuGraphPeek_out_bytes,
+        .out_encode = cuGraphPeek_out_encode,
+        .out_decode = cuGraphPeek_out_decode,
+        .out_fields = cuGraphPeek_out_fields,
     },
 };

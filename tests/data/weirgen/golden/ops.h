@@ -17,6 +17,7 @@ enum weir_op {
     WEIR_OP_cuGraphCreate = 1,
     WEIR_OP_cuGraphGetNodes = 2,
     WEIR_OP_cuGraphPaint = 3,
+    WEIR_OP_cuGraphPeek = 4,
     WEIR_OP_COUNT
 };
 
@@ -65,18 +66,28 @@ struct weir_op_cuGraphPaint_out {
     uint8_t none;
 };
 
+/* cuGraphPeek. */
+struct weir_op_cuGraphPeek_in {
+    uint64_t hGraph;
+};
+struct weir_op_cuGraphPeek_out {
+    float depth;
+};
+
 /* Room for any operation's structs. */
 union weir_op_any_in {
     struct weir_op_paint_in paint;
     struct weir_op_cuGraphCreate_in cuGraphCreate;
     struct weir_op_cuGraphGetNodes_in cuGraphGetNodes;
     struct weir_op_cuGraphPaint_in cuGraphPaint;
+    struct weir_op_cuGraphPeek_in cuGraphPeek;
 };
 union weir_op_any_out {
     struct weir_op_paint_out paint;
     struct weir_op_cuGraphCreate_out cuGraphCreate;
     struct weir_op_cuGraphGetNodes_out cuGraphGetNodes;
     struct weir_op_cuGraphPaint_out cuGraphPaint;
+    struct weir_op_cuGraphPeek_out cuGraphPeek;
 };
 
 extern const struct weir_op_info weir_ops[WEIR_OP_COUNT];

@@ -8,6 +8,7 @@ const char *const weir_symbol_name[WEIR_SYMBOL_COUNT] = {
     "cuGraphLaunch",
     "cuGraphLaunch_ptsz",
     "cuGraphGone",
+    "cuGraphPeek",
 };
 
 const struct weir_procaddr_row weir_procaddr_rows[] = {
@@ -17,6 +18,7 @@ const struct weir_procaddr_row weir_procaddr_rows[] = {
     {"cuGraphLaunch", 0, 10000, WEIR_SYMBOL_cuGraphLaunch},
     {"cuGraphLaunch", 1, 10000, WEIR_SYMBOL_cuGraphLaunch_ptsz},
     {"cuGraphPaint", 0, 10000, WEIR_SYMBOL_cuGraphPaint},
+    {"cuGraphPeek", 0, 10000, WEIR_SYMBOL_cuGraphPeek},
 };
 
 const unsigned weir_procaddr_row_count = sizeof(weir_procaddr_rows) / sizeof(weir_procaddr_rows[0]);
