@@ -13,7 +13,6 @@
  */
 #include "guest_lib/channel.h"
 #include "base/log.h"
-#include "guest_lib/codec.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -328,18 +327,16 @@ static struct weir_record *encode(enum weir_op op, const void *in, bool posted,
                                   uint64_t *inline_space)
 {
     struct weir_record *record = (struct weir_record *)inline_space;
-    size_t body;
-    if (!weir_codec_encode_in(op, in, record + 1, INLINE_BYTES, &body)) {
+    size_t body = weir_ops[op].in_bytes(in);
+    if (body > INLINE_BYTES) {
         buffers_register();
-        if (sizeof *record + body > WEIR_RECORD_MAX_BYTES ||
+        if (body > WEIR_RECORD_MAX_BYTES - sizeof *record ||
             !buffer_reserve(&buffers.request, sizeof *record + body)) {
             return NULL;
         }
         record = (struct weir_record *)buffers.request.data;
-        if (!weir_codec_encode_in(op, in, record + 1, body, &body)) {
-            return NULL;
-        }
     }
+    weir_ops[op].in_encode(in, record + 1);
     memset(record, 0, sizeof *record);
     record->len_bytes = (uint32_t)(sizeof *record + body);
     record->op = (uint16_t)op;
@@ -416,8 +413,8 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
         rc = wait_for_reply(channel, &wait);
     }
     if (rc == CUDA_SUCCESS && out &&
-        !weir_codec_decode_out(op, buffers.reply.data, wait.body_bytes, out)) {
-        weir_log_error("guest: malformed reply, op=%s", weir_codec_name(op));
+        !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
+        weir_log_error("guest: malformed reply, op=%s", weir_ops[op].name);
         weir_channel_kill(channel, HOST_GONE);
         rc = HOST_GONE;
     }

@@ -14,7 +14,7 @@
 #include "guest_lib/lock.h"
 #include "proto/cuda_abi.h"
 #include "proto/transport/transport.h"
-#include "proto/wire/ops.h"
+#include "proto/ops.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -23,8 +23,8 @@ uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word)
         /* W1: meets the GPU's or the worker's write; what came before it is visible. */
         return __atomic_load_n(&channel->words[word], __ATOMIC_ACQUIRE);
     }
-    struct weir_word_peek_out out = {0};
-    if (weir_call_word_peek(channel, &(struct weir_word_peek_in){.word = word}, &out)) {
+    struct weir_op_word_peek_out out = {0};
+    if (weir_call_word_peek(channel, &(struct weir_op_word_peek_in){.word = word}, &out)) {
         return 0;
     }
     return out.value;
@@ -78,9 +78,9 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
                                 bool sleep_soon)
 {
     if (channel->remote) {
-        struct weir_word_wait_out out;
+        struct weir_op_word_wait_out out;
         return weir_call_word_wait(
-            channel, &(struct weir_word_wait_in){.word = word, .value = value}, &out);
+            channel, &(struct weir_op_word_wait_in){.word = word, .value = value}, &out);
     }
     if (weir_channel_word_reached(channel, word, value)) {
         return CUDA_SUCCESS;

@@ -106,11 +106,13 @@ CUresult weir_ctx_activate(struct weir_ctx *ctx)
         return rc;
     }
     rc = weir_post_ctx_create(weir_guest_channel(),
-                              &(struct weir_ctx_create_in){.c = ctx->handle,
-                                                           .legacy = legacy->handle,
-                                                           .legacy_word = legacy->word,
-                                                           .flags = ctx->flags,
-                                                           .device = ctx->device});
+                              &(struct weir_op_ctx_create_in){
+                                  .c = ctx->handle,
+                                  .legacy = legacy->handle,
+                                  .legacy_word = legacy->word,
+                                  .flags = ctx->flags,
+                                  .device = weir_guest.devices[ctx->device].host_ordinal,
+                              });
     ctx->limit_known = 0;
     __atomic_store_n(&ctx->legacy, legacy, __ATOMIC_RELEASE);
     __atomic_add_fetch(&ctx->epoch, 1, __ATOMIC_RELAXED);
@@ -137,7 +139,8 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
     weir_mem_context_gone(ctx);
     weir_streams_forget(ctx);
     CUresult rc =
-        weir_call_ctx_destroy(weir_guest_channel(), &(struct weir_ctx_destroy_in){.c = ctx->handle});
+        weir_call_ctx_destroy(
+        weir_guest_channel(), &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
     return waited != CUDA_SUCCESS ? waited : rc;
 }
 

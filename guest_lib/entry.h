@@ -5,6 +5,9 @@
  * A hand-written entry point is `CUresult weir_guest_<symbol>(arguments)`, declared in
  * proto/guest_hand.h. Streams are never NULL there: they are CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
  * or a handle. The export has already passed WEIR_GUEST_ENTER, so the session is up.
+ *
+ * weir_guest_channel(), weir_guest_use(), _reserve(), _drop(), _adopt() and _device() are declared in
+ * proto/wire/guest_api.h.
  */
 #ifndef WEIR_GUEST_LIB_ENTRY_H
 #define WEIR_GUEST_LIB_ENTRY_H
@@ -13,6 +16,7 @@
 #include "guest_lib/channel.h"
 #include "guest_lib/state.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/guest_api.h"
 #include <errno.h>
 
 /*
@@ -36,12 +40,6 @@ static inline void weir_guest_restore_errno(const int *saved)
     errno = *saved;
 }
 
-/** The session's channel; valid after WEIR_GUEST_ENTER. @thread any */
-static inline struct weir_channel *weir_guest_channel(void)
-{
-    return &weir_guest.channel;
-}
-
 /** As weir_channel_report(): how launches, synchronising calls and queries end. @thread any */
 static inline CUresult weir_guest_report(void)
 {
@@ -56,18 +54,5 @@ static inline CUresult weir_guest_result(CUresult rc)
 
 /** Note at WEIR_LOG=warn that a program called what is not carried. @thread any */
 void weir_guest_unsupported(const char *symbol);
-
-/**
- * Name an object that has no struct of its own in the guest (array, mipmap, ...): what automatic
- * entry points that create something use.
- *
- * @param kind  WEIR_KIND_*.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
- * @thread any
- */
-CUresult weir_guest_handle_reserve(unsigned int kind, uint64_t *ret_handle);
-
-/** Give the name back: the creation failed, or the object was destroyed. @thread any */
-void weir_guest_handle_drop(unsigned int kind, uint64_t handle);
 
 #endif

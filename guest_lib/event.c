@@ -67,7 +67,7 @@ CUresult weir_event_get(CUevent handle, struct weir_event **ret_event)
 static CUresult post_create(const struct weir_event *event)
 {
     return weir_post_event_create(weir_guest_channel(),
-                                  &(struct weir_event_create_in){.e = event->wire,
+                                  &(struct weir_op_event_create_in){.e = event->wire,
                                                                  .c = event->ctx->handle,
                                                                  .flags = event->flags,
                                                                  .word = event->word});
@@ -111,7 +111,7 @@ void weir_event_drop(struct weir_event *event, bool tell_host)
     }
     if (tell_host) {
         CUresult rc = weir_post_event_destroy(
-            weir_guest_channel(), &(struct weir_event_destroy_in){.e = event->wire});
+            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->wire});
         (void)rc; /* a dead host has no events */
     }
     if (event->word != WEIR_WORD_NONE) {
@@ -148,7 +148,7 @@ static CUresult move_locked(struct weir_event *event)
         return rc;
     }
     rc = weir_post_event_destroy(weir_guest_channel(),
-                                 &(struct weir_event_destroy_in){.e = event->wire});
+                                 &(struct weir_op_event_destroy_in){.e = event->wire});
     if (event->wire != event->handle) {
         weir_object_remove(WEIR_KIND_EVENT, event->wire);
     }
@@ -172,12 +172,12 @@ static CUresult record_locked(struct weir_event *event, struct weir_stream *stre
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_event_record_in in = {
+    struct weir_op_event_record_in in = {
         .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
     bool captured = false;
     weir_stream_work_begin(stream);
     if (weir_guest_capturing()) {
-        struct weir_event_record_out out = {0};
+        struct weir_op_event_record_out out = {0};
         rc = weir_call_event_record(weir_guest_channel(), &in, &out);
         captured = out.captured != 0;
     } else {
@@ -210,7 +210,7 @@ CUresult weir_event_query(struct weir_event *event)
 {
     if (event->imported || (weir_guest.channel.remote && event->recorded)) {
         return weir_call_event_query(weir_guest_channel(),
-                                     &(struct weir_event_query_in){.e = event->wire});
+                                     &(struct weir_op_event_query_in){.e = event->wire}, NULL);
     }
     weir_lock_acquire(&event->lock);
     CUresult rc = event->captured          ? CUDA_ERROR_CAPTURED_EVENT

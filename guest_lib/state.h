@@ -23,7 +23,7 @@ enum weir_guest_phase {
 };
 
 #define WEIR_GUEST_MAX_DEVICES    16
-#define WEIR_GUEST_MAX_ATTRIBUTES 256
+#define WEIR_GUEST_MAX_ATTRIBUTES CU_DEVICE_ATTRIBUTE_MAX
 
 /* What the host told of a device at the handshake. Immutable after cuInit. */
 struct weir_guest_device {
@@ -31,10 +31,13 @@ struct weir_guest_device {
     char name[256];
     CUuuid uuid;
     uint64_t total_bytes; /* the tenant's quota, if it is smaller than the device */
-    char luid[8];
+    uint8_t luid[8];
     uint32_t luid_mask;
+    char pci_bus_id[32];
+    bool real; /* false: softgpu */
+    int priority_least;
+    int priority_greatest;
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
-    uint8_t attribute_known[WEIR_GUEST_MAX_ATTRIBUTES];
     struct weir_ctx *primary; /* made at cuInit, inactive until retained */
 };
 
@@ -96,6 +99,9 @@ static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 {
     return device >= 0 && device < weir_guest.n_devices ? &weir_guest.devices[device] : NULL;
 }
+
+/** cuInit: connect, once. Later calls give the same answer. @thread any */
+CUresult weir_guest_init(void);
 
 /**
  * What cuInit does once a transport is connected: devices, tables, primary contexts. Also the way in

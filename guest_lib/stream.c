@@ -134,7 +134,7 @@ CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
         return rc;
     }
     rc = weir_post_stream_create(weir_guest_channel(),
-                                 &(struct weir_stream_create_in){.s = stream->handle,
+                                 &(struct weir_op_stream_create_in){.s = stream->handle,
                                                                  .c = ctx->handle,
                                                                  .flags = flags,
                                                                  .priority = priority,
@@ -168,7 +168,7 @@ CUresult weir_stream_drop(struct weir_stream *stream)
     ctx->zombies = stream;
     weir_lock_release(&ctx->lock);
     CUresult rc = weir_post_stream_destroy(weir_guest_channel(),
-                                           &(struct weir_stream_destroy_in){.s = stream->handle});
+                                           &(struct weir_op_stream_destroy_in){.s = stream->handle});
     weir_streams_reap(ctx);
     return rc;
 }
@@ -274,7 +274,7 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
         uint32_t value = stream->mark_value + 1;
         rc = weir_post_stream_mark(
             weir_guest_channel(),
-            &(struct weir_stream_mark_in){.s = stream->handle, .value = value});
+            &(struct weir_op_stream_mark_in){.s = stream->handle, .value = value});
         if (rc == CUDA_SUCCESS) {
             stream->mark_covers = covers;
             stream->mark_value = value;
@@ -327,7 +327,7 @@ static CUresult ask_host(struct weir_stream *stream)
 {
     struct weir_stream_point point = weir_stream_here(stream);
     CUresult rc = weir_call_stream_query(weir_guest_channel(),
-                                         &(struct weir_stream_query_in){.s = stream->handle});
+                                         &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
     if (rc == CUDA_SUCCESS) {
         weir_stream_note_done(&point);
     }

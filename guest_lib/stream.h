@@ -18,7 +18,7 @@
  *     CUresult rc = weir_stream_get(hStream, &stream);   // context, sticky error, handle checked
  *     if (rc != CUDA_SUCCESS) return rc;
  *     weir_stream_work_begin(stream);
- *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_launch_in){.s = stream->handle, ...});
+ *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_op_launch_in){.s = stream->handle, ...});
  *     return weir_stream_work_end(stream, rc);            // reports deferred errors, honours blocking
  *
  * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors are
