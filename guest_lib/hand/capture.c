@@ -10,6 +10,7 @@
 #include "guest_lib/graph.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
+#include "proto/wire/guest_api.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -288,6 +289,12 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
     }
     if (result == CUDA_SUCCESS) {
         result = keep_dependencies(&out);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_adopt(WEIR_KIND_NODE, kept_dependencies, out.n_dependencies);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_adopt(WEIR_KIND_GRAPH, &out.graph, 1);
     }
     if (result != CUDA_SUCCESS) {
         return result;
