@@ -125,9 +125,8 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
     CUcontext handle = (CUcontext)(uintptr_t)ctx->handle;
     weir_ctx_storage_clear(&ctx->storage, handle);
     CUresult waited = weir_streams_wait_all(ctx);
-    if (__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED)) {
-        weir_guest_printf_flush(ctx);
-    }
+    CUresult settled = weir_stream_settled(ctx);
+    waited = waited != CUDA_SUCCESS ? waited : settled;
     for (int i = 0; i < WEIR_CTX_GONE_HOOKS; i++) {
         weir_ctx_gone_fn hook = __atomic_load_n(&gone_hooks[i], __ATOMIC_ACQUIRE);
         if (hook) {
@@ -147,9 +146,6 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
 CUresult weir_ctx_synchronize(struct weir_ctx *ctx)
 {
     CUresult rc = weir_streams_wait_all(ctx);
-    weir_stream_run_actions();
-    if (__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED)) {
-        weir_guest_printf_flush(ctx);
-    }
-    return weir_guest_result(rc);
+    CUresult settled = weir_stream_settled(ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }

@@ -1,5 +1,6 @@
 #include "guest_lib/front.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/front/ctx_stack.h"
 #include "proto/front/front.h"
@@ -90,7 +91,7 @@ static const struct weir_front_ops ops = {
     .context_storage = front_storage,
     .context_id = front_context_id,
     .stream_id = front_stream_id,
-    .module_function = weir_module_function_at,
+    .module_function = weir_guest_module_function_at,
 };
 
 void weir_front_start(void)

@@ -6,6 +6,7 @@
  * the stream does not look idle until a later mark. started >= finished always.
  */
 #include "guest_lib/stream.h"
+#include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -334,11 +335,13 @@ static CUresult ask_host(struct weir_stream *stream)
     return rc;
 }
 
-static void flush_printf(struct weir_ctx *ctx)
+CUresult weir_stream_settled(struct weir_ctx *ctx)
 {
+    weir_stream_run_actions();
     if (__builtin_expect(__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED), 0)) {
         weir_guest_printf_flush(ctx);
     }
+    return weir_managed_pull();
 }
 
 CUresult weir_stream_synchronize(struct weir_stream *stream)
@@ -351,9 +354,8 @@ CUresult weir_stream_synchronize(struct weir_stream *stream)
     }
     struct weir_stream_point point = weir_stream_here(stream);
     CUresult rc = weir_stream_wait(&point);
-    weir_stream_run_actions();
-    flush_printf(stream->ctx);
-    return weir_guest_result(rc);
+    CUresult settled = weir_stream_settled(stream->ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }
 
 static CUresult query_local(const struct weir_stream_point *point)
@@ -388,7 +390,7 @@ CUresult weir_stream_query(struct weir_stream *stream)
     }
     if (rc == CUDA_SUCCESS) {
         weir_stream_run_actions();
-        return weir_guest_report();
+        return weir_guest_result(weir_managed_pull());
     }
     CUresult error = weir_guest_report();
     return error != CUDA_SUCCESS ? error : rc;
@@ -397,7 +399,8 @@ CUresult weir_stream_query(struct weir_stream *stream)
 CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc)
 {
     if (rc == CUDA_SUCCESS && !weir_guest_capturing()) {
-        rc = weir_stream_synchronize(stream);
+        struct weir_stream_point point = weir_stream_here(stream);
+        rc = weir_guest_result(weir_stream_wait(&point));
     }
     return rc;
 }

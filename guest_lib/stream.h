@@ -159,6 +159,12 @@ void weir_stream_note_done(const struct weir_stream_point *point);
 /** cuStreamQuery without the argument check: CUDA_SUCCESS, CUDA_ERROR_NOT_READY or an error. */
 CUresult weir_stream_query(struct weir_stream *stream);
 
+/**
+ * What every synchronising call does once it has waited: actions, device printf, managed variables.
+ * @thread any; no lock held
+ */
+CUresult weir_stream_settled(struct weir_ctx *ctx);
+
 /** cuStreamSynchronize without the argument check: capture, wait, printf, errors. @thread any */
 CUresult weir_stream_synchronize(struct weir_stream *stream);
 

@@ -44,9 +44,9 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
     for (size_t i = 0; i < sizeof overrides / sizeof overrides[0]; i++) {
         device->attributes[overrides[i].id] = overrides[i].value;
     }
-    /* Managed memory here is shared memory that both sides reach at any time. */
+    /* Allocations are shared memory, but __managed__ variables are mirrored (managed.c). */
     device->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = co_located;
-    device->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = co_located;
+    device->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
     device->attributes[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1;
     if (!co_located) {
         device->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;

@@ -74,11 +74,8 @@ CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
         return rc;
     }
     rc = weir_event_wait(event);
-    weir_stream_run_actions();
-    if (__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED)) {
-        weir_guest_printf_flush(event->ctx);
-    }
-    return weir_guest_result(rc);
+    CUresult settled = weir_stream_settled(event->ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }
 
 CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
