@@ -1,0 +1,249 @@
+/*
+ * weir doctor: look at everything that Weir needs, in the order in which it is needed, and say what
+ * to do about what is missing.
+ *
+ * Each check prints one line, "ok", "warning" or "problem", and under the last two what would mend
+ * it. Exit status 1 if there is a problem. The guest library is tried in a child process, as a
+ * program would use it, so that a broken one cannot take the doctor along.
+ */
+#include "base/clock.h"
+#include "host_backend/control.h"
+#include "proto/cuda_abi.h"
+#include "tools/command.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int n_problems;
+
+static void ok(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void mend(const char *kind, const char *remedy, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void ok(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("ok       ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+}
+
+static void mend(const char *kind, const char *remedy, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("%-9s", kind);
+    vprintf(format, args);
+    printf("\n           -> %s\n", remedy);
+    va_end(args);
+    n_problems += strcmp(kind, "problem") == 0;
+}
+
+static void check_kernel(void)
+{
+    int fd = memfd_create("weir-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        mend("problem", "Linux 4.14 or later with memfd_create is needed", "memfd_create: %s",
+             strerror(errno));
+        return;
+    }
+    close(fd);
+    ok("the kernel has sealed memory files");
+}
+
+static void check_limits(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1024) {
+        mend("warning", "raise it: ulimit -n 65536, or LimitNOFILE= in the unit",
+             "only %llu open files are allowed", (unsigned long long)limit.rlim_cur);
+    } else {
+        ok("open files: %llu", (unsigned long long)limit.rlim_cur);
+    }
+}
+
+static void check_files(void)
+{
+    char path[PATH_MAX];
+    if (weir_path_guest_lib(path, sizeof(path))) {
+        ok("guest library: %s/libcuda.so.1", path);
+    } else {
+        mend("problem", "install Weir whole (cmake --install), or set WEIR_LIB_DIR",
+             "the guest library is missing");
+    }
+    if (weir_path_softgpu(path, sizeof(path))) {
+        ok("softgpu: %s", path);
+    } else {
+        mend("warning", "install Weir whole; without it a host needs an NVIDIA GPU",
+             "softgpu is missing");
+    }
+}
+
+static void check_driver(void)
+{
+    bool device = access("/dev/nvidiactl", F_OK) == 0;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int version = 0;
+    CUresult (*get_version)(int *) = NULL;
+    if (library) {
+        *(void **)&get_version = dlsym(library, "cuDriverGetVersion");
+    }
+    if (get_version) {
+        (void)get_version(&version);
+    }
+    if (device && library) {
+        ok("NVIDIA driver: CUDA %d.%d", version / 1000, version % 1000 / 10);
+    } else if (device) {
+        mend("problem", "install NVIDIA's libcuda1 that matches the kernel module",
+             "there is an NVIDIA device but no libcuda.so.1: %s", dlerror());
+    } else {
+        ok("no NVIDIA device: a host on this machine uses softgpu");
+    }
+    if (library) {
+        dlclose(library);
+    }
+}
+
+/* Which host a program started here would use. */
+static const char *host_url(const char *run_dir, char *url, size_t bytes)
+{
+    const char *host = getenv("WEIR_HOST");
+    if (!run_dir && host && *host) {
+        return host;
+    }
+    snprintf(url, bytes, "ipc://%s/default.sock",
+             run_dir ? run_dir : weir_control_default_run_dir());
+    return url;
+}
+
+static bool check_host(const char *run_dir, const char *url)
+{
+    if (strncmp(url, "tcp://", 6) == 0) {
+        ok("remote host: %s", url);
+        return true;
+    }
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_status(run_dir, &report);
+    if (status == WEIR_OK) {
+        ok("host: pid %llu, version %s, %zu tenants, %zu workers", (unsigned long long)report->pid,
+           report->version, report->n_tenants, report->n_workers);
+        if (strcmp(report->version, WEIR_VERSION) != 0) {
+            mend("problem", "restart the host after an upgrade: systemctl restart weir",
+                 "this is version %s", WEIR_VERSION);
+        }
+        weir_status_report_destroy(report);
+        return true;
+    }
+    const char *path = url + (strncmp(url, "ipc://", 6) == 0 ? 6 : 0);
+    if (access(path, R_OK | W_OK) == 0) {
+        ok("host: socket %s (its status is not for this user)", path);
+        return true;
+    }
+    mend("problem",
+         errno == EACCES ? "add this user to the socket's group, or set socket_mode in weir.toml"
+                         : "start it: weir serve, or systemctl start weir",
+         "no host at %s: %s", path, strerror(errno));
+    return false;
+}
+
+/* In the child: what a program does first. The exit status is the first CUresult that is not 0. */
+static int probe_guest(const char *library, const char *url)
+{
+    setenv("WEIR_HOST", url, 1);
+    setenv("WEIR_LOG", "error", 0);
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        fprintf(stderr, "           %s\n", dlerror());
+        return 255;
+    }
+    CUresult (*init)(unsigned int);
+    CUresult (*name)(char *, int, CUdevice);
+    CUresult (*memory)(size_t *, CUdevice);
+    *(void **)&init = dlsym(handle, "cuInit");
+    *(void **)&name = dlsym(handle, "cuDeviceGetName");
+    *(void **)&memory = dlsym(handle, "cuDeviceTotalMem_v2");
+    if (!init || !name || !memory) {
+        return 255;
+    }
+    uint64_t start_ns = weir_clock_now_ns();
+    CUresult result = init(0);
+    char device[128] = "";
+    size_t bytes = 0;
+    if (result == CUDA_SUCCESS) {
+        result = name(device, sizeof(device), 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = memory(&bytes, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device, bytes >> 20,
+           (double)(weir_clock_now_ns() - start_ns) / 1e6);
+        fflush(stdout);
+    }
+    return (int)result;
+}
+
+static void check_guest(const char *url)
+{
+    char folder[PATH_MAX - 32];
+    char library[PATH_MAX];
+    if (!weir_path_guest_lib(folder, sizeof(folder))) {
+        return;
+    }
+    snprintf(library, sizeof(library), "%s/libcuda.so.1", folder);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(probe_guest(library, url));
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0) {
+        mend("problem", "look at the limits on processes", "cannot start a process: %s",
+             strerror(errno));
+    } else if (WIFSIGNALED(status)) {
+        mend("problem", "please report this, with WEIR_LOG=debug", "the guest library crashed");
+    } else if (WEXITSTATUS(status) == 255) {
+        mend("problem", "use the library of this installation", "the guest library does not load");
+    } else if (WEXITSTATUS(status)) {
+        mend("problem", "see the line above and the host's log",
+             "a program here gets CUDA error %d from the host", WEXITSTATUS(status));
+    }
+}
+
+int weir_cmd_doctor(int argc, char **argv)
+{
+    const char *run_dir = NULL;
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {.name = NULL},
+    };
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]",
+                            "Look at what Weir needs and say how to mend what is missing.", options,
+                            &first, &exit_status)) {
+        return exit_status;
+    }
+    char buffer[PATH_MAX];
+    const char *url = host_url(run_dir, buffer, sizeof(buffer));
+    check_kernel();
+    check_limits();
+    check_files();
+    check_driver();
+    if (check_host(run_dir, url)) {
+        check_guest(url);
+    }
+    printf("%s\n", n_problems ? "There are problems." : "All is well.");
+    return n_problems ? WEIR_EXIT_FAILED : WEIR_EXIT_OK;
+}

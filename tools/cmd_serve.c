@@ -1,0 +1,75 @@
+#include "host_backend/control.h"
+#include "tools/command.h"
+
+#include "base/log.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int weir_cmd_worker(int argc, char **argv)
+{
+    return weir_worker_main(argc, argv);
+}
+
+int weir_cmd_serve(int argc, char **argv)
+{
+    struct weir_serve_params params = {.device = -1};
+    const char *device = NULL;
+    const char *window_base = NULL;
+    const char *window_bytes = NULL;
+    const char *log = getenv("WEIR_LOG");
+    const struct weir_option options[] = {
+        {"config", "FILE", "tenants and settings (weir.toml(5)); default: one tenant \"default\"",
+         &params.config_path, NULL},
+        {"run-dir", "DIR", "where the sockets go (default /run/weir)", &params.run_dir, NULL},
+        {"listen", "ADDRESS:PORT", "also serve remote guests over TCP", &params.listen_tcp, NULL},
+        {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
+         &params.driver, NULL},
+        {"device", "N", "ordinal of the GPU (default 0)", &device, NULL},
+        {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},
+        {"window-bytes", "SIZE", "size of each tenant's window (default 1T)", &window_bytes, NULL},
+        {"log", "LEVEL[:FILE]", "error, warn, info (default) or debug", &log, NULL},
+        {"check", NULL, "read the configuration, say what is wrong with it, and stop", NULL,
+         &params.check_only},
+        {.name = NULL},
+    };
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]",
+                            "Own the GPU and serve tenants until SIGTERM or SIGINT.", options,
+                            &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first < argc) {
+        fprintf(stderr, "weir serve: unexpected '%s'\n", argv[first]);
+        return WEIR_EXIT_USAGE;
+    }
+    long long number;
+    unsigned long long bytes;
+    if (device) {
+        if (!weir_option_number("device", device, 0, 1023, &number)) {
+            return WEIR_EXIT_USAGE;
+        }
+        params.device = (int)number;
+    }
+    if (window_base) {
+        if (!weir_option_number("window-base", window_base, 1 << 21, 1ll << 47, &number)) {
+            return WEIR_EXIT_USAGE;
+        }
+        params.window_base = (uint64_t)number;
+    }
+    if (window_bytes) {
+        if (!weir_option_bytes("window-bytes", window_bytes, &bytes)) {
+            return WEIR_EXIT_USAGE;
+        }
+        params.window_bytes = bytes;
+    }
+    if (weir_log_init(log ? log : "info", "weir serve") != WEIR_OK) {
+        fprintf(stderr, "weir serve: cannot log to '%s'\n", log);
+        return WEIR_EXIT_USAGE;
+    }
+    char softgpu[PATH_MAX];
+    params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
+    return weir_serve_main(&params);
+}

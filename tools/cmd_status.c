@@ -1,0 +1,116 @@
+/* weir status: the host's tenants, sessions and workers, as a table or as JSON lines. */
+#include "host_backend/control.h"
+#include "tools/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *human(uint64_t bytes, char text[16])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, 16, unit && value < 10 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+static void print_workers(const struct weir_status_report *report)
+{
+    printf("%-8s %-28s %-24s %8s %8s\n", "WORKER", "DEVICE", "DRIVER", "RESTARTS", "OBJECTS");
+    for (size_t i = 0; i < report->n_workers; i++) {
+        const struct weir_status_worker *w = &report->workers[i];
+        printf("%-8llu %-28.28s %-24.24s %8u %8llu%s%s\n", (unsigned long long)w->pid, w->device,
+               w->driver, w->restarts, (unsigned long long)w->objects,
+               w->tenant[0] ? "  only " : "", w->tenant);
+    }
+}
+
+static void print_tenants(const struct weir_status_report *report)
+{
+    printf("\n%-20s %6s %-8s %-8s %8s %12s %12s %12s\n", "TENANT", "WEIGHT", "PRIORITY", "ISOLATED",
+           "SESSIONS", "MEMORY", "QUOTA", "PINNED");
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        char used[16];
+        char quota[16];
+        char pinned[16];
+        printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s\n", t->name, t->weight, t->priority,
+               t->isolation, t->sessions, human(t->used_bytes, used), human(t->quota_bytes, quota),
+               human(t->pinned_bytes, pinned));
+    }
+}
+
+static void print_sessions(const struct weir_status_report *report)
+{
+    printf("\n%-8s %-16s %8s %-20s %-6s %12s %12s %10s %8s\n", "SESSION", "TENANT", "PID",
+           "PROGRAM", "VIA", "MEMORY", "CALLS", "CALLS/S", "AGE");
+    for (size_t i = 0; i < report->n_sessions; i++) {
+        const struct weir_status_session *s = &report->sessions[i];
+        char used[16];
+        printf("%-8llu %-16s %8llu %-20.20s %-6s %12s %12llu %10.0f %7.0fs\n",
+               (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid, s->program,
+               s->transport, human(s->used_bytes, used), (unsigned long long)s->calls,
+               s->calls_per_s, s->age_s);
+    }
+    if (!report->n_sessions) {
+        printf("(none)\n");
+    }
+}
+
+static int complain(enum weir_status status, const char *run_dir)
+{
+    fprintf(stderr, "weir status: %s/admin.sock: %s%s\n",
+            run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
+            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+    return WEIR_EXIT_FAILED;
+}
+
+static int print_json(const char *run_dir)
+{
+    char *text;
+    enum weir_status status = weir_control_status_text(run_dir, &text);
+    if (status != WEIR_OK) {
+        return complain(status, run_dir);
+    }
+    fputs(text, stdout);
+    free(text);
+    return WEIR_EXIT_OK;
+}
+
+int weir_cmd_status(int argc, char **argv)
+{
+    const char *run_dir = NULL;
+    bool json = false;
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {"json", NULL, "one JSON object a line", NULL, &json},
+        {.name = NULL},
+    };
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]", "Show what the host on this machine does.",
+                            options, &first, &exit_status)) {
+        return exit_status;
+    }
+    if (json) {
+        return print_json(run_dir);
+    }
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_status(run_dir, &report);
+    if (status != WEIR_OK) {
+        return complain(status, run_dir);
+    }
+    printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n\n", report->version,
+           (unsigned long long)report->pid, report->age_s, report->run_dir,
+           (unsigned long long)report->kept_fds);
+    print_workers(report);
+    print_tenants(report);
+    print_sessions(report);
+    weir_status_report_destroy(report);
+    return WEIR_EXIT_OK;
+}

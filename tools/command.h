@@ -1,0 +1,61 @@
+/* What the subcommands share: their signature, option parsing and the places of Weir's files. */
+#ifndef WEIR_TOOLS_COMMAND_H
+#define WEIR_TOOLS_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Exit statuses, as those of a shell and of docker run. */
+#define WEIR_EXIT_OK          0
+#define WEIR_EXIT_FAILED      1
+#define WEIR_EXIT_USAGE       2
+#define WEIR_EXIT_CANNOT_EXEC 126
+#define WEIR_EXIT_NO_PROGRAM  127
+
+/* argv[0] is the subcommand's name. Returns the exit status. */
+typedef int (*weir_command_fn)(int argc, char **argv);
+
+#define WEIR_COMMAND(name, function, summary) int function(int argc, char **argv);
+#include "tools/commands.def"
+#undef WEIR_COMMAND
+
+/* One long option of a subcommand. */
+struct weir_option {
+    const char *name;  /* without "--" */
+    const char *value; /* placeholder of its value in the help; NULL: a flag */
+    const char *help;
+    /* Where it goes: *text for one with a value (borrowed from argv), *flag for one without. */
+    const char **text;
+    bool *flag;
+};
+
+/**
+ * Parse "--name value", "--name=value" and flags up to the first other word or "--".
+ *
+ * Prints help on --help and complaints on stderr.
+ *
+ * @param usage      the line after "Usage: weir <command> ".
+ * @param options    ended by a row without name.
+ * @param ret_first  index in argv of the first word that is not an option.
+ * @return true to go on; false to stop with *ret_exit.
+ */
+bool weir_options_parse(int argc, char **argv, const char *usage, const char *about,
+                        const struct weir_option *options, int *ret_first, int *ret_exit);
+
+/** "8080" and so on; false with a complaint unless it is a number of [min, max]. */
+bool weir_option_number(const char *name, const char *text, long long min, long long max,
+                        long long *ret_value);
+
+/** A size such as 512M or 8GiB in bytes; false with a complaint. */
+bool weir_option_bytes(const char *name, const char *text, unsigned long long *ret_bytes);
+
+/**
+ * The folder with the guest's libcuda.so.1: $WEIR_LIB_DIR, beside this program as installed, or in
+ * the build tree. false: not found.
+ */
+bool weir_path_guest_lib(char *ret_path, size_t bytes);
+
+/** softgpu's library, likewise. */
+bool weir_path_softgpu(char *ret_path, size_t bytes);
+
+#endif

@@ -1,0 +1,59 @@
+#include "tools/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    weir_command_fn function;
+    const char *summary;
+} commands[] = {
+#define WEIR_COMMAND(name, function, summary) {name, function, summary},
+#include "tools/commands.def"
+#undef WEIR_COMMAND
+};
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "Usage: weir COMMAND [OPTIONS]\n\n"
+                "Weir shares NVIDIA GPUs between virtual machines, containers and processes.\n\n"
+                "Commands:\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (commands[i].summary) {
+            fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        }
+    }
+    fprintf(to, "\n`weir COMMAND --help` tells more; so does weir(1).\n");
+}
+
+int weir_cmd_version(int argc, char **argv)
+{
+    static const struct weir_option options[] = {{.name = NULL}};
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "", "Print the version.", options, &first, &exit_status)) {
+        return exit_status;
+    }
+    printf("weir %s\n", WEIR_VERSION);
+    return WEIR_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return WEIR_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return WEIR_EXIT_OK;
+    }
+    const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return commands[i].function(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr, "weir: unknown command '%s' (see weir --help)\n", argv[1]);
+    return WEIR_EXIT_USAGE;
+}

@@ -1,0 +1,70 @@
+/*
+ * Where Weir's libraries lie: named by the environment, installed beside the program
+ * (PREFIX/bin/weir, PREFIX/lib/weir/...), carried in one folder (a bundle), or in the build tree.
+ */
+#include "tools/command.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool program_folder(char *ret_path, size_t bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", ret_path, bytes - 1);
+    if (n <= 0) {
+        return false;
+    }
+    ret_path[n] = '\0';
+    char *slash = strrchr(ret_path, '/');
+    if (!slash) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
+/* The first of the folders under the program's own that holds file. */
+static bool find(const char *file, const char *const *folders, char *ret_folder, size_t bytes)
+{
+    char base[PATH_MAX];
+    if (!program_folder(base, sizeof(base))) {
+        return false;
+    }
+    for (; *folders; folders++) {
+        char path[PATH_MAX + 512];
+        snprintf(path, sizeof(path), "%s/%s/%s", base, *folders, file);
+        if (access(path, R_OK) == 0) {
+            char joined[PATH_MAX + 256];
+            snprintf(joined, sizeof(joined), "%s/%s", base, *folders);
+            char resolved[PATH_MAX];
+            const char *result = realpath(joined, resolved) ? resolved : joined;
+            return snprintf(ret_folder, bytes, "%s", result) < (int)bytes;
+        }
+    }
+    return false;
+}
+
+bool weir_path_guest_lib(char *ret_path, size_t bytes)
+{
+    static const char *const folders[] = {"../" WEIR_LIBDIR "/weir/guest", "../lib/weir/guest",
+                                          "guest", "../guest_lib/lib", NULL};
+    const char *named = getenv("WEIR_LIB_DIR");
+    if (named && *named) {
+        return snprintf(ret_path, bytes, "%s", named) < (int)bytes;
+    }
+    return find("libcuda.so.1", folders, ret_path, bytes);
+}
+
+bool weir_path_softgpu(char *ret_path, size_t bytes)
+{
+    static const char *const folders[] = {
+        "../" WEIR_LIBDIR "/weir", "../lib/weir", ".", "../softgpu", "../softgpu/lib", NULL};
+    static const char file[] = "libweir-softgpu.so";
+    char folder[PATH_MAX];
+    if (!find(file, folders, folder, sizeof(folder))) {
+        return false;
+    }
+    return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
+}
