@@ -1,0 +1,94 @@
+"""The exported symbols of the guest library and of softgpu, and headers of their hand-written halves."""
+
+from writer import header, source
+
+
+def impl_params(entry):
+    """Parameters of the implementation: the entry's own, and the default stream where it matters."""
+    params = [p.declaration for p in entry.params]
+    if entry.passes_default_stream:
+        params.append("CUstream default_stream")
+    return ", ".join(params) or "void"
+
+
+def call_args(entry, default):
+    args = [f"{p.name} ? {p.name} : {default}" if p.type == "CUstream" else p.name
+            for p in entry.params]
+    if entry.passes_default_stream:
+        args.append(default)
+    return ", ".join(args)
+
+
+def emit_export(entry, symbol, prefix, implemented):
+    default = "CU_STREAM_PER_THREAD" if symbol != entry.name else "CU_STREAM_LEGACY"
+    lines = [f"WEIR_EXPORT CUresult {symbol}({entry.parameter_list})", "{"]
+    if implemented:
+        if not entry.before_init:
+            lines += [f"    CUresult entered = WEIR_{prefix.upper()}_ENTER({entry.name});",
+                      "    if (__builtin_expect(entered != CUDA_SUCCESS, 0)) {",
+                      "        return entered;", "    }"]
+        target = entry.same_as or entry.name
+        lines.append(f"    return weir_{prefix}_{target}({call_args(entry, default)});")
+    else:
+        lines += [f"    (void){p.name};" for p in entry.params]
+        lines += ["    static unsigned char told;",
+                  "    if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {",
+                  f'        weir_{prefix}_unsupported("{symbol}");', "    }",
+                  "    return CUDA_ERROR_NOT_SUPPORTED;"]
+    return "\n".join(lines + ["}"])
+
+
+def emit_exports(model, prefix, entry_header, implemented):
+    bodies = "\n\n".join(emit_export(e, symbol, prefix, implemented(e))
+                         for e in model.entries.values() for symbol in e.symbols)
+    addresses = "\n".join(
+        f"    (void *){s}," for e in model.entries.values() for s in e.symbols)
+    return source(f"""#include "{entry_header}"
+#include "proto/cuda_abi.h"
+#include "proto/{'guest' if prefix == 'guest' else 'softgpu'}_hand.h"
+#include "proto/symbols.h"
+
+#define WEIR_EXPORT __attribute__((visibility("default")))
+
+{bodies}
+
+void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {{
+{addresses}
+}};""")
+
+
+def emit_hand(entries, prefix, guard, what):
+    lines = "\n".join(f"CUresult weir_{prefix}_{e.name}({impl_params(e)});" for e in entries)
+    return header(guard, f"""/*
+ * {what}
+ *
+ * A stream argument is never NULL here: the export has put CU_STREAM_LEGACY or CU_STREAM_PER_THREAD.
+ * default_stream says which of the two a call without a stream of its own uses.
+ */
+#include "proto/cuda_abi.h"
+
+/** Note, once per function, that a program called what is not there. @thread any */
+void weir_{prefix}_unsupported(const char *symbol);
+
+{lines}""")
+
+
+def emit(model):
+    def of(entry):
+        return model.entries[entry.same_as] if entry.same_as else entry
+
+    entries = model.entries.values()
+    guest = [e for e in entries if not e.same_as and e.guest != "none"]
+    soft = [e for e in entries if not e.same_as and e.softgpu]
+    return {
+        "proto/guest_exports.c": emit_exports(
+            model, "guest", "guest_lib/entry.h", lambda e: of(e).guest != "none"),
+        "proto/guest_hand.h": emit_hand(
+            guest, "guest", "WEIR_PROTO_GUEST_HAND_H",
+            "The guest's half of each carried entry point: by hand in guest_lib/hand, or guest_auto.c."),
+        "proto/softgpu_exports.c": emit_exports(
+            model, "soft", "softgpu/driver/entry.h", lambda e: of(e).softgpu),
+        "proto/softgpu_hand.h": emit_hand(
+            soft, "soft", "WEIR_PROTO_SOFTGPU_HAND_H",
+            "softgpu's body of each entry point that it has, by hand in softgpu/driver."),
+    }

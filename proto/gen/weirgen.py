@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Generate everything that follows from the description of the Driver API (proto/api).
+
+    weirgen.py --out DIR            write the generated files under DIR
+    weirgen.py --list               print their names, one per line
+    weirgen.py --lock               give new operations their ids in proto/wire.lock
+    weirgen.py --coverage FILE      write docs/coverage.md (--check: only compare)
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import emit_abi
+import emit_driver
+import emit_exports
+import emit_procaddr
+import model as description
+from writer import write_if_changed
+
+PROTO = Path(__file__).resolve().parent.parent
+EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--api", default=PROTO / "api", help="folder of the description")
+    parser.add_argument("--lockfile", default=PROTO / "wire.lock", help="ids of the operations")
+    parser.add_argument("--out", help="folder for the generated files")
+    parser.add_argument("--list", action="store_true", help="print the generated files' names")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        model = description.load(arguments.api, PROTO / "wire" / "kinds.def")
+    except description.DescriptionError as error:
+        print(f"weirgen: {error}", file=sys.stderr)
+        return 1
+    files = {}
+    for emitter in EMITTERS:
+        files.update(emitter.emit(model))
+    if arguments.list:
+        print("\n".join(files))
+    if arguments.out:
+        for name, text in files.items():
+            write_if_changed(Path(arguments.out) / name, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

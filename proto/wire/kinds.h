@@ -1,0 +1,16 @@
+/* The kind byte of handles, from kinds.def. */
+#ifndef WEIR_PROTO_WIRE_KINDS_H
+#define WEIR_PROTO_WIRE_KINDS_H
+
+enum weir_kind {
+    WEIR_KIND_NONE = 0,
+#define WEIR_KIND(NAME, name) WEIR_KIND_##NAME,
+#include "proto/wire/kinds.def"
+#undef WEIR_KIND
+    WEIR_KIND_COUNT
+};
+
+/** "stream" and so on; "?" outside the table. @thread any */
+const char *weir_kind_name(enum weir_kind kind);
+
+#endif
