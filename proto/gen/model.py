@@ -235,7 +235,7 @@ def load_errors(path):
 
 
 def load_kinds(path):
-    return re.findall(r"^WEIR_KIND\((\w+)", Path(path).read_text(), re.M)
+    return re.findall(r"^WEIR_KIND\(\w+, (\w+)\)", Path(path).read_text(), re.M)
 
 
 def load(api_dir, kinds_path):

@@ -16,12 +16,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import emit_abi
 import emit_driver
 import emit_exports
+import emit_guest
+import emit_host
+import emit_ops
 import emit_procaddr
 import model as description
+import ops
 from writer import write_if_changed
 
 PROTO = Path(__file__).resolve().parent.parent
-EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports]
+EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports, emit_ops, emit_guest, emit_host]
 
 
 def parse_arguments():
@@ -29,6 +33,7 @@ def parse_arguments():
     parser.add_argument("--api", default=PROTO / "api", help="folder of the description")
     parser.add_argument("--lockfile", default=PROTO / "wire.lock", help="ids of the operations")
     parser.add_argument("--out", help="folder for the generated files")
+    parser.add_argument("--lock", action="store_true", help="give new operations their ids")
     parser.add_argument("--list", action="store_true", help="print the generated files' names")
     return parser.parse_args()
 
@@ -37,6 +42,7 @@ def main():
     arguments = parse_arguments()
     try:
         model = description.load(arguments.api, PROTO / "wire" / "kinds.def")
+        ops.assign_ids(model, Path(arguments.lockfile), arguments.lock)
     except description.DescriptionError as error:
         print(f"weirgen: {error}", file=sys.stderr)
         return 1

@@ -1,0 +1,61 @@
+/*
+ * What generated guest code needs of the guest library, and what the guest library offers it.
+ *
+ * The values that programs see for graphs, nodes, instantiated graphs, arrays and mipmapped arrays
+ * are the handles themselves (base/id_table.h), so that arrays of them travel without translation.
+ * For the other kinds weir_guest_use() is the only place that knows.
+ */
+#ifndef WEIR_PROTO_WIRE_GUEST_API_H
+#define WEIR_PROTO_WIRE_GUEST_API_H
+
+#include "proto/cuda_abi.h"
+#include "proto/wire/kinds.h"
+#include <stdint.h>
+
+struct weir_channel;
+
+/** The session's channel. Called after WEIR_GUEST_ENTER, so there is one. @thread any */
+struct weir_channel *weir_guest_channel(void);
+
+/**
+ * The handle of an object that the program passes.
+ *
+ * @param kind        what it must be; WEIR_KIND_FUNCTION takes kernels too.
+ * @param value       the program's value, any bits.
+ * @param ret_handle  the handle to send.
+ * @return CUDA_SUCCESS, or what a driver says to such a value (CUDA_ERROR_INVALID_HANDLE).
+ * @thread any
+ */
+CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_handle);
+
+/**
+ * Name an object that the host is about to make.
+ *
+ * @param ret_handle  the name; the value that the program gets is the handle itself.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle);
+
+/** The object is gone, or was never made: its name is free again. @thread any */
+void weir_guest_drop(enum weir_kind kind, uint64_t handle);
+
+/**
+ * Objects that the host names to the program (nodes of a captured graph, a graph's event).
+ *
+ * @param handles  n handles, of this kind or 0; in place, each becomes the value that the program
+ * gets.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN (the host lies)
+ * @thread any
+ */
+CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n);
+
+/**
+ * The host's ordinal of a device that the program names.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE
+ * @thread any
+ */
+CUresult weir_guest_device(CUdevice device, int32_t *ret_ordinal);
+
+#endif

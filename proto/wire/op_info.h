@@ -1,0 +1,72 @@
+/*
+ * What the generator knows about an operation at run time: its codec, and its fields for whoever
+ * prints, compares or makes up operations.
+ *
+ * Encoding: little endian; a fixed part with every scalar, struct and array length at its natural
+ * alignment and all padding zero, then the bytes of each array, each begun on a multiple of 8. No
+ * protobuf: a flat struct costs 1 ns where protobuf-c takes 60 ns to pack a launch and 115 ns to
+ * read it.
+ */
+#ifndef WEIR_PROTO_WIRE_OP_INFO_H
+#define WEIR_PROTO_WIRE_OP_INFO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of in_bytes(): the struct cannot be encoded (a count over its limit, or NULL with a count). */
+#define WEIR_OP_BYTES_INVALID SIZE_MAX
+
+#define WEIR_OP_POSTED 0x1u /* may be sent without a reply */
+#define WEIR_OP_NOTIFY 0x2u /* travels from the host to the guest */
+
+enum weir_field_shape {
+    WEIR_FIELD_SCALAR,
+    WEIR_FIELD_FIXED, /* an array inside the struct */
+    WEIR_FIELD_ARRAY, /* a pointer to elements, and a count */
+    WEIR_FIELD_BYTES, /* a pointer to bytes, and a count */
+    WEIR_FIELD_STR,   /* a pointer to a string */
+};
+
+struct weir_op_field {
+    const char *name;
+    enum weir_field_shape shape;
+    uint32_t offset;       /* in the struct */
+    uint32_t elem_bytes;   /* of one element */
+    uint32_t count;        /* elements of a scalar (1) or fixed array */
+    uint32_t max;          /* most elements of an array; of a string, with its NUL */
+    uint32_t count_offset; /* of the uint32_t count of an array or bytes */
+};
+
+/*
+ * bytes:  of the encoded struct, a multiple of 8, or WEIR_OP_BYTES_INVALID.
+ * encode: write that many bytes at body, which is 8-byte aligned. Only after bytes was valid.
+ * decode: read a struct from exactly `bytes` bytes at body, which is 8-byte aligned, private to
+ * this process and outlives the struct: pointers point into it. Nothing is allocated or copied.
+ *         Lengths, limits and string ends are checked; the meaning of values is not. False:
+ * malformed, and the struct must not be used.
+ */
+typedef size_t (*weir_op_bytes_fn)(const void *message);
+typedef void (*weir_op_encode_fn)(const void *message, void *body);
+typedef bool (*weir_op_decode_fn)(const void *body, size_t bytes, void *message);
+
+/* "in" is the request, "out" the reply. A half without fields has 0 bytes; its struct may be NULL.
+ */
+struct weir_op_info {
+    const char *name;
+    uint32_t flags; /* WEIR_OP_* */
+    uint32_t in_struct_bytes;
+    uint32_t out_struct_bytes;
+    uint32_t n_in_fields;
+    uint32_t n_out_fields;
+    weir_op_bytes_fn in_bytes;
+    weir_op_encode_fn in_encode;
+    weir_op_decode_fn in_decode;
+    weir_op_bytes_fn out_bytes;
+    weir_op_encode_fn out_encode;
+    weir_op_decode_fn out_decode;
+    const struct weir_op_field *in_fields;
+    const struct weir_op_field *out_fields;
+};
+
+#endif

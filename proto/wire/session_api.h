@@ -1,0 +1,85 @@
+/*
+ * What generated host code needs of a session. The worker implements it.
+ *
+ * All of it runs on the session's thread; nothing here takes a lock that a driver call may need.
+ */
+#ifndef WEIR_PROTO_WIRE_SESSION_API_H
+#define WEIR_PROTO_WIRE_SESSION_API_H
+
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include "proto/wire/kinds.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct weir_session;
+
+/** The driver that the session's work goes to; its context is current. @thread session */
+const struct weir_driver *weir_session_driver(struct weir_session *session);
+
+/**
+ * The driver's object behind a guest's handle.
+ *
+ * @param handle   any bits.
+ * @param ret_object  the driver's handle.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_HANDLE  not a live object of this kind in this session.
+ * @thread session
+ */
+CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uint64_t handle,
+                          void **ret_object);
+
+/**
+ * The driver's stream behind a guest's, ready to take one more piece of work of this session.
+ *
+ * @return as weir_session_use()
+ * @thread session
+ */
+CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
+                                   CUstream *ret_stream);
+
+/**
+ * Is this range of device addresses the session's to use?
+ *
+ * @param bytes  at least 1.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE
+ * @thread session
+ */
+CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes);
+
+/** The driver's device of a guest's ordinal. CUDA_ERROR_INVALID_DEVICE. @thread session */
+CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device);
+
+/**
+ * Enter a new object under the name that the guest chose.
+ *
+ * @param object  taken: on failure the session destroys it.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE (name not free), CUDA_ERROR_OUT_OF_MEMORY
+ * @thread session
+ */
+CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uint64_t handle,
+                          void *object);
+
+/** Can weir_session_put() take this name? Asked before the object is made. @thread session */
+CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle);
+
+/**
+ * The guest's handle of an object of the driver; one that has none gets a name of the host's
+ * origin.
+ *
+ * @param object  NULL gives handle 0.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread session
+ */
+CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, void *object,
+                           uint64_t *ret_handle);
+
+/** The driver has destroyed the object: forget the handle, and what died with it. @thread session
+ */
+void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle);
+
+/** Memory until this call's reply is sent, zeroed; NULL when there is none left. @thread session */
+void *weir_session_alloc(struct weir_session *session, size_t bytes);
+
+#endif
