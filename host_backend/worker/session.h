@@ -14,6 +14,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_H
 
+#include "base/arena.h"
 #include "base/id_table.h"
 #include "host_backend/worker/native_map.h"
 #include "host_backend/worker/ranges.h"
@@ -38,6 +39,7 @@ struct weir_object {
     void *native;              /* the driver's handle */
     struct weir_ctx *ctx;      /* dies with it; NULL: with the session */
     struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
+    uint64_t charged_bytes;    /* of the tenant's quota */
 };
 
 /* A context of the guest. All lie over the one primary context of the worker. */
@@ -130,6 +132,7 @@ struct weir_word_wait {
     uint32_t word, value;
 };
 #define WEIR_WORD_WAITS_MAX 256
+#define WEIR_MARKS_WATCHED  16
 
 struct weir_session {
     uint64_t id;
@@ -145,8 +148,7 @@ struct weir_session {
     uint64_t started_ns;
 
     /* The segment, and where the GPU sees its words and arena. */
-    uint8_t *segment;
-    struct weir_segment_header layout; /* a private copy: the peer cannot change it */
+    struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
     uint64_t words_dptr;
     uint64_t arena_dptr;
     bool remote;
@@ -160,7 +162,9 @@ struct weir_session {
     struct weir_registration *registrations;
     struct weir_upload *uploads;
     uint64_t next_reference;
-    struct weir_object *op_graph; /* the graph that the operation in hand has named */
+    struct weir_object *op_first; /* the first object that the operation in hand has named */
+    struct weir_object *op_last;
+    uint32_t op;
     uint32_t n_captures;          /* streams under capture */
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
@@ -171,15 +175,23 @@ struct weir_session {
     const void *bulk;
     size_t bulk_bytes;
     uint64_t op_seq;
-    void *reply_bulk; /* for arena_read: borrowed from the segment */
+    const void *reply_bulk; /* for arena_read: borrowed from the segment */
     size_t reply_bulk_bytes;
     bool answer_later; /* word_wait: the reply comes from the poll */
-    void *scratch;     /* of one operation; weir_session_alloc() */
+    struct weir_arena arena; /* of one operation; weir_session_alloc() */
+    uint8_t *reply;          /* room for a reply's record; grows */
+    size_t reply_room;
 
     /* Deferred errors; mirrored in the segment's header. */
     uint32_t deferred_seq;
     uint32_t deferred_error;
-    uint32_t sticky_error;
+
+    /* Words that the GPU was last asked to write: while one is open, the session looks for a dead
+     * context, because nobody would write it then. */
+    struct weir_recent_mark {
+        uint32_t word, value;
+    } marks[WEIR_MARKS_WATCHED];
+    uint32_t n_marks;
 
     pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
 
