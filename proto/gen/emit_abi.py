@@ -39,7 +39,7 @@ def emit_prototypes(model):
 
 
 def emit(model):
-    width = max(len(name) for name in model.constants)
+    width = max((len(name) for name in model.constants), default=0)
     constants = "\n".join(f"#define {n:{width}} {v}" for n, v in model.constants.items())
     types = "\n".join(emit_type(t, model.errors) for t in model.types.values())
     types = re.sub(r"\n(typedef (?:enum|struct \{|union))", r"\n\n\1", types)

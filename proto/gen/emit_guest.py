@@ -158,7 +158,8 @@ def emit_auto(entry, op):
 
 
 def emit(model):
-    bodies = "\n\n".join(emit_auto(op.entry, op) for op in model.ops.values() if op.entry)
+    bodies = "\n\n".join(emit_auto(op.entry, op) for op in model.ops.values()
+                         if op.entry and op.entry.guest == "auto")
     auto = source(f"""#include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"

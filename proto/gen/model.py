@@ -12,7 +12,6 @@ SCALARS = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
     "i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double",
 }
-SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
 ENTRY_KEYS = {
     "proto", "since", "twin", "default_stream", "before_init", "undeclared", "same_as",
     "guest", "host", "softgpu", "why", "args",
@@ -239,7 +238,7 @@ def load_kinds(path):
 
 
 def load(api_dir, kinds_path):
-    """Read everything; automatic entry points have their op derived (see ops.py)."""
+    """Read everything; entry points with a host half have their op derived (see ops.py)."""
     from ops import derive_op, parse_op
 
     api = Path(api_dir)
@@ -261,6 +260,6 @@ def load(api_dir, kinds_path):
     for key, table in load_toml(api / "ops.toml").items():
         ops[key] = parse_op(model, api / "ops.toml", key, table)
     for entry in entries.values():
-        if entry.guest == "auto":
+        if entry.host != "none":
             ops[entry.name] = derive_op(model, entry)
     return model

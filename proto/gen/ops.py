@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from model import HANDLE_KINDS, OP_KEYS, SCALAR_BYTES, SCALARS, DescriptionError, Op, OpField
+from model import HANDLE_KINDS, OP_KEYS, SCALARS, DescriptionError, Op, OpField
 
 RECORD_MAX_BYTES = (2 << 20) - 32  # WEIR_RECORD_MAX_BYTES less the record's header
 FIELD = re.compile(r"(\w+) (\w+)(?:\[(\d*)\])?(?: max=(\d+))?")
@@ -242,26 +242,33 @@ def derive_op(model, entry):
 
 
 def read_lock(path):
-    """{name: id} of wire.lock, which only ever grows at its end."""
-    ids = {}
+    """[(name, gone)] of wire.lock by id; the file only ever grows at its end."""
+    rows = []
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
-        match = re.fullmatch(r"(\d+) (\w+)", line)
+        match = re.fullmatch(r"(\d+) (\w+)( gone)?", line)
         if not match:
-            raise DescriptionError(path, f"line {number}", "not 'id name'")
-        if int(match[1]) != len(ids):
-            raise DescriptionError(path, match[2], f"id {match[1]} is not the next one, {len(ids)}")
-        if match[2] in ids:
+            raise DescriptionError(path, f"line {number}", "not 'id name' or 'id name gone'")
+        if int(match[1]) != len(rows):
+            raise DescriptionError(path, match[2], f"id {match[1]} is not the next one, {len(rows)}")
+        if any(match[2] == name for name, _ in rows):
             raise DescriptionError(path, match[2], "named twice")
-        ids[match[2]] = len(ids)
-    return ids
+        rows.append((match[2], bool(match[3])))
+    return rows
 
 
 def assign_ids(model, path, extend):
-    """Give every operation its id; new ones get the next id when extend, else are an error."""
-    ids = read_lock(path)
-    for name in ids:
-        if name not in model.ops:
-            raise DescriptionError(path, name, "the operation is gone; ids are never reused or removed")
+    """Give every operation its id; new ones get the next id when extend, else are an error.
+
+    The id of an operation that is gone stays taken: nobody serves it, and it has no fields.
+    """
+    rows = read_lock(path)
+    for name, gone in rows:
+        if gone == (name in model.ops):
+            raise DescriptionError(path, name, "marked gone, but it is described" if gone else
+                                   "no such operation; ids are never reused: mark it 'gone'")
+        if gone:
+            model.ops[name] = Op(name, str(path), "Gone: its id stays taken.", False, True, [], [])
+    ids = {name: number for number, (name, _) in enumerate(rows)}
     new = [name for name in model.ops if name not in ids]
     if new and not extend:
         raise DescriptionError(path, new[0], "has no id; run weirgen.py --lock")
@@ -275,4 +282,4 @@ def assign_ids(model, path, extend):
     model.ops = dict(sorted(model.ops.items(), key=lambda item: item[1].id))
 
 
-__all__ = ["SCALAR_BYTES", "assign_ids", "derive_op", "parse_op"]
+__all__ = ["assign_ids", "derive_op", "parse_op"]

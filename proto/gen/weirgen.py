@@ -4,7 +4,8 @@
     weirgen.py --out DIR            write the generated files under DIR
     weirgen.py --list               print their names, one per line
     weirgen.py --lock               give new operations their ids in proto/wire.lock
-    weirgen.py --coverage FILE      write docs/coverage.md (--check: only compare)
+    weirgen.py --coverage FILE      write docs/coverage.md
+    weirgen.py --coverage FILE --check   fail when it is not current
 """
 
 import argparse
@@ -14,18 +15,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import emit_abi
+import emit_coverage
 import emit_driver
 import emit_exports
 import emit_guest
 import emit_host
 import emit_ops
+import emit_parity
 import emit_procaddr
 import model as description
 import ops
 from writer import write_if_changed
 
 PROTO = Path(__file__).resolve().parent.parent
-EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports, emit_ops, emit_guest, emit_host]
+EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports, emit_ops, emit_guest, emit_host,
+            emit_parity]
 
 
 def parse_arguments():
@@ -35,7 +39,19 @@ def parse_arguments():
     parser.add_argument("--out", help="folder for the generated files")
     parser.add_argument("--lock", action="store_true", help="give new operations their ids")
     parser.add_argument("--list", action="store_true", help="print the generated files' names")
+    parser.add_argument("--coverage", type=Path, help="docs/coverage.md")
+    parser.add_argument("--check", action="store_true", help="compare --coverage, do not write it")
     return parser.parse_args()
+
+
+def handle_coverage(path, text, only_check):
+    if not only_check:
+        write_if_changed(path, text)
+        return 0
+    if path.exists() and path.read_text() == text:
+        return 0
+    print(f"weirgen: {path} is not current; run weirgen.py --coverage {path}", file=sys.stderr)
+    return 1
 
 
 def main():
@@ -54,6 +70,8 @@ def main():
     if arguments.out:
         for name, text in files.items():
             write_if_changed(Path(arguments.out) / name, text)
+    if arguments.coverage:
+        return handle_coverage(arguments.coverage, emit_coverage.emit_text(model), arguments.check)
     return 0
 
 

@@ -1,12 +1,6 @@
 #include "proto/errors.h"
 #include "proto/wire/kinds.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/tl_cmocka.h"
 
 static void error_known_values_have_name_and_text(void **state)
 {

@@ -1,13 +1,7 @@
 #include "proto/front/procaddr.h"
+#include "tests/lib/tl_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Stands for a library's exports: only cuInit and the two entry point functions are looked at. */
 static char fake_init, fake_proc, fake_proc_v2;
