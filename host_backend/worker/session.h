@@ -99,6 +99,7 @@ struct weir_function {
 /* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run. */
 struct weir_host_call {
     struct weir_host_call *next;
+    struct weir_host_call **back; /* what points to it */
     struct weir_session *session;
     uint64_t token;
     bool once; /* of a stream: freed when run; of a graph: kept */
@@ -133,6 +134,7 @@ struct weir_word_wait {
 };
 #define WEIR_WORD_WAITS_MAX 256
 #define WEIR_MARKS_WATCHED  16
+#define WEIR_AWAITED_MAX    1024
 
 struct weir_session {
     uint64_t id;
@@ -149,6 +151,7 @@ struct weir_session {
 
     /* The segment, and where the GPU sees its words and arena. */
     struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
+    bool registered;
     uint64_t words_dptr;
     uint64_t arena_dptr;
     bool remote;
@@ -166,6 +169,14 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures;          /* streams under capture */
+
+    /* Values that streams have been told to wait for: written when the session ends, so that no
+     * stream of it waits for ever. A ring of the newest. */
+    struct weir_awaited_value {
+        uint64_t address, value;
+        bool wide;
+    } *awaited;
+    uint32_t n_awaited;
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
@@ -217,6 +228,7 @@ struct weir_session_params {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* borrowed: the session takes a reference */
     struct weir_transport *transport; /* taken, also on failure */
+    uint64_t id;
     bool remote;
     int64_t pid;
     uint32_t uid;
@@ -246,8 +258,15 @@ void weir_session_destroy(struct weir_session *session);
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 
+/** Remember that the GPU was asked to write value to a word. @thread owner */
+void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
+
 /** Note an asynchronous error (a posted record's). @thread owner */
 void weir_session_defer(struct weir_session *session, CUresult error);
+
+/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
 
 /** Send a record with the session's deferred errors in its header. @thread any */
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,

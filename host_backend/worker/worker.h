@@ -81,6 +81,7 @@ struct weir_worker {
     uint64_t granularity_bytes;
     uint64_t spin_ns;
     int link;
+    int wake_fd; /* an eventfd: the main thread looks at stopping and sticky */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* n_sessions became smaller */
@@ -93,7 +94,6 @@ struct weir_worker {
     struct weir_zmq_server *zmq;
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    atomic_uint_fast32_t dropped; /* chunks that the supervisor is still letting go of */
     atomic_int sticky;            /* CUresult that ended the context */
 };
 
