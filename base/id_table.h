@@ -1,10 +1,11 @@
 /*
  * Handles: index + generation, never a pointer of the process that owns the object.
  *
- * A handle is 64 bits: kind 8 | origin 1 | generation 15 | index 24 | tag 16 (0x57E1), so that it is
- * never NULL, never one of CUDA's small constants (streams 1 and 2), and a wild value is refused.
- * The guest names most objects itself (origin 0) so that creating them needs no answer; the host
- * names those that it finds (nodes of a captured graph: origin 1). Both sides keep a table per kind.
+ * A handle is 64 bits: kind 8 | origin 1 | generation 15 | index 24 | tag 16 (0x57E1), so that it
+ * is never NULL, never one of CUDA's small constants (streams 1 and 2), and a wild value is
+ * refused. The guest names most objects itself (origin 0) so that creating them needs no answer;
+ * the host names those that it finds (nodes of a captured graph: origin 1). Both sides keep a table
+ * per kind.
  *
  * The table maps handles to void pointers. Look-up is lock-free and may race with insertion; the
  * caller keeps the object alive. Capacity is fixed at creation, memory is committed as it is used.
@@ -92,7 +93,8 @@ enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle hand
 /** The object of a handle, or NULL for anything that is not live in this table. @thread any */
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle);
 
-/** Take a handle out; gives the object back, or NULL. Its generation never returns soon. @thread any */
+/** Take a handle out; gives the object back, or NULL. Its generation never returns soon. @thread
+ * any */
 void *weir_id_table_remove(struct weir_id_table *table, weir_handle handle);
 
 /** Number of live objects. @thread any */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
+#define WEIR_MUST_CHECK        __attribute__((warn_unused_result))
 #define WEIR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 enum weir_status {

@@ -2,35 +2,43 @@
  * The shared segment of a co-located session: header, completion words, two rings, staging arena.
  *
  *     0          header, one page: geometry (constant), state and deferred errors (host writes)
- *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest reads
- *     to_host    ring of records from the guest
- *     to_guest   ring of records from the host
- *     arena      staging for pageable copies, images and whatever else is bulk
+ *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest
+ * reads to_host    ring of records from the guest to_guest   ring of records from the host arena
+ * staging for pageable copies, images and whatever else is bulk
  *
- * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both and
- * registered with the driver by the worker, so the GPU reads and writes it directly. Shared segment
- * rules: fixed-width types, offsets and never pointers; every value read by the host that the guest
- * could have written is copied once and then checked.
+ * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both
+ * and registered with the driver by the worker, so the GPU reads and writes it directly. Shared
+ * segment rules: fixed-width types, offsets and never pointers; every value read by the host that
+ * the guest could have written is copied once and then checked.
  *
  * Source: docs/design/wire.md
  */
 #ifndef WEIR_PROTO_TRANSPORT_SEGMENT_H
 #define WEIR_PROTO_TRANSPORT_SEGMENT_H
 
+#include "base/status.h"
 #include <stdint.h>
 
-#define WEIR_SEGMENT_MAGIC 0x52494557u /* "WEIR" */
+#define WEIR_SEGMENT_MAGIC   0x52494557u /* "WEIR" */
+#define WEIR_SEGMENT_VERSION 1u
+
+/* Limits of the geometry, for both ends' checks. */
+#define WEIR_SEGMENT_PAGE_BYTES 4096u
+#define WEIR_SEGMENT_MAX_WORDS  (1u << 20)
+#define WEIR_SEGMENT_MAX_ARENA  (16ull << 30)
+#define WEIR_RING_MIN_BYTES     4096u
+#define WEIR_RING_MAX_BYTES     (256u << 20)
 
 /* Reserved for both sides: word 0 is never written, so that 0 can mean "no word". */
 #define WEIR_WORD_NONE 0u
 
 struct weir_ring_control {
     /* Producer's cache line. */
-    uint32_t tail; /* free-running byte count, written by the producer only */
+    uint32_t tail;           /* free-running byte count, written by the producer only */
     uint32_t producer_waits; /* the producer sleeps on head until there is room */
     uint8_t pad0[56];
     /* Consumer's cache line. */
-    uint32_t head; /* free-running byte count, written by the consumer only */
+    uint32_t head;           /* free-running byte count, written by the consumer only */
     uint32_t consumer_waits; /* the consumer sleeps on tail until there is a record */
     uint8_t pad1[56];
 };
@@ -59,5 +67,26 @@ struct weir_segment_header {
 
 _Static_assert(sizeof(struct weir_ring_control) == 128, "layout shared between processes");
 _Static_assert(sizeof(struct weir_segment_header) == 448, "layout shared between processes");
+
+/* What a worker chooses. Zero means the default in brackets. */
+struct weir_segment_params {
+    uint32_t n_words;     /* completion words [65536] */
+    uint32_t ring_bytes;  /* of each ring, a power of two [4 MiB: any record fits] */
+    uint64_t arena_bytes; /* staging [64 MiB], rounded up to pages */
+};
+
+/* One end's private, checked copy of the geometry, with pointers into its own mapping. */
+struct weir_segment_view {
+    void *base; /* NULL: remote, seen from the guest; all pointers are NULL then */
+    uint64_t bytes;
+    struct weir_segment_header *header;
+    uint32_t *words; /* n_words of them; written by worker and GPU, read by the guest */
+    uint32_t n_words;
+    uint32_t ring_bytes; /* 0: remote */
+    uint8_t *to_host;
+    uint8_t *to_guest;
+    uint8_t *arena;
+    uint64_t arena_bytes;
+};
 
 #endif

@@ -2,10 +2,10 @@
  * A transport: an ordered, reliable, two-way channel of records between one guest process and the
  * worker, with bulk data beside the records.
  *
- * Two shapes. A *co-located* transport (shm, loop) has a segment that both ends map: completion words
- * are read and staging memory is filled in place. A *remote* one (zmq) has the segment's words and
- * arena in the worker only; the guest reaches them by records (arena_write, arena_read, word_wait),
- * whose bulk data travels as one more ZeroMQ frame.
+ * Two shapes. A *co-located* transport (shm, loop) has a segment that both ends map: completion
+ * words are read and staging memory is filled in place. A *remote* one (zmq) has the segment's
+ * words and arena in the worker only; the guest reaches them by records (arena_write, arena_read,
+ * word_wait), whose bulk data travels as one more ZeroMQ frame.
  *
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.
@@ -20,12 +20,12 @@
 
 /* Every record begins with this. Lengths include it; bodies are padded to 8 bytes. */
 struct weir_record {
-    uint32_t len_bytes; /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
-    uint16_t op;        /* enum weir_op */
-    uint16_t flags;     /* WEIR_RECORD_* */
-    uint64_t seq;       /* the sender's number; a reply repeats the request's */
-    int32_t status;     /* of a reply: CUresult */
-    uint32_t deferred_seq;   /* of a reply: as in the segment's header, for remote guests */
+    uint32_t len_bytes;    /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
+    uint16_t op;           /* enum weir_op */
+    uint16_t flags;        /* WEIR_RECORD_* */
+    uint64_t seq;          /* the sender's number; a reply repeats the request's */
+    int32_t status;        /* of a reply: CUresult */
+    uint32_t deferred_seq; /* of a reply: as in the segment's header, for remote guests */
     uint32_t deferred_error;
     uint32_t sticky_error;
 };
@@ -47,12 +47,18 @@ struct weir_transport_ops {
     void *(*segment)(struct weir_transport *t);
 
     /*
-     * Send one record, and its bulk data where the transport is remote (else bulk_bytes must be 0).
-     * All bytes are copied or sent before it returns. Waits for room up to timeout_ns
-     * (WEIR_FOREVER allowed), adaptively: spin, then sleep.
-     * WEIR_ERR_TIMED_OUT: nothing was sent. WEIR_ERR_TOO_BIG: it can never fit.
-     * WEIR_ERR_CLOSED: the peer is gone (noticed within a second). WEIR_ERR_PEER: the peer lies
-     * (impossible index): close.
+     * Where things are in the segment, from this end's private copy: never NULL. The header in the
+     * segment can be written by the peer, so nobody reads the geometry from there. Pointers are
+     * NULL and the counts are right at the guest's end of a remote transport.
+     */
+    const struct weir_segment_view *(*view)(struct weir_transport *t);
+
+    /*
+     * Send one record (len_bytes of it, checked), and its bulk data where the transport is remote
+     * (else bulk_bytes must be 0). All bytes are copied or sent before it returns. Waits for room
+     * up to timeout_ns (WEIR_FOREVER allowed), adaptively: spin, then sleep. WEIR_ERR_TIMED_OUT:
+     * nothing was sent. WEIR_ERR_TOO_BIG: it can never fit. WEIR_ERR_CLOSED: the peer is gone
+     * (noticed within a second). WEIR_ERR_PEER: the peer lies (impossible index): close.
      */
     enum weir_status (*send)(struct weir_transport *t, const struct weir_record *record,
                              const void *bulk, size_t bulk_bytes, uint64_t timeout_ns);
@@ -74,13 +80,53 @@ struct weir_transport_ops {
     enum weir_status (*send_fd)(struct weir_transport *t, int fd);
     enum weir_status (*receive_fd)(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd);
 
-    /* Drop the connection and free it. The segment stays mapped until then. */
+    /* Drop the connection and free it. The segment stays mapped until then. Accepts no NULL. */
     void (*destroy)(struct weir_transport *t);
+
+    /*
+     * In a forked child: let go of the parent's connection without harming it. Closes the child's
+     * copy of the descriptors and unmaps; no lock is taken. Nothing else may be called in the
+     * child, also not before it (the rings are the parent's).
+     */
+    void (*abandon)(struct weir_transport *t);
 };
 
 /* Every transport's first member. */
 struct weir_transport {
     const struct weir_transport_ops *ops;
 };
+
+enum weir_transport_id {
+#define WEIR_TRANSPORT(id, name, negotiable, remote) WEIR_TRANSPORT_##id,
+#include "proto/transport/transports.def"
+#undef WEIR_TRANSPORT
+    WEIR_TRANSPORT_COUNT
+};
+
+/* A row of transports.def. */
+struct weir_transport_kind {
+    const char *name;
+    bool negotiable;
+    bool remote;
+};
+
+/** The row of an id, or NULL outside the table. @thread any */
+const struct weir_transport_kind *weir_transport_kind(enum weir_transport_id id);
+
+/** The id of a name, or WEIR_TRANSPORT_COUNT. @thread any */
+enum weir_transport_id weir_transport_find(const char *name);
+
+/**
+ * A guest's and a worker's end in one process, over anonymous memory: for tests.
+ *
+ * @param params     sizes; checked.
+ * @param ret_host   the worker's end.
+ * @param ret_guest  the guest's end. Each is destroyed apart.
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_loop_create(const struct weir_segment_params *params,
+                                  struct weir_transport **ret_host,
+                                  struct weir_transport **ret_guest) WEIR_MUST_CHECK;
 
 #endif

@@ -1,0 +1,45 @@
+/*
+ * A bump arena with a cap: the memory of one call, one message or one parse, freed all at once.
+ *
+ * Memory comes in chunks that survive weir_arena_reset(), so an arena that is reset after each call
+ * stops allocating after the first few. The cap bounds what a hostile message can make us allocate.
+ */
+#ifndef WEIR_BASE_ARENA_H
+#define WEIR_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct weir_arena_chunk;
+
+/* Owner thread only. The fields are private; a zeroed arena is valid and gives nothing (cap 0). */
+struct weir_arena {
+    struct weir_arena_chunk *chunks;  /* all of them, in order of use */
+    struct weir_arena_chunk *current; /* where the next allocation is tried; NULL: none yet */
+    size_t used_bytes;                /* handed out since the last reset */
+    size_t cap_bytes;
+};
+
+/** Make an arena that hands out at most cap_bytes between resets; allocates nothing yet. */
+void weir_arena_init(struct weir_arena *arena, size_t cap_bytes);
+
+/** Free all memory. Accepts NULL and a zeroed arena; the arena may be initialised again. */
+void weir_arena_finish(struct weir_arena *arena);
+
+/** Forget everything that was handed out, keep the chunks for reuse. */
+void weir_arena_reset(struct weir_arena *arena);
+
+/**
+ * Take memory from the arena.
+ *
+ * @param arena  owner thread only.
+ * @param bytes  any; 0 gives a valid pointer.
+ * @return 16-byte aligned memory, not cleared, valid until reset or finish; NULL when the cap is
+ *         reached or memory is out.
+ * @thread owner
+ */
+void *weir_arena_alloc(struct weir_arena *arena, size_t bytes);
+
+/** A copy of len bytes of text with a NUL behind it, or NULL. @thread owner */
+char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len);
+
+#endif

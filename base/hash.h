@@ -1,0 +1,20 @@
+/* XXH3-128 of a block of memory: the name of an image, the same on every machine. Not secure. */
+#ifndef WEIR_BASE_HASH_H
+#define WEIR_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_HASH_BYTES 16
+
+struct weir_hash {
+    uint8_t bytes[WEIR_HASH_BYTES]; /* canonical order: the most significant byte first */
+};
+
+/** Hash len bytes; data may be NULL when len is 0. @thread any */
+struct weir_hash weir_hash_of(const void *data, size_t len);
+
+/** A 64-bit hash (XXH3-64) for tables; not for names that travel between versions. @thread any */
+uint64_t weir_hash64_of(const void *data, size_t len);
+
+#endif

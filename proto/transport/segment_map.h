@@ -1,0 +1,42 @@
+/* Make, map and check segments. Private to proto/. */
+#ifndef WEIR_PROTO_TRANSPORT_SEGMENT_MAP_H
+#define WEIR_PROTO_TRANSPORT_SEGMENT_MAP_H
+
+#include "base/status.h"
+#include "proto/transport/segment.h"
+#include <stdbool.h>
+
+/**
+ * Make a segment as a sealed memfd and map it.
+ *
+ * @param params    zeroes become defaults; checked.
+ * @param ret_fd    the memfd, close-on-exec: the caller closes it.
+ * @param ret_view  the mapping: the caller unmaps it with weir_segment_unmap().
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ * @thread any
+ */
+enum weir_status weir_segment_create(const struct weir_segment_params *params, int *ret_fd,
+                                     struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
+
+/** The same without rings, in anonymous memory: the worker's end of a remote session. */
+enum weir_status weir_segment_create_private(const struct weir_segment_params *params,
+                                             struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
+
+/**
+ * Map the segment that a host sent, and check all that it says.
+ *
+ * @param fd              borrowed.
+ * @param expected_bytes  as the host announced.
+ * @param ret_view        as above.
+ * @return WEIR_OK
+ * @return WEIR_ERR_PEER  not sealed, too small, or an impossible geometry.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,
+                                  struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
+
+/** Undo either. Accepts a zeroed view. @thread any */
+void weir_segment_unmap(struct weir_segment_view *view);
+
+#endif

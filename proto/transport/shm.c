@@ -1,0 +1,256 @@
+/*
+ * The co-located transport: two rings in the shared segment, and the unix socket of the handshake
+ * for what memory cannot do: pass descriptors, and tell that the other process is gone.
+ *
+ * Waiting is adaptive. A waiter first spins for as long as it was told; then it raises its "waits"
+ * flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in slices,
+ * because a dead peer wakes nobody: after each slice it asks the socket. The peer makes the system
+ * call to wake only when it finds the flag raised.
+ *
+ * When the peer has gone, what it had published before is still received; only then comes CLOSED.
+ */
+#include "proto/transport/shm.h"
+#include "base/clock.h"
+#include "proto/transport/fd_message.h"
+#include "proto/transport/ring.h"
+#include "proto/transport/segment_map.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+/*
+ * A dead peer is noticed one slice late at most. Short at first, for a death in the middle of a
+ * call; longer for those who wait idly, so that an idle session wakes a core four times a second.
+ */
+#define FIRST_SLICE_NS (20 * WEIR_NS_PER_MS)
+#define LAST_SLICE_NS  (250 * WEIR_NS_PER_MS)
+
+/* A full ring means that the peer is far behind: a short spin, then sleep. */
+#define SEND_SPIN_NS (5 * WEIR_NS_PER_US)
+
+/* Looks between two readings of the clock while spinning. */
+#define SPIN_BATCH 16
+
+#define SEND_FD_TIMEOUT_NS (5 * WEIR_NS_PER_S)
+
+struct shm {
+    struct weir_transport base;
+    struct weir_segment_view view;
+    int socket_fd;
+    int pid_fd;
+    int gone;                   /* atomic, relaxed: once set it stays */
+    struct weir_ring to_peer;   /* the sending thread's */
+    struct weir_ring from_peer; /* the receiving thread's, as is: */
+    struct weir_ring_buffer received;
+};
+
+static struct shm *shm_of(struct weir_transport *t)
+{
+    return (struct shm *)(void *)t;
+}
+
+static void *shm_segment(struct weir_transport *t)
+{
+    return shm_of(t)->view.base;
+}
+
+static const struct weir_segment_view *shm_view(struct weir_transport *t)
+{
+    return &shm_of(t)->view;
+}
+
+static bool shm_peer_gone(struct weir_transport *t)
+{
+    struct shm *shm = shm_of(t);
+    if (__atomic_load_n(&shm->gone, __ATOMIC_RELAXED)) {
+        return true;
+    }
+    bool gone = weir_fd_peer_gone(shm->socket_fd, shm->pid_fd);
+    if (gone) {
+        __atomic_store_n(&shm->gone, 1, __ATOMIC_RELAXED);
+    }
+    return gone;
+}
+
+/* Spin until the word leaves seen; false when the time is over. */
+static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns)
+{
+    if (spin_ns == 0) {
+        return false;
+    }
+    uint64_t end_ns = weir_deadline_after(spin_ns);
+    do {
+        for (int i = 0; i < SPIN_BATCH; i++) {
+            if (__atomic_load_n(word, __ATOMIC_RELAXED) != seen) {
+                return true;
+            }
+            weir_cpu_pause();
+        }
+    } while (weir_clock_now_ns() < end_ns);
+    return false;
+}
+
+/* Sleep until the peer's index leaves seen. OK also when it only may have. */
+static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen, uint32_t *waits,
+                                 uint64_t deadline_ns)
+{
+    enum weir_status status = WEIR_OK;
+    uint64_t slice_ns = FIRST_SLICE_NS;
+    for (;;) {
+        /* W1: flag, then index, both sequentially consistent; meets wake() in ring.c. */
+        __atomic_store_n(waits, 1, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != seen) {
+            break;
+        }
+        if (shm_peer_gone(&shm->base)) {
+            status = WEIR_ERR_CLOSED;
+            break;
+        }
+        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
+        if (left_ns == 0) {
+            status = WEIR_ERR_TIMED_OUT;
+            break;
+        }
+        weir_futex_wait(word, seen, left_ns < slice_ns ? left_ns : slice_ns);
+        slice_ns = slice_ns * 2 < LAST_SLICE_NS ? slice_ns * 2 : LAST_SLICE_NS;
+    }
+    __atomic_store_n(waits, 0, __ATOMIC_RELAXED);
+    return status;
+}
+
+static enum weir_status shm_send(struct weir_transport *t, const struct weir_record *record,
+                                 const void *bulk, size_t bulk_bytes, uint64_t timeout_ns)
+{
+    (void)bulk;
+    struct shm *shm = shm_of(t);
+    if (bulk_bytes != 0) {
+        return WEIR_ERR_INVALID;
+    }
+    enum weir_status status = weir_ring_push(&shm->to_peer, record);
+    if (status != WEIR_ERR_AGAIN) {
+        return status;
+    }
+    struct weir_ring_control *control = shm->to_peer.control;
+    uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
+    while (status == WEIR_ERR_AGAIN) {
+        uint64_t spin_ns = timeout_ns < SEND_SPIN_NS ? timeout_ns : SEND_SPIN_NS;
+        if (!spin(&control->head, shm->to_peer.seen, spin_ns)) {
+            status = sleep_on(shm, &control->head, shm->to_peer.seen, &control->producer_waits,
+                              deadline_ns);
+        } else if (weir_deadline_left_ns(deadline_ns) == 0) {
+            status = WEIR_ERR_TIMED_OUT; /* room comes in crumbs, or the index only flickers */
+        } else {
+            status = WEIR_OK;
+        }
+        if (status == WEIR_OK) {
+            status = weir_ring_push(&shm->to_peer, record);
+        }
+    }
+    return status;
+}
+
+/* Wait for the next record, and take it. */
+static enum weir_status await_record(struct shm *shm, uint64_t spin_ns, uint64_t timeout_ns)
+{
+    struct weir_ring_control *control = shm->from_peer.control;
+    uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
+    enum weir_status waited = WEIR_OK;
+    if (!spin(&control->tail, shm->from_peer.seen, spin_ns < timeout_ns ? spin_ns : timeout_ns)) {
+        waited = sleep_on(shm, &control->tail, shm->from_peer.seen, &control->consumer_waits,
+                          deadline_ns);
+    }
+    if (waited == WEIR_ERR_TIMED_OUT) {
+        return waited;
+    }
+    /* Also when the peer is gone: it may have sent between our last look and its end. */
+    enum weir_status status = weir_ring_pop(&shm->from_peer, &shm->received);
+    if (status == WEIR_ERR_AGAIN) {
+        /* An index that moved and came back is a lie. */
+        status = waited == WEIR_ERR_CLOSED ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
+    }
+    return status;
+}
+
+static enum weir_status shm_receive(struct weir_transport *t, const struct weir_record **ret_record,
+                                    const void **ret_bulk, size_t *ret_bulk_bytes, uint64_t spin_ns,
+                                    uint64_t timeout_ns)
+{
+    struct shm *shm = shm_of(t);
+    enum weir_status status = weir_ring_pop(&shm->from_peer, &shm->received);
+    if (status == WEIR_ERR_AGAIN) {
+        status = await_record(shm, spin_ns, timeout_ns);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    *ret_record = shm->received.bytes;
+    *ret_bulk = NULL;
+    *ret_bulk_bytes = 0;
+    return WEIR_OK;
+}
+
+static enum weir_status shm_send_fd(struct weir_transport *t, int fd)
+{
+    return fd < 0 ? WEIR_ERR_INVALID
+                  : weir_fd_message_send(shm_of(t)->socket_fd, "", 1, fd,
+                                         weir_deadline_after(SEND_FD_TIMEOUT_NS));
+}
+
+static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd)
+{
+    char byte[8];
+    size_t len;
+    int fd;
+    uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
+    enum weir_status status =
+        weir_fd_message_receive(shm_of(t)->socket_fd, byte, sizeof byte, deadline_ns, &len, &fd);
+    if (status == WEIR_OK && fd < 0) {
+        status = WEIR_ERR_PEER;
+    }
+    if (status == WEIR_OK) {
+        *ret_fd = fd;
+    }
+    return status;
+}
+
+static void shm_destroy(struct weir_transport *t)
+{
+    struct shm *shm = shm_of(t);
+    close(shm->socket_fd);
+    if (shm->pid_fd >= 0) {
+        close(shm->pid_fd);
+    }
+    weir_segment_unmap(&shm->view);
+    weir_ring_buffer_finish(&shm->received);
+    free(shm);
+}
+
+#define SHM_OPS(transport_name)                                                                    \
+    {                                                                                              \
+        .name = (transport_name), .segment = shm_segment, .view = shm_view, .send = shm_send,      \
+        .receive = shm_receive, .peer_gone = shm_peer_gone, .send_fd = shm_send_fd,                \
+        .receive_fd = shm_receive_fd, .destroy = shm_destroy,                                      \
+        .abandon = shm_destroy /* closing a copy of the socket does not end the connection */      \
+    }
+
+static const struct weir_transport_ops shm_ops = SHM_OPS("shm");
+static const struct weir_transport_ops loop_ops = SHM_OPS("loop");
+
+enum weir_status weir_shm_create(const struct weir_shm_params *params,
+                                 struct weir_transport **ret_transport)
+{
+    struct shm *shm = calloc(1, sizeof *shm);
+    if (!shm) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    shm->base.ops = params->id == WEIR_TRANSPORT_LOOP ? &loop_ops : &shm_ops;
+    shm->view = params->view;
+    shm->socket_fd = params->socket_fd;
+    shm->pid_fd = params->pid_fd;
+    struct weir_ring *to_guest = params->is_host ? &shm->to_peer : &shm->from_peer;
+    struct weir_ring *to_host = params->is_host ? &shm->from_peer : &shm->to_peer;
+    struct weir_segment_header *header = shm->view.header;
+    weir_ring_init(to_guest, &header->to_guest, shm->view.to_guest, shm->view.ring_bytes);
+    weir_ring_init(to_host, &header->to_host, shm->view.to_host, shm->view.ring_bytes);
+    *ret_transport = &shm->base;
+    return WEIR_OK;
+}

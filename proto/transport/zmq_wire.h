@@ -1,0 +1,186 @@
+/*
+ * What both ends of the ZeroMQ transport share: the function table, frames, flow control, the
+ * inbox. Private to proto/.
+ *
+ * A message is one frame, or two:
+ *     record   [bulk]      a struct weir_record with its body, 32 bytes at least
+ *     control  [payload]   a struct weir_zmq_control, 16 bytes: Hello and Welcome have a payload
+ * (a ROUTER socket adds the peer's identity in front).
+ *
+ * Flow control is ours, by credit, because ZeroMQ counts messages and not bytes and a ROUTER that
+ * is full for one peer would have to hold up or drop. A sender may be WEIR_ZMQ_WINDOW_BYTES ahead
+ * of what the receiver has consumed; the receiver tells its total now and then. So each session has
+ * a bounded amount in flight in either direction, and a guest that sends more is a liar.
+ *
+ * Source: docs/design/ring.md
+ */
+#ifndef WEIR_PROTO_TRANSPORT_ZMQ_WIRE_H
+#define WEIR_PROTO_TRANSPORT_ZMQ_WIRE_H
+
+#include "base/status.h"
+#include "proto/transport/transport.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <zmq.h>
+
+/* libzmq as functions: loaded by the guest, linked by the host. */
+struct weir_zmq_api {
+#define WEIR_ZMQ_FUNCTION(type, name, arguments) type(*name) arguments;
+#include "proto/transport/zmq_functions.def"
+#undef WEIR_ZMQ_FUNCTION
+};
+
+/**
+ * Load libzmq, once per process: $WEIR_LIBZMQ, or weir-remote/libzmq.so.5 beside this library, or
+ * libzmq.so.5 where the system finds it.
+ * @return the table, or NULL. @thread any
+ */
+const struct weir_zmq_api *weir_zmq_load(void);
+
+#define WEIR_ZMQ_WINDOW_BYTES (64u << 20)
+#define WEIR_ZMQ_MESSAGE_COST 64u /* per message, so that empty ones cost something too */
+#define WEIR_ZMQ_FRAME_MAX    (WEIR_BULK_MAX_BYTES + 4096u)
+
+/*
+ * A lost peer is noticed by ZeroMQ's own heartbeat in INTERVAL + TIMEOUT, less than a second. The
+ * host is more patient with a silent guest, which may stand in a debugger; a guest that ends is
+ * noticed at once, because its connection closes.
+ */
+#define WEIR_ZMQ_HEARTBEAT_INTERVAL_MS 200
+#define WEIR_ZMQ_GUEST_TIMEOUT_MS      700
+#define WEIR_ZMQ_HOST_TIMEOUT_MS       5000
+#define WEIR_ZMQ_HANDSHAKE_MS          5000
+
+#define WEIR_ZMQ_CONTROL_MAGIC 0x5A524957u /* "WIRZ" */
+
+enum weir_zmq_control_kind {
+    WEIR_ZMQ_HELLO = 1, /* payload: weir.control.Hello */
+    WEIR_ZMQ_WELCOME,   /* payload: weir.control.Welcome */
+    WEIR_ZMQ_CREDIT,    /* value: bytes consumed since the session began */
+    WEIR_ZMQ_BYE        /* the host has ended the session */
+};
+
+struct weir_zmq_control {
+    uint32_t magic;
+    uint32_t kind;
+    uint64_t value;
+};
+_Static_assert(sizeof(struct weir_zmq_control) == 16, "layout on the wire");
+
+/* Totals of one session at one end. Guarded by the owner's lock. */
+struct weir_zmq_flow {
+    uint64_t sent;
+    uint64_t acknowledged; /* of sent, by the peer's credit */
+    uint64_t received;
+    uint64_t consumed; /* of received, by the caller of receive */
+    uint64_t credited; /* the last total that we told the peer */
+};
+
+/* Two frames to send, or as received. */
+struct weir_zmq_message {
+    zmq_msg_t identity; /* ROUTER only */
+    zmq_msg_t head;
+    zmq_msg_t tail;
+    bool has_identity;
+    bool has_tail;
+};
+
+/* A received record that waits for its reader. The record is a private, aligned copy. */
+struct weir_zmq_node {
+    struct weir_zmq_node *next;
+    uint64_t cost;
+    zmq_msg_t bulk;
+    bool has_bulk;
+    _Alignas(16) uint8_t record[];
+};
+
+struct weir_zmq_inbox {
+    struct weir_zmq_node *first;
+    struct weir_zmq_node *last;
+    uint32_t count; /* atomic: spinning readers look at it without the lock */
+};
+
+/** Options of every DEALER and ROUTER socket. @return false: libzmq refused */
+bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket, int heartbeat_timeout_ms);
+
+/** An empty message, and the end of any. */
+void weir_zmq_message_init(const struct weir_zmq_api *api, struct weir_zmq_message *message);
+void weir_zmq_message_finish(const struct weir_zmq_api *api, struct weir_zmq_message *message);
+
+/** Fill head, and tail when tail_len is not 0, with copies. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_zmq_message_fill(const struct weir_zmq_api *api,
+                                       struct weir_zmq_message *message, const void *head,
+                                       size_t head_len, const void *tail, size_t tail_len);
+
+/** Set the identity in front. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_zmq_message_address(const struct weir_zmq_api *api,
+                                          struct weir_zmq_message *message, const void *identity,
+                                          size_t len);
+
+/**
+ * Send it, never waiting; the message is empty afterwards, also on failure.
+ * @return WEIR_OK, WEIR_ERR_CLOSED (no such peer any more), WEIR_ERR_IO
+ * @thread the socket's lock is held
+ */
+enum weir_status weir_zmq_message_send(const struct weir_zmq_api *api, void *socket,
+                                       struct weir_zmq_message *message);
+
+/**
+ * Receive the next one, never waiting.
+ *
+ * @param message  initialised, empty; filled on WEIR_OK only.
+ * @return WEIR_OK, WEIR_ERR_AGAIN (none), WEIR_ERR_PEER (too many or too few frames: dropped),
+ *         WEIR_ERR_IO
+ * @thread the socket's lock is held
+ */
+enum weir_status weir_zmq_message_receive(const struct weir_zmq_api *api, void *socket,
+                                          bool with_identity, struct weir_zmq_message *message);
+
+/** The control part of a message: false when it is a record, or neither. */
+bool weir_zmq_control_read(const struct weir_zmq_api *api, struct weir_zmq_message *message,
+                           struct weir_zmq_control *ret_control);
+
+/** What a message costs its sender's window. */
+uint64_t weir_zmq_cost(size_t record_bytes, size_t bulk_bytes);
+
+/** May cost more be sent now? */
+bool weir_zmq_flow_may_send(const struct weir_zmq_flow *flow, uint64_t cost);
+
+/** The peer's credit arrived. @return false: it is impossible */
+bool weir_zmq_flow_credit(struct weir_zmq_flow *flow, uint64_t total);
+
+/** The caller took a message. @return true: tell the peer flow->consumed now */
+bool weir_zmq_flow_consume(struct weir_zmq_flow *flow, uint64_t cost);
+
+/**
+ * Check a received record and put it into the inbox; the message's bulk moves along.
+ * @return WEIR_OK, WEIR_ERR_PEER (impossible length, or over the window), WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_zmq_inbox_put(const struct weir_zmq_api *api, struct weir_zmq_inbox *inbox,
+                                    struct weir_zmq_flow *flow, struct weir_zmq_message *message);
+
+/** Take the oldest, or NULL. Free it with weir_zmq_node_free(). */
+struct weir_zmq_node *weir_zmq_inbox_take(struct weir_zmq_inbox *inbox);
+
+/** Free a node. Accepts NULL. */
+void weir_zmq_node_free(const struct weir_zmq_api *api, struct weir_zmq_node *node);
+
+/** Check what a caller wants to send. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG */
+enum weir_status weir_zmq_check_send(const struct weir_record *record, const void *bulk,
+                                     size_t bulk_bytes);
+
+/** Does the socket have something to receive? @thread the socket's lock is held */
+bool weir_zmq_readable(const struct weir_zmq_api *api, void *socket);
+
+/** The socket's descriptor, which tells (edge-triggered) that it wants attention; -1 on failure. */
+int weir_zmq_fd(const struct weir_zmq_api *api, void *socket);
+
+/**
+ * Read one event of a monitor, never waiting.
+ * @return false: none.
+ */
+bool weir_zmq_monitor_read(const struct weir_zmq_api *api, void *monitor, int *ret_event,
+                           uint32_t *ret_value);
+
+#endif

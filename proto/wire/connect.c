@@ -1,0 +1,356 @@
+/*
+ * The guest's handshake. ipc://PATH is a unix socket: Hello, then Welcome with the segment's
+ * descriptor, and the socket stays open as the sign of life. If Welcome says zmq, a second Hello
+ * with Welcome's token goes to the worker's ZeroMQ endpoint. tcp:// has the one exchange over
+ * ZeroMQ.
+ */
+#include "proto/wire/connect.h"
+#include "base/clock.h"
+#include "proto/transport/fd_message.h"
+#include "proto/transport/segment_map.h"
+#include "proto/transport/shm.h"
+#include "proto/wire/control_codec.h"
+#include "proto/wire/keys.h"
+#include "proto/wire/unix_socket.h"
+#ifdef WEIR_WITH_ZMQ
+#include "proto/transport/zmq.h"
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_TIMEOUT_NS (5 * WEIR_NS_PER_S)
+#define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
+
+static const char ipc_scheme[] = "ipc://";
+static const char tcp_scheme[] = "tcp://";
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool transport_is_offered(enum weir_transport_id id)
+{
+#ifndef WEIR_WITH_ZMQ
+    if (id == WEIR_TRANSPORT_ZMQ) {
+        return false;
+    }
+#endif
+    return weir_transport_kind(id)->negotiable;
+}
+
+static enum weir_status make_hello(const struct weir_connect_params *params,
+                                   struct weir_hello *hello)
+{
+    *hello = (struct weir_hello){
+        .protocol = WEIR_PROTOCOL, .wire_hash = params->wire_hash, .pid = (uint32_t)getpid()};
+    weir_text_set(hello->version, sizeof hello->version, params->version);
+    weir_text_set(hello->program, sizeof hello->program, params->program);
+    if (params->transport) {
+        enum weir_transport_id id = weir_transport_find(params->transport);
+        if (id == WEIR_TRANSPORT_COUNT || !weir_transport_kind(id)->negotiable) {
+            return WEIR_ERR_INVALID;
+        }
+        if (!transport_is_offered(id)) {
+            return WEIR_ERR_UNSUPPORTED;
+        }
+    }
+    for (int id = 0; id < WEIR_TRANSPORT_COUNT; id++) {
+        const char *name = weir_transport_kind((enum weir_transport_id)id)->name;
+        if (transport_is_offered((enum weir_transport_id)id) &&
+            (!params->transport || strcmp(params->transport, name) == 0)) {
+            weir_text_set(hello->transports[hello->n_transports++], WEIR_CONTROL_NAME_BYTES, name);
+        }
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status status_of_connect_errno(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:
+        return WEIR_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+        return WEIR_ERR_DENIED;
+    case EAGAIN:
+        return WEIR_ERR_AGAIN;
+    default:
+        return WEIR_ERR_IO;
+    }
+}
+
+static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int *ret_fd)
+{
+    struct sockaddr_un address;
+    if (weir_unix_address(path, &address) != WEIR_OK) {
+        return WEIR_ERR_INVALID;
+    }
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return WEIR_ERR_IO;
+    }
+    enum weir_status status;
+    do {
+        status = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0
+                     ? WEIR_OK
+                     : status_of_connect_errno(errno);
+        if (status == WEIR_ERR_AGAIN) {
+            poll(NULL, 0, CONNECT_RETRY_MS);
+        }
+    } while (status == WEIR_ERR_AGAIN && weir_deadline_left_ns(deadline_ns) != 0);
+    if (status != WEIR_OK) {
+        close(fd);
+        return status == WEIR_ERR_AGAIN ? WEIR_ERR_TIMED_OUT : status;
+    }
+    *ret_fd = fd;
+    return WEIR_OK;
+}
+
+/* Hello out, Welcome in, with the segment's descriptor if one came (else -1). */
+static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_t deadline_ns,
+                                 struct weir_welcome **ret_welcome, int *ret_segment_fd)
+{
+    struct weir_control_bytes request = {0};
+    size_t len;
+    int segment_fd = -1;
+    uint8_t *answer = malloc(WEIR_CONTROL_MAX_BYTES);
+    enum weir_status status = answer ? weir_hello_encode(hello, &request) : WEIR_ERR_NO_MEMORY;
+    if (status == WEIR_OK) {
+        status = weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns);
+    }
+    /* A host that refuses at once may have closed before our Hello: its answer is there still. */
+    if (status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer)) {
+        status = weir_fd_message_receive(fd, answer, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
+                                         &segment_fd);
+    }
+    if (status == WEIR_OK) {
+        status = weir_welcome_decode(answer, len, ret_welcome);
+    }
+    if (status == WEIR_OK) {
+        *ret_segment_fd = segment_fd;
+    } else if (segment_fd >= 0) {
+        close(segment_fd);
+    }
+    free(request.bytes);
+    free(answer);
+    return status;
+}
+
+static enum weir_status start_shm(int socket_fd, int segment_fd, const struct weir_welcome *welcome,
+                                  struct weir_transport **ret_transport)
+{
+    struct weir_shm_params end = {
+        .id = WEIR_TRANSPORT_SHM, .is_host = false, .socket_fd = socket_fd, .pid_fd = -1};
+    if (segment_fd < 0) {
+        return WEIR_ERR_PEER;
+    }
+    enum weir_status status = weir_segment_map(segment_fd, welcome->segment_bytes, &end.view);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (end.view.n_words != welcome->n_words || end.view.arena_bytes != welcome->arena_bytes) {
+        status = WEIR_ERR_PEER;
+    } else {
+        status = weir_shm_create(&end, ret_transport);
+    }
+    if (status != WEIR_OK) {
+        weir_segment_unmap(&end.view);
+    }
+    return status;
+}
+
+#ifdef WEIR_WITH_ZMQ
+
+/* The first or second Hello, over ZeroMQ. */
+static enum weir_status exchange_zmq(struct weir_zmq_client_params *client,
+                                     const struct weir_hello *hello,
+                                     struct weir_transport **ret_transport,
+                                     struct weir_welcome **ret_welcome)
+{
+    struct weir_control_bytes request = {0};
+    void *answer = NULL;
+    size_t answer_len;
+    struct weir_transport *transport = NULL;
+    enum weir_status status = weir_hello_encode(hello, &request);
+    if (status == WEIR_OK) {
+        client->hello = request.bytes;
+        client->hello_len = request.len;
+        client->answer_max_bytes = WEIR_CONTROL_MAX_BYTES;
+        status = weir_zmq_client_connect(client, &transport, &answer, &answer_len);
+    } else if (client->socket_fd >= 0) {
+        close(client->socket_fd);
+    }
+    if (status == WEIR_OK) {
+        status = weir_welcome_decode(answer, answer_len, ret_welcome);
+        if (status == WEIR_OK && (*ret_welcome)->status == WEIR_OK) {
+            weir_zmq_client_set_view(transport, (*ret_welcome)->n_words,
+                                     (*ret_welcome)->arena_bytes);
+            *ret_transport = transport;
+        } else {
+            transport->ops->destroy(transport);
+        }
+    }
+    free(answer);
+    free(request.bytes);
+    return status;
+}
+
+/* "ipc://./NAME" lies beside the socket that we came through: paths differ inside a container. */
+static enum weir_status resolve_endpoint(const char *endpoint, const char *socket_path, char *text,
+                                         size_t text_bytes)
+{
+    static const char beside[] = "ipc://./";
+    if (!has_prefix(endpoint, beside) || strchr(endpoint + strlen(beside), '/')) {
+        return WEIR_ERR_PEER;
+    }
+    const char *slash = strrchr(socket_path, '/');
+    int directory_len = slash ? (int)(slash - socket_path) : 1;
+    int len = snprintf(text, text_bytes, "ipc://%.*s/%s", directory_len, slash ? socket_path : ".",
+                       endpoint + strlen(beside));
+    return len > 0 && (size_t)len < text_bytes ? WEIR_OK : WEIR_ERR_INVALID;
+}
+
+/* The unix socket is the transport's on success. */
+static enum weir_status start_zmq_ipc(int socket_fd, const char *path, struct weir_hello *hello,
+                                      const struct weir_welcome *welcome, uint64_t deadline_ns,
+                                      struct weir_transport **ret_transport)
+{
+    char endpoint[2 * WEIR_CONTROL_TEXT_BYTES];
+    if (!welcome->has_token) {
+        return WEIR_ERR_PEER;
+    }
+    enum weir_status status =
+        resolve_endpoint(welcome->zmq_endpoint, path, endpoint, sizeof endpoint);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    hello->has_token = true;
+    memcpy(hello->token, welcome->token, sizeof hello->token);
+    /* A duplicate, because the client takes it, also on failure; the caller closes its own. */
+    struct weir_zmq_client_params client = {.endpoint = endpoint,
+                                            .socket_fd = fcntl(socket_fd, F_DUPFD_CLOEXEC, 0),
+                                            .deadline_ns = deadline_ns};
+    if (client.socket_fd < 0) {
+        return WEIR_ERR_IO;
+    }
+    struct weir_welcome *second = NULL;
+    status = exchange_zmq(&client, hello, ret_transport, &second);
+    if (status == WEIR_OK && second->status != WEIR_OK) {
+        status = second->status;
+    }
+    weir_welcome_destroy(second);
+    return status;
+}
+
+static enum weir_status read_keys(const struct weir_connect_params *params,
+                                  char keys[3][WEIR_KEY_TEXT_BYTES])
+{
+    const char *given[3] = {params->public_key, params->secret_key, params->server_key};
+    for (int i = 0; i < 3; i++) {
+        enum weir_status status = given[i] ? weir_key_read(given[i], keys[i]) : WEIR_ERR_INVALID;
+        if (status != WEIR_OK) {
+            return status == WEIR_ERR_NOT_FOUND ? WEIR_ERR_INVALID : status;
+        }
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status connect_tcp(const struct weir_connect_params *params,
+                                    const struct weir_hello *hello, uint64_t deadline_ns,
+                                    struct weir_transport **ret_transport,
+                                    struct weir_welcome **ret_welcome)
+{
+    char keys[3][WEIR_KEY_TEXT_BYTES];
+    enum weir_status status = read_keys(params, keys);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    struct weir_zmq_client_params client = {.endpoint = params->host,
+                                            .public_key = keys[0],
+                                            .secret_key = keys[1],
+                                            .server_key = keys[2],
+                                            .socket_fd = -1,
+                                            .deadline_ns = deadline_ns};
+    status = exchange_zmq(&client, hello, ret_transport, ret_welcome);
+    memset(keys, 0, sizeof keys);
+    __asm__ volatile("" : : "r"(keys) : "memory"); /* the keys are gone for good */
+    return status == WEIR_OK ? (*ret_welcome)->status : status;
+}
+#endif
+
+static enum weir_status connect_ipc(const char *path, struct weir_hello *hello,
+                                    uint64_t deadline_ns, struct weir_transport **ret_transport,
+                                    struct weir_welcome **ret_welcome)
+{
+    int fd = -1;
+    int segment_fd = -1;
+    struct weir_welcome *welcome = NULL;
+    enum weir_status status = connect_unix(path, deadline_ns, &fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = exchange(fd, hello, deadline_ns, &welcome, &segment_fd);
+    if (status == WEIR_OK) {
+        *ret_welcome = welcome;
+        status = welcome->status;
+    }
+    bool keep_socket = false;
+    if (status == WEIR_OK && strcmp(welcome->transport, "shm") == 0) {
+        status = start_shm(fd, segment_fd, welcome, ret_transport);
+        keep_socket = status == WEIR_OK;
+    } else if (status == WEIR_OK) {
+        status = WEIR_ERR_PEER;
+#ifdef WEIR_WITH_ZMQ
+        if (strcmp(welcome->transport, "zmq") == 0) {
+            status = start_zmq_ipc(fd, path, hello, welcome, deadline_ns, ret_transport);
+        }
+#endif
+    }
+    if (segment_fd >= 0) {
+        close(segment_fd);
+    }
+    if (!keep_socket) {
+        close(fd);
+    }
+    return status;
+}
+
+enum weir_status weir_connect(const struct weir_connect_params *params,
+                              struct weir_transport **ret_transport,
+                              struct weir_welcome **ret_welcome)
+{
+    *ret_welcome = NULL;
+    int saved_errno = errno;
+    struct weir_hello hello;
+    uint64_t deadline_ns =
+        weir_deadline_after(params->timeout_ns ? params->timeout_ns : DEFAULT_TIMEOUT_NS);
+    enum weir_status status = params->host ? make_hello(params, &hello) : WEIR_ERR_INVALID;
+    if (status == WEIR_OK && has_prefix(params->host, ipc_scheme)) {
+        status = connect_ipc(params->host + strlen(ipc_scheme), &hello, deadline_ns, ret_transport,
+                             ret_welcome);
+    } else if (status == WEIR_OK && has_prefix(params->host, tcp_scheme)) {
+        status = WEIR_ERR_UNSUPPORTED;
+#ifdef WEIR_WITH_ZMQ
+        if (!params->transport || strcmp(params->transport, "zmq") == 0) {
+            status = connect_tcp(params, &hello, deadline_ns, ret_transport, ret_welcome);
+        }
+#endif
+    } else if (status == WEIR_OK) {
+        status = WEIR_ERR_INVALID;
+    }
+    /* Without a transport, a welcome is only of use when it says why. */
+    if (status != WEIR_OK && *ret_welcome && (*ret_welcome)->status == WEIR_OK) {
+        weir_welcome_destroy(*ret_welcome);
+        *ret_welcome = NULL;
+    }
+    errno = saved_errno;
+    return status;
+}

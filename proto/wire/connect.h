@@ -1,0 +1,47 @@
+/* The guest's half of the handshake: from a host's URL to a transport. */
+#ifndef WEIR_PROTO_WIRE_CONNECT_H
+#define WEIR_PROTO_WIRE_CONNECT_H
+
+#include "base/status.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/control.h"
+#include <stdint.h>
+
+/* Zero what is not wanted. All strings are borrowed for the call. */
+struct weir_connect_params {
+    const char *host;       /* "ipc://PATH" (a unix socket) or "tcp://HOST:PORT" */
+    const char *transport;  /* "shm" or "zmq" to force one; NULL: best first. tcp is always zmq */
+    const char *program;    /* the program's name, for people */
+    const char *version;    /* of the guest library, for people */
+    uint64_t wire_hash;     /* of the generated operations' layout */
+    uint64_t timeout_ns;    /* for the whole handshake; 0 means 5 s */
+    const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
+    const char *secret_key; /* tcp: likewise */
+    const char *server_key; /* tcp: the host's public key, likewise */
+};
+
+/**
+ * Connect to a host and agree on a transport.
+ *
+ * @param params         see there.
+ * @param ret_transport  on success, the channel; destroy it with its ops.
+ * @param ret_welcome    on success and on refusal by the host, what it said (message, result);
+ *                       free it with weir_welcome_destroy(). Else NULL.
+ * @return WEIR_OK
+ * @return WEIR_ERR_INVALID      unusable URL, transport name or key.
+ * @return WEIR_ERR_NOT_FOUND    no host is there (no such socket, nobody listens).
+ * @return WEIR_ERR_DENIED       refused: no permission for the socket, key unknown, tenant barred.
+ * @return WEIR_ERR_QUOTA        refused: too many sessions, or the like.
+ * @return WEIR_ERR_VERSION      refused: protocol or operations differ.
+ * @return WEIR_ERR_UNSUPPORTED  no transport in common, or libzmq is needed and not there.
+ * @return WEIR_ERR_TIMED_OUT    the host does not answer.
+ * @return WEIR_ERR_CLOSED       the host went away meanwhile.
+ * @return WEIR_ERR_PEER         the host broke the protocol.
+ * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_IO; any other status is the host's reason for refusing
+ * @thread any; errno is preserved
+ */
+enum weir_status weir_connect(const struct weir_connect_params *params,
+                              struct weir_transport **ret_transport,
+                              struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * The handshake's messages as plain C structs, decoded and checked; see control.proto.
+ *
+ * Every string is NUL-terminated, every count is within its limit, arrays are owned by the struct.
+ */
+#ifndef WEIR_PROTO_WIRE_CONTROL_H
+#define WEIR_PROTO_WIRE_CONTROL_H
+
+#include "base/status.h"
+#include "proto/transport/transport.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Grows when guest and worker of different versions can no longer talk. */
+#define WEIR_PROTOCOL 1u
+
+#define WEIR_CONTROL_MAX_BYTES      (64u << 10) /* of one encoded message */
+#define WEIR_CONTROL_MAX_ATTRIBUTES 1024u
+#define WEIR_CONTROL_MAX_FACTS      1024u
+#define WEIR_CONTROL_MAX_TRANSPORTS 8u
+#define WEIR_CONTROL_NAME_BYTES     16
+#define WEIR_CONTROL_TEXT_BYTES     256
+#define WEIR_CONTROL_TOKEN_BYTES    32
+
+/* Who is at the other end of a unix socket, told by the kernel; pid 0 when it is not visible here.
+ */
+struct weir_peer {
+    pid_t pid;
+    uid_t uid;
+    gid_t gid;
+    bool known; /* false over the network: there is a key instead */
+};
+
+struct weir_hello {
+    uint32_t protocol;
+    uint64_t wire_hash;
+    uint32_t pid; /* as the guest says; see peer */
+    char version[WEIR_CONTROL_TEXT_BYTES];
+    char program[WEIR_CONTROL_TEXT_BYTES];
+    uint32_t n_transports;
+    char transports[WEIR_CONTROL_MAX_TRANSPORTS][WEIR_CONTROL_NAME_BYTES];
+    bool has_token;
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+    struct weir_peer peer; /* filled by the receiver, not from the message */
+};
+
+struct weir_device_attribute {
+    int32_t id;     /* CUdevice_attribute */
+    int32_t result; /* CUresult of asking the driver for it */
+    int64_t value;
+};
+
+/* For instance "limit.2" (CUlimit by number) or "texture.1d_linear.<format>.<channels>". */
+struct weir_device_fact {
+    char key[64];
+    uint64_t value;
+};
+
+struct weir_device {
+    int32_t driver_version; /* as cuDriverGetVersion */
+    char name[WEIR_CONTROL_TEXT_BYTES];
+    uint8_t uuid[16];
+    uint8_t luid[8];
+    uint32_t luid_mask;
+    char pci_bus_id[32];
+    uint64_t total_memory_bytes;
+    bool real; /* false: softgpu */
+    int32_t stream_priority_least;
+    int32_t stream_priority_greatest;
+    uint64_t granularity_bytes;
+    uint32_t n_attributes;
+    struct weir_device_attribute *attributes;
+    uint32_t n_facts;
+    struct weir_device_fact *facts;
+};
+
+struct weir_welcome {
+    enum weir_status status; /* WEIR_OK, or why the worker refused */
+    int32_t result;          /* CUresult */
+    char message[WEIR_CONTROL_TEXT_BYTES];
+    uint64_t session;
+    char transport[WEIR_CONTROL_NAME_BYTES];
+    uint64_t segment_bytes;
+    uint32_t n_words;
+    uint64_t arena_bytes;
+    char zmq_endpoint[WEIR_CONTROL_TEXT_BYTES];
+    bool has_token;
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+    uint64_t window_base;
+    uint64_t window_bytes;
+    char tenant[WEIR_CONTROL_TEXT_BYTES];
+    uint64_t memory_quota_bytes;
+    uint64_t spin_ns; /* 0: choose yourself */
+    struct weir_device device;
+};
+
+/** Free a hello. Accepts NULL. @thread any */
+void weir_hello_destroy(struct weir_hello *hello);
+
+/** Free a welcome and its arrays. Accepts NULL. @thread any */
+void weir_welcome_destroy(struct weir_welcome *welcome);
+
+/**
+ * A fact of a device.
+ *
+ * @param device      borrowed.
+ * @param key         the fact's name.
+ * @param ret_value   written only when found.
+ * @return true when the device has such a fact.
+ * @thread any
+ */
+bool weir_device_fact_get(const struct weir_device *device, const char *key, uint64_t *ret_value);
+
+/** An attribute of a device by its number, or NULL. @thread any */
+const struct weir_device_attribute *weir_device_attribute_get(const struct weir_device *device,
+                                                              int32_t id);
+
+#endif

@@ -1,0 +1,54 @@
+#include "proto/wire/keys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The 85 characters of ZeroMQ RFC 32. */
+static const char z85_alphabet[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   ".-:+=^!/*?&<>()[]{}@%$#";
+
+bool weir_key_valid(const char *text)
+{
+    size_t len = strlen(text);
+    return len == WEIR_KEY_TEXT_BYTES - 1 && strspn(text, z85_alphabet) == len;
+}
+
+static enum weir_status read_line(const char *path, char *line, size_t line_bytes)
+{
+    int saved_errno = errno;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        int error = errno;
+        errno = saved_errno;
+        return error == EACCES                       ? WEIR_ERR_DENIED
+               : error == ENOENT || error == ENOTDIR ? WEIR_ERR_NOT_FOUND
+                                                     : WEIR_ERR_IO;
+    }
+    ssize_t len = read(fd, line, line_bytes - 1);
+    close(fd);
+    errno = saved_errno;
+    if (len < 0) {
+        return WEIR_ERR_IO;
+    }
+    line[len] = '\0';
+    line[strcspn(line, " \t\r\n")] = '\0';
+    return WEIR_OK;
+}
+
+enum weir_status weir_key_read(const char *text_or_path, char ret_key[WEIR_KEY_TEXT_BYTES])
+{
+    char line[WEIR_KEY_TEXT_BYTES + 8];
+    if (weir_key_valid(text_or_path)) {
+        memcpy(ret_key, text_or_path, WEIR_KEY_TEXT_BYTES);
+        return WEIR_OK;
+    }
+    enum weir_status status = read_line(text_or_path, line, sizeof line);
+    if (status == WEIR_OK && !weir_key_valid(line)) {
+        status = WEIR_ERR_INVALID;
+    }
+    if (status == WEIR_OK) {
+        memcpy(ret_key, line, WEIR_KEY_TEXT_BYTES);
+    }
+    return status;
+}

@@ -1,0 +1,36 @@
+/* CURVE keys as text: 32 bytes in Z85, 40 characters. Key files hold one such line. */
+#ifndef WEIR_PROTO_WIRE_KEYS_H
+#define WEIR_PROTO_WIRE_KEYS_H
+
+#include "base/status.h"
+#include <stdbool.h>
+
+#define WEIR_KEY_TEXT_BYTES 41 /* with the NUL */
+
+struct weir_keypair {
+    char public_key[WEIR_KEY_TEXT_BYTES];
+    char secret_key[WEIR_KEY_TEXT_BYTES];
+};
+
+/** Is this 40 characters of Z85? @thread any */
+bool weir_key_valid(const char *text);
+
+/**
+ * A key from what a user gave: the 40 characters themselves, or the path of a file whose first
+ * line they are.
+ *
+ * @param text_or_path  borrowed.
+ * @param ret_key       the text of the key.
+ * @return WEIR_OK, WEIR_ERR_INVALID (neither), WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_IO
+ * @thread any
+ */
+enum weir_status weir_key_read(const char *text_or_path,
+                               char ret_key[WEIR_KEY_TEXT_BYTES]) WEIR_MUST_CHECK;
+
+/**
+ * Make a new key pair. Host side only (needs libzmq linked).
+ * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (libzmq without CURVE) @thread any
+ */
+enum weir_status weir_keypair_generate(struct weir_keypair *ret_pair) WEIR_MUST_CHECK;
+
+#endif

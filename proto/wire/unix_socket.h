@@ -1,0 +1,25 @@
+/* Unix socket addresses. Private to proto/wire. */
+#ifndef WEIR_PROTO_WIRE_UNIX_SOCKET_H
+#define WEIR_PROTO_WIRE_UNIX_SOCKET_H
+
+#include "base/status.h"
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* The address of a path; WEIR_ERR_TOO_BIG over 107 bytes, WEIR_ERR_INVALID when empty. */
+static inline enum weir_status weir_unix_address(const char *path, struct sockaddr_un *ret_address)
+{
+    size_t len = strlen(path);
+    if (len == 0) {
+        return WEIR_ERR_INVALID;
+    }
+    if (len >= sizeof ret_address->sun_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret_address->sun_path, path, len);
+    return WEIR_OK;
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* Between accept.c, zmq_server.c and zmq_session.c. Private to proto/wire. */
+#ifndef WEIR_PROTO_WIRE_ZMQ_SESSION_H
+#define WEIR_PROTO_WIRE_ZMQ_SESSION_H
+
+#include "proto/transport/zmq_wire.h"
+#include "proto/wire/control.h"
+#include "proto/wire/control_codec.h"
+#include "proto/wire/zmq_server.h"
+#include <pthread.h>
+#include <stdbool.h>
+
+#define WEIR_ZMQ_IDENTITY_MAX 255u
+
+/* Where a guest is: behind which socket, under which name, over which connection. */
+struct weir_zmq_address {
+    struct weir_zmq_port *port;
+    int connection_fd; /* libzmq's: only compared with what the monitor says */
+    size_t identity_len;
+    uint8_t identity[WEIR_ZMQ_IDENTITY_MAX];
+};
+
+/* One endpoint: a ROUTER socket and its monitor. */
+struct weir_zmq_port {
+    void *socket;  /* used under the server's lock */
+    void *monitor; /* used by the I/O thread only */
+    int socket_fd;
+    int monitor_fd;
+    bool is_tcp;
+    char bound[WEIR_CONTROL_TEXT_BYTES];
+};
+
+struct weir_zmq_pending {
+    struct weir_zmq_server *server;
+    struct weir_zmq_pending *next; /* server's lock */
+    struct weir_zmq_address address;
+    bool is_gone;             /* server's lock */
+    struct weir_hello *hello; /* until on_hello has returned */
+    char tenant[WEIR_CONTROL_TEXT_BYTES];
+};
+
+/*
+ * A session's transport. "Expected" until its guest brings the token (ipc), then bound.
+ * The receiver owns held; everything below lock_guards is under the server's lock.
+ */
+struct weir_zmq_session {
+    struct weir_transport base;
+    struct weir_zmq_server *server;
+    struct weir_segment_view view;
+    int socket_fd; /* of the unix handshake, or -1 */
+    int pid_fd;    /* of the guest's process, or -1 */
+    struct weir_zmq_node *held;
+    pthread_cond_t changed;
+    /* lock_guards */
+    struct weir_zmq_session *next;
+    struct weir_zmq_address address; /* port NULL: expected */
+    struct weir_zmq_flow flow;
+    struct weir_zmq_inbox inbox;
+    enum weir_status failure; /* WEIR_OK while all is well */
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+    uint64_t expires_ns; /* of the token */
+};
+
+struct weir_zmq_server {
+    const struct weir_zmq_api *api;
+    struct weir_zmq_server_params params; /* callbacks only; its pointers to text are gone */
+    void *ctx;
+    struct weir_zmq_port *ports;
+    size_t n_ports;
+    void *zap; /* used by the I/O thread only */
+    int zap_fd;
+    int wake_fd;
+    int stop; /* atomic */
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards use of the ports' sockets, and: */
+    struct weir_zmq_session *sessions;
+    struct weir_zmq_pending *pendings;
+};
+
+/**
+ * Make a session for a guest that came through a unix socket and will come again with a token.
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any
+ */
+enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
+                                         const struct weir_segment_params *segment,
+                                         uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
+                                         struct weir_transport **ret_transport) WEIR_MUST_CHECK;
+
+/** Take the unix socket and the process as signs of life. @thread before any other use */
+void weir_zmq_session_watch(struct weir_transport *t, int socket_fd, int pid_fd);
+
+/** Make a session in no list yet. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
+                                         const struct weir_segment_params *segment,
+                                         struct weir_zmq_session **ret_session) WEIR_MUST_CHECK;
+
+/** Free it, not in any list. Accepts NULL. */
+void weir_zmq_session_free(struct weir_zmq_session *session);
+
+/** A message for a bound session has arrived (I/O thread). */
+void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
+                                     struct weir_zmq_message *message);
+
+/** Nothing more will come or go; the first reason stays. */
+void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_status reason);
+
+/** Send a control message to an address. */
+enum weir_status weir_zmq_send_control_locked(struct weir_zmq_server *server,
+                                              const struct weir_zmq_address *address, uint32_t kind,
+                                              uint64_t value, const void *payload,
+                                              size_t payload_len);
+
+/** Send an encoded Welcome, however it came about; frees bytes. */
+enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
+                                              const struct weir_zmq_address *address,
+                                              struct weir_control_bytes *bytes);
+
+/** Turn the guest at an address away. */
+void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
+                                  const struct weir_zmq_address *address, enum weir_status reason,
+                                  int32_t result, const char *message);
+
+/** The I/O thread must look at the sockets again: somebody else used one and it is readable. */
+void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port);
+
+#endif

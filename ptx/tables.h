@@ -1,0 +1,37 @@
+/* Look-up from text in the tables of opcodes, suffixes and special registers. Private to ptx/. */
+#ifndef WEIR_PTX_TABLES_H
+#define WEIR_PTX_TABLES_H
+
+#include "ptx/ir.h"
+
+/** Opcode of a mnemonic, WEIR_PTX_OP_NONE if unknown. @thread any */
+enum weir_ptx_op weir_ptx_op_from_text(const char *text, size_t len);
+
+/**
+ * Suffix of a text without its dot, WEIR_PTX_MOD_NONE if unknown. Types and spaces included.
+ * @param ret_shape  set for an mNnNkN, for which the answer is WEIR_PTX_MOD_SHAPE.
+ * @thread any
+ */
+enum weir_ptx_mod weir_ptx_mod_from_text(const char *text, size_t len,
+                                         struct weir_ptx_shape *ret_shape);
+
+/** Special register of a text with its %, WEIR_PTX_SREG_NONE if unknown. @thread any */
+enum weir_ptx_sreg weir_ptx_sreg_from_text(const char *text, size_t len);
+
+/** How many components (4 or 1) a special register has. @thread any */
+uint32_t weir_ptx_sreg_components(enum weir_ptx_sreg sreg);
+
+static inline bool weir_ptx_mod_is_type(enum weir_ptx_mod mod)
+{
+    return mod > WEIR_PTX_MOD_NONE && mod < WEIR_PTX_MOD_SPACE;
+}
+
+static inline bool weir_ptx_mod_is_space(enum weir_ptx_mod mod)
+{
+    return mod > WEIR_PTX_MOD_SPACE && mod < WEIR_PTX_MOD_SHAPE;
+}
+
+/** Slot of a suffix. @thread any */
+enum weir_ptx_slot weir_ptx_mod_slot(enum weir_ptx_mod mod);
+
+#endif

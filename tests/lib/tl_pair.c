@@ -1,0 +1,147 @@
+#include "tests/lib/tl_pair.h"
+#include "base/clock.h"
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#ifdef WEIR_WITH_ZMQ
+#include "proto/wire/zmq_server.h"
+#endif
+
+static struct weir_device_attribute attributes[] = {{.id = 16, .result = 0, .value = 132},
+                                                    {.id = 75, .result = 0, .value = 9},
+                                                    {.id = 119, .result = 801, .value = -1}};
+static struct weir_device_fact facts[] = {{.key = "limit.0", .value = 1024},
+                                          {.key = "limit.2", .value = 8388608}};
+static const struct weir_device device = {.driver_version = 13000,
+                                          .name = "Test GPU",
+                                          .uuid = {1, 2, 3, 4, 5, 6, 7, 8},
+                                          .luid = {9},
+                                          .luid_mask = 1,
+                                          .pci_bus_id = "0000:01:00.0",
+                                          .total_memory_bytes = 1ull << 34,
+                                          .real = true,
+                                          .stream_priority_least = 0,
+                                          .stream_priority_greatest = -5,
+                                          .granularity_bytes = 2u << 20,
+                                          .n_attributes = 3,
+                                          .attributes = attributes,
+                                          .n_facts = 2,
+                                          .facts = facts};
+
+struct weir_welcome_params tl_welcome_params(void)
+{
+    return (struct weir_welcome_params){
+        .session = 42,
+        .tenant = "alice",
+        .memory_quota_bytes = 1ull << 33,
+        .window_base = 0x100000000000ull,
+        .window_bytes = 1ull << 40,
+        .spin_ns = 20000,
+        .segment = {.n_words = 1024, .ring_bytes = 65536, .arena_bytes = 1u << 20},
+        .device = &device,
+    };
+}
+
+struct dial {
+    struct weir_connect_params params;
+    struct weir_transport *transport;
+    enum weir_status status;
+};
+
+static void *dial(void *user)
+{
+    struct dial *dialled = user;
+    struct weir_welcome *welcome;
+    dialled->status = weir_connect(&dialled->params, &dialled->transport, &welcome);
+    weir_welcome_destroy(welcome);
+    return NULL;
+}
+
+/* The handshake over a unix socket, worker's half in this thread, guest's in another. */
+static void make_unix(struct tl_pair *pair, const char *transport,
+                      struct weir_welcome_params *welcome)
+{
+    char path[96], url[112];
+    int listen_fd;
+    snprintf(path, sizeof path, "%s/weir.sock", pair->directory);
+    snprintf(url, sizeof url, "ipc://%s", path);
+    assert_int_equal(weir_listen_unix(path, 0600, &listen_fd), WEIR_OK);
+    struct dial dialled = {.params = {.host = url,
+                                      .transport = transport,
+                                      .program = "test",
+                                      .version = "0",
+                                      .wire_hash = TL_WIRE_HASH}};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, dial, &dialled), 0);
+    struct pollfd ready = {.fd = listen_fd, .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, 5000), 1);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0);
+    struct weir_hello *hello;
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_welcome(fd, hello, welcome, &pair->host), WEIR_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(dialled.status, WEIR_OK);
+    pair->guest = dialled.transport;
+    weir_hello_destroy(hello);
+    close(listen_fd);
+    unlink(path);
+}
+
+void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *params,
+                  struct tl_pair *ret_pair)
+{
+    *ret_pair = (struct tl_pair){0};
+    struct weir_welcome_params welcome = tl_welcome_params();
+    char endpoint[112] = ""; /* outlives the welcome that borrows it */
+    if (params) {
+        welcome.segment = *params;
+    }
+    if (id == WEIR_TRANSPORT_LOOP) {
+        assert_int_equal(weir_loop_create(&welcome.segment, &ret_pair->host, &ret_pair->guest),
+                         WEIR_OK);
+        return;
+    }
+    snprintf(ret_pair->directory, sizeof ret_pair->directory, "/tmp/weir-test-XXXXXX");
+    assert_non_null(mkdtemp(ret_pair->directory));
+#ifdef WEIR_WITH_ZMQ
+    if (id == WEIR_TRANSPORT_ZMQ) {
+        snprintf(endpoint, sizeof endpoint, "ipc://%s/zmq.sock", ret_pair->directory);
+        const char *endpoints[] = {endpoint};
+        struct weir_zmq_server_params server = {
+            .endpoints = endpoints, .n_endpoints = 1, .wire_hash = TL_WIRE_HASH};
+        assert_int_equal(weir_zmq_server_create(&server, &ret_pair->server), WEIR_OK);
+        welcome.zmq = ret_pair->server;
+        welcome.zmq_ipc_path = endpoint;
+    }
+#endif
+    make_unix(ret_pair, weir_transport_kind(id)->name, &welcome);
+}
+
+void tl_pair_destroy(struct tl_pair *pair)
+{
+    if (pair->guest) {
+        pair->guest->ops->destroy(pair->guest);
+    }
+    if (pair->host) {
+        pair->host->ops->destroy(pair->host);
+    }
+#ifdef WEIR_WITH_ZMQ
+    weir_zmq_server_destroy(pair->server);
+#endif
+    if (*pair->directory) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/zmq.sock", pair->directory);
+        unlink(path);
+        rmdir(pair->directory);
+    }
+    *pair = (struct tl_pair){0};
+}

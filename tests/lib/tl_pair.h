@@ -1,0 +1,31 @@
+/* A connected pair of transports of any kind, host's end and guest's end in one process. */
+#ifndef WEIR_TESTS_LIB_TL_PAIR_H
+#define WEIR_TESTS_LIB_TL_PAIR_H
+
+#include "proto/transport/transport.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/connect.h"
+
+#define TL_WIRE_HASH 0x1234567890abcdefull
+
+struct tl_pair {
+    struct weir_transport *host;
+    struct weir_transport *guest;
+    struct weir_zmq_server *server; /* zmq only */
+    char directory[64];             /* shm and zmq: of the sockets; "" else */
+};
+
+/**
+ * Make a pair of a row of transports.def; asserts on failure.
+ * @param params  sizes of the segment; NULL for small ones.
+ */
+void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *params,
+                  struct tl_pair *ret_pair);
+
+/** Destroy what is left of it; an end that is NULL was destroyed before. */
+void tl_pair_destroy(struct tl_pair *pair);
+
+/** A small welcome for tests; the device is static. */
+struct weir_welcome_params tl_welcome_params(void);
+
+#endif

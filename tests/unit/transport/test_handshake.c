@@ -1,0 +1,996 @@
+/* connect.h against accept.h and against hosts and guests that do not play by the rules. */
+#include "base/clock.h"
+#include "proto/transport/fd_message.h"
+#include "proto/wire/control_codec.h"
+#include "proto/wire/keys.h"
+#include "tests/lib/tl_pair.h"
+#ifdef WEIR_WITH_ZMQ
+#include "proto/transport/zmq_wire.h"
+#include "proto/wire/zmq_server.h"
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[64];
+static char path[96];
+static char url[112];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    snprintf(directory, sizeof directory, "/tmp/weir-test-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/weir.sock", directory);
+    snprintf(url, sizeof url, "ipc://%s", path);
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(directory);
+}
+
+/* ---------------------------------------------------------------- a host in a thread */
+
+typedef void (*serve_fn)(int fd, void *user);
+
+struct host {
+    int listen_fd;
+    serve_fn serve;
+    void *user;
+    pthread_t thread;
+};
+
+static void *host_run(void *user)
+{
+    struct host *host = user;
+    struct pollfd ready = {.fd = host->listen_fd, .events = POLLIN};
+    if (poll(&ready, 1, 5000) == 1) {
+        int fd = accept4(host->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        host->serve(fd, host->user);
+    }
+    return NULL;
+}
+
+static void host_start(struct host *host, serve_fn serve, void *user)
+{
+    *host = (struct host){.serve = serve, .user = user};
+    assert_int_equal(weir_listen_unix(path, 0600, &host->listen_fd), WEIR_OK);
+    assert_int_equal(pthread_create(&host->thread, NULL, host_run, host), 0);
+}
+
+static void host_finish(struct host *host)
+{
+    pthread_join(host->thread, NULL);
+    close(host->listen_fd);
+    unlink(path);
+}
+
+static struct weir_connect_params connect_params(void)
+{
+    return (struct weir_connect_params){.host = url,
+                                        .program = "prog",
+                                        .version = "1.2",
+                                        .wire_hash = TL_WIRE_HASH,
+                                        .timeout_ns = 2 * WEIR_NS_PER_S};
+}
+
+/* Connect to a host that serves so; gives the status. */
+static enum weir_status connect_to(serve_fn serve, void *user, struct weir_welcome **ret_welcome)
+{
+    struct host host;
+    struct weir_transport *transport = NULL;
+    struct weir_connect_params params = connect_params();
+    host_start(&host, serve, user);
+    enum weir_status status = weir_connect(&params, &transport, ret_welcome);
+    host_finish(&host);
+    if (status == WEIR_OK) {
+        transport->ops->destroy(transport);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- the good way */
+
+static void serve_well(int fd, void *user)
+{
+    struct weir_hello *hello;
+    struct weir_welcome_params welcome = tl_welcome_params();
+    struct weir_transport **ret_transport = user;
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    assert_string_equal(hello->program, "prog");
+    assert_string_equal(hello->version, "1.2");
+    assert_int_equal(hello->pid, getpid());
+    assert_int_equal(hello->peer.pid, getpid());
+    assert_int_equal(hello->peer.uid, getuid());
+    assert_true(hello->peer.known);
+    assert_int_equal(weir_accept_welcome(fd, hello, &welcome, ret_transport), WEIR_OK);
+    weir_hello_destroy(hello);
+}
+
+static void connect_to_good_host_gives_all_of_welcome(void **state)
+{
+    (void)state;
+    struct weir_welcome *welcome;
+    struct weir_transport *transport = NULL;
+    struct weir_welcome_params sent = tl_welcome_params();
+    uint64_t fact;
+    assert_int_equal(connect_to(serve_well, &transport, &welcome), WEIR_OK);
+    transport->ops->destroy(transport);
+    assert_int_equal(welcome->status, WEIR_OK);
+    assert_int_equal(welcome->session, 42);
+    assert_string_equal(welcome->tenant, "alice");
+    assert_string_equal(welcome->transport, "shm");
+    assert_true(welcome->window_base == sent.window_base);
+    assert_true(welcome->window_bytes == sent.window_bytes);
+    assert_true(welcome->memory_quota_bytes == sent.memory_quota_bytes);
+    assert_true(welcome->spin_ns == sent.spin_ns);
+    assert_int_equal(welcome->n_words, 1024);
+    assert_string_equal(welcome->device.name, "Test GPU");
+    assert_memory_equal(welcome->device.uuid, sent.device->uuid, 16);
+    assert_memory_equal(welcome->device.luid, sent.device->luid, 8);
+    assert_int_equal(welcome->device.driver_version, 13000);
+    assert_int_equal(welcome->device.stream_priority_greatest, -5);
+    assert_true(welcome->device.real);
+    assert_int_equal(welcome->device.n_attributes, 3);
+    assert_int_equal(weir_device_attribute_get(&welcome->device, 119)->result, 801);
+    assert_int_equal(weir_device_attribute_get(&welcome->device, 119)->value, -1);
+    assert_null(weir_device_attribute_get(&welcome->device, 1));
+    assert_true(weir_device_fact_get(&welcome->device, "limit.2", &fact));
+    assert_int_equal(fact, 8388608);
+    assert_false(weir_device_fact_get(&welcome->device, "limit.9", &fact));
+    weir_welcome_destroy(welcome);
+}
+
+/* ---------------------------------------------------------------- no host, no permission */
+
+static void connect_without_host_is_not_found(void **state)
+{
+    (void)state;
+    struct weir_transport *transport;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = connect_params();
+    assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_NOT_FOUND);
+    assert_null(welcome);
+    int fd; /* a socket file that nobody listens on any more */
+    assert_int_equal(weir_listen_unix(path, 0600, &fd), WEIR_OK);
+    close(fd);
+    assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_NOT_FOUND);
+}
+
+static void connect_with_bad_parameters_is_invalid(void **state)
+{
+    (void)state;
+    struct weir_transport *transport;
+    struct weir_welcome *welcome;
+    const char *hosts[] = {NULL, "", "weir", "ipc://", "http://x", "tcp://127.0.0.1:1"};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        struct weir_connect_params params = connect_params();
+        params.host = hosts[i];
+        enum weir_status status = weir_connect(&params, &transport, &welcome);
+#ifndef WEIR_WITH_ZMQ
+        if (i == 5) {
+            assert_int_equal(status, WEIR_ERR_UNSUPPORTED);
+            continue;
+        }
+#endif
+        assert_int_equal(status, WEIR_ERR_INVALID); /* tcp: no keys */
+    }
+    const char *names[] = {"loop", "carrier-pigeon", ""};
+    for (size_t i = 0; i < 3; i++) {
+        struct weir_connect_params params = connect_params();
+        params.transport = names[i];
+        assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_INVALID);
+    }
+    char longer[256];
+    memset(longer, 'x', sizeof longer - 1);
+    memcpy(longer, "ipc://", 6);
+    longer[255] = '\0';
+    struct weir_connect_params params = connect_params();
+    params.host = longer;
+    assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_INVALID);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+struct refusal {
+    enum weir_status reason;
+    int32_t result;
+    const char *message;
+};
+
+static void serve_refusal(int fd, void *user)
+{
+    const struct refusal *refusal = user;
+    struct weir_hello *hello;
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    weir_refuse(fd, refusal->reason, refusal->result, refusal->message);
+    weir_hello_destroy(hello);
+    close(fd);
+}
+
+static void refused_guest_learns_reason_result_and_message(void **state)
+{
+    (void)state;
+    const struct refusal refusals[] = {{WEIR_ERR_DENIED, 999, "tenant is barred"},
+                                       {WEIR_ERR_QUOTA, 2, "too many sessions (8)"},
+                                       {WEIR_ERR_INTERNAL, -1, ""}};
+    for (size_t i = 0; i < 3; i++) {
+        struct weir_welcome *welcome;
+        struct refusal refusal = refusals[i];
+        assert_int_equal(connect_to(serve_refusal, &refusal, &welcome), refusals[i].reason);
+        assert_int_equal(welcome->status, refusals[i].reason);
+        assert_int_equal(welcome->result, refusals[i].result);
+        assert_string_equal(welcome->message, refusals[i].message);
+        weir_welcome_destroy(welcome);
+    }
+}
+
+static void serve_other_version(int fd, void *user)
+{
+    struct weir_hello *hello;
+    (void)user;
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH + 1, WEIR_NS_PER_S, &hello),
+                     WEIR_ERR_VERSION);
+    close(fd);
+}
+
+static void other_operations_are_refused_as_version(void **state)
+{
+    (void)state;
+    struct weir_welcome *welcome;
+    assert_int_equal(connect_to(serve_other_version, NULL, &welcome), WEIR_ERR_VERSION);
+    assert_int_equal(welcome->result, WEIR_RESULT_VERSION);
+    assert_non_null(strstr(welcome->message, "other operations"));
+    weir_welcome_destroy(welcome);
+}
+
+/* ---------------------------------------------------------------- broken hosts */
+
+static void serve_silence(int fd, void *user)
+{
+    char byte;
+    (void)user;
+    while (recv(fd, &byte, 1, 0) > 0) {
+    }
+    close(fd);
+}
+
+static void silent_host_times_out(void **state)
+{
+    (void)state;
+    struct host host;
+    struct weir_transport *transport;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = connect_params();
+    params.timeout_ns = 100 * WEIR_NS_PER_MS;
+    host_start(&host, serve_silence, NULL);
+    uint64_t start_ns = weir_clock_now_ns();
+    assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_TIMED_OUT);
+    assert_true(weir_clock_now_ns() - start_ns < WEIR_NS_PER_S);
+    host_finish(&host);
+}
+
+static void serve_hang_up(int fd, void *user)
+{
+    (void)user;
+    close(fd);
+}
+
+static void host_that_hangs_up_is_closed(void **state)
+{
+    (void)state;
+    struct weir_welcome *welcome;
+    assert_int_equal(connect_to(serve_hang_up, NULL, &welcome), WEIR_ERR_CLOSED);
+    assert_null(welcome);
+}
+
+struct answer {
+    const char *name;
+    const void *bytes; /* NULL: a welcome, with: */
+    size_t len;
+    int memory_kind; /* 0 none, 1 not sealed, 2 too small, 3 sealed garbage, 4 a pipe */
+    uint64_t segment_bytes;
+    const char *transport;
+};
+
+static int make_memory(int kind)
+{
+    int fds[2];
+    if (kind == 4) {
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        close(fds[1]);
+        return fds[0];
+    }
+    int fd = memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, kind == 2 ? 4096 : 1 << 20), 0);
+    if (kind != 1) {
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    }
+    return fd;
+}
+
+static void serve_answer(int fd, void *user)
+{
+    const struct answer *answer = user;
+    struct weir_hello *hello;
+    struct weir_control_bytes bytes = {0};
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    weir_hello_destroy(hello);
+    if (!answer->bytes) {
+        struct weir_welcome welcome = {
+            .n_words = 16, .arena_bytes = 4096, .segment_bytes = answer->segment_bytes};
+        weir_text_set(welcome.transport, sizeof welcome.transport, answer->transport);
+        assert_int_equal(weir_welcome_encode(&welcome, &bytes), WEIR_OK);
+    }
+    int memory_fd = answer->memory_kind ? make_memory(answer->memory_kind) : -1;
+    assert_int_equal(weir_fd_message_send(fd, answer->bytes ? answer->bytes : bytes.bytes,
+                                          answer->bytes ? answer->len : bytes.len, memory_fd,
+                                          WEIR_FOREVER),
+                     WEIR_OK);
+    free(bytes.bytes);
+    if (memory_fd >= 0) {
+        close(memory_fd);
+    }
+    close(fd);
+}
+
+static void broken_welcome_is_peer_error(void **state)
+{
+    (void)state;
+    const struct answer answers[] = {
+        {.name = "garbage", .bytes = "\xff\xff\xff\xff\xff", .len = 5},
+        {.name = "cut", .bytes = "\x1a\x20", .len = 2},
+        {.name = "ok without a device", .bytes = "\x08\x00", .len = 2},
+        {.name = "status out of range", .bytes = "\x08\x7f", .len = 2},
+        {.name = "shm without memory", .transport = "shm", .segment_bytes = 1 << 20},
+        {.name = "not sealed", .transport = "shm", .segment_bytes = 1 << 20, .memory_kind = 1},
+        {.name = "too small", .transport = "shm", .segment_bytes = 1 << 20, .memory_kind = 2},
+        {.name = "garbage in it", .transport = "shm", .segment_bytes = 1 << 20, .memory_kind = 3},
+        {.name = "no memory at all", .transport = "shm", .segment_bytes = 4096, .memory_kind = 4},
+        {.name = "zero bytes", .transport = "shm", .segment_bytes = 0, .memory_kind = 3},
+        {.name = "2^64-1 bytes", .transport = "shm", .segment_bytes = UINT64_MAX, .memory_kind = 3},
+        {.name = "not negotiable", .transport = "loop", .segment_bytes = 4096, .memory_kind = 3},
+        {.name = "unknown transport", .transport = "xyz"},
+        {.name = "zmq without a token", .transport = "zmq"},
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        struct weir_welcome *welcome;
+        struct answer answer = answers[i];
+        print_message("    %s\n", answer.name);
+        assert_int_equal(connect_to(serve_answer, &answer, &welcome), WEIR_ERR_PEER);
+        assert_null(welcome);
+    }
+}
+
+/* ---------------------------------------------------------------- broken guests */
+
+static void hello_of_a_bad_guest_is_an_exact_error(void **state)
+{
+    (void)state;
+    int fds[2];
+    struct weir_hello *hello;
+    const struct {
+        const char *bytes;
+        size_t len;
+        enum weir_status status;
+    } rows[] = {{"\xff\xff", 2, WEIR_ERR_PEER},
+                {"\x08\x00", 2, WEIR_ERR_PEER}, /* protocol 0 */
+                {"\x08\x63", 2, WEIR_ERR_VERSION},
+                {"\x08\x01", 2, WEIR_ERR_VERSION}}; /* wire_hash 0 */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+        assert_int_equal(send(fds[1], rows[i].bytes, rows[i].len, 0), rows[i].len);
+        assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, WEIR_NS_PER_S, &hello),
+                         rows[i].status);
+        close(fds[0]);
+        close(fds[1]);
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, 20 * WEIR_NS_PER_MS, &hello),
+                     WEIR_ERR_TIMED_OUT);
+    close(fds[1]);
+    assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, WEIR_NS_PER_S, &hello),
+                     WEIR_ERR_CLOSED);
+    close(fds[0]);
+}
+
+static void guest_with_no_common_transport_is_unsupported(void **state)
+{
+    (void)state;
+    int fds[2];
+    struct weir_transport *transport;
+    struct weir_welcome_params welcome = tl_welcome_params();
+    struct weir_hello hello = {
+        .protocol = WEIR_PROTOCOL, .n_transports = 3, .transports = {"loop", "zmq", "rdma"}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(weir_accept_welcome(fds[0], &hello, &welcome, &transport),
+                     WEIR_ERR_UNSUPPORTED);
+    weir_text_set(hello.transports[2], WEIR_CONTROL_NAME_BYTES, "shm");
+    welcome.segment.ring_bytes = 5000;
+    assert_int_equal(weir_accept_welcome(fds[0], &hello, &welcome, &transport), WEIR_ERR_INVALID);
+    close(fds[1]);
+    welcome.segment.ring_bytes = 4096;
+    assert_int_equal(weir_accept_welcome(fds[0], &hello, &welcome, &transport), WEIR_ERR_CLOSED);
+    close(fds[0]);
+}
+
+/* A guest that is killed while its forked child lives on, holding the socket open. */
+static void killed_guest_is_noticed_though_its_child_lives(void **state)
+{
+    (void)state;
+    struct weir_transport *transport = NULL;
+    int listen_fd;
+    int ready[2];
+    pid_t grandchild = 0;
+    assert_int_equal(weir_listen_unix(path, 0600, &listen_fd), WEIR_OK);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct weir_transport *guest;
+        struct weir_welcome *welcome;
+        struct weir_connect_params params = connect_params();
+        if (weir_connect(&params, &guest, &welcome) != WEIR_OK) {
+            _exit(1);
+        }
+        pid_t sleeper = fork();
+        if (sleeper != 0) {
+            ssize_t n = write(ready[1], &sleeper, sizeof sleeper);
+            (void)n;
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    struct pollfd wait = {.fd = listen_fd, .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, 5000), 1);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    struct weir_hello *hello;
+    struct weir_welcome_params welcome = tl_welcome_params();
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    assert_int_equal(hello->peer.pid, child);
+    assert_int_equal(weir_accept_welcome(fd, hello, &welcome, &transport), WEIR_OK);
+    weir_hello_destroy(hello);
+    assert_int_equal(read(ready[0], &grandchild, sizeof grandchild), sizeof grandchild);
+    assert_false(transport->ops->peer_gone(transport));
+    kill(child, SIGKILL);
+    const struct weir_record *record;
+    const void *bulk;
+    size_t bulk_bytes;
+    uint64_t start_ns = weir_clock_now_ns();
+    assert_int_equal(
+        transport->ops->receive(transport, &record, &bulk, &bulk_bytes, 0, WEIR_FOREVER),
+        WEIR_ERR_CLOSED);
+    assert_true(weir_clock_now_ns() - start_ns < WEIR_NS_PER_S);
+    kill(grandchild, SIGKILL);
+    waitpid(child, NULL, 0);
+    transport->ops->destroy(transport);
+    close(listen_fd);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+/* ---------------------------------------------------------------- listening, keys */
+
+static void listen_replaces_a_stale_socket_only(void **state)
+{
+    (void)state;
+    int fd, second;
+    struct stat info;
+    assert_int_equal(weir_listen_unix(path, 0622, &fd), WEIR_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0622);
+    assert_int_equal(weir_listen_unix(path, 0600, &second), WEIR_ERR_EXISTS);
+    close(fd);
+    assert_int_equal(weir_listen_unix(path, 0600, &fd), WEIR_OK);
+    close(fd);
+    unlink(path);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    close(fd);
+    assert_int_equal(weir_listen_unix(path, 0600, &fd), WEIR_ERR_EXISTS);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(weir_listen_unix("/nonexistent/dir/sock", 0600, &fd), WEIR_ERR_NOT_FOUND);
+    assert_int_equal(weir_listen_unix("", 0600, &fd), WEIR_ERR_INVALID);
+    char longer[200];
+    memset(longer, 'x', sizeof longer);
+    longer[199] = '\0';
+    assert_int_equal(weir_listen_unix(longer, 0600, &fd), WEIR_ERR_TOO_BIG);
+}
+
+static void key_is_read_from_text_or_file(void **state)
+{
+    (void)state;
+    static const char key[] = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
+    char read_key[WEIR_KEY_TEXT_BYTES];
+    assert_true(weir_key_valid(key));
+    assert_false(weir_key_valid("short"));
+    assert_false(weir_key_valid("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf\""));
+    assert_int_equal(weir_key_read(key, read_key), WEIR_OK);
+    assert_string_equal(read_key, key);
+    assert_int_equal(weir_key_read(path, read_key), WEIR_ERR_NOT_FOUND);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "%s\nsecond line\n", key);
+    fclose(file);
+    memset(read_key, 0, sizeof read_key);
+    assert_int_equal(weir_key_read(path, read_key), WEIR_OK);
+    assert_string_equal(read_key, key);
+    file = fopen(path, "w");
+    fprintf(file, "%s%s\n", key, key);
+    fclose(file);
+    assert_int_equal(weir_key_read(path, read_key), WEIR_ERR_INVALID);
+}
+
+/* ---------------------------------------------------------------- tcp */
+
+#ifdef WEIR_WITH_ZMQ
+struct network {
+    struct weir_keypair server_keys, alice_keys, stranger_keys;
+    struct weir_zmq_server *server;
+    struct weir_transport *host; /* of the last guest taken */
+    enum weir_status refuse_with;
+    char tenant[32];
+    char program[32];
+};
+
+static bool tenant_of_key(void *user, const char *key, char *ret_tenant, size_t tenant_bytes)
+{
+    struct network *network = user;
+    if (strcmp(key, network->alice_keys.public_key) != 0) {
+        return false;
+    }
+    snprintf(ret_tenant, tenant_bytes, "alice");
+    return true;
+}
+
+static void on_hello(void *user, const char *tenant, const struct weir_hello *hello,
+                     struct weir_zmq_pending *pending)
+{
+    struct network *network = user;
+    snprintf(network->tenant, sizeof network->tenant, "%s", tenant);
+    snprintf(network->program, sizeof network->program, "%.31s", hello->program);
+    if (network->refuse_with != WEIR_OK) {
+        weir_zmq_refuse(pending, network->refuse_with, 2, "not today");
+        return;
+    }
+    struct weir_welcome_params welcome = tl_welcome_params();
+    assert_int_equal(weir_zmq_accept(pending, &welcome, &network->host), WEIR_OK);
+}
+
+static int make_network(void **state)
+{
+    static struct network network;
+    const char *endpoints[] = {"tcp://127.0.0.1:*"};
+    network = (struct network){0};
+    assert_int_equal(weir_keypair_generate(&network.server_keys), WEIR_OK);
+    assert_int_equal(weir_keypair_generate(&network.alice_keys), WEIR_OK);
+    assert_int_equal(weir_keypair_generate(&network.stranger_keys), WEIR_OK);
+    struct weir_zmq_server_params params = {.endpoints = endpoints,
+                                            .n_endpoints = 1,
+                                            .secret_key = network.server_keys.secret_key,
+                                            .wire_hash = TL_WIRE_HASH,
+                                            .tenant_of_key = tenant_of_key,
+                                            .on_hello = on_hello,
+                                            .user = &network};
+    assert_int_equal(weir_zmq_server_create(&params, &network.server), WEIR_OK);
+    *state = &network;
+    return 0;
+}
+
+static int destroy_network(void **state)
+{
+    struct network *network = *state;
+    if (network->host) {
+        network->host->ops->destroy(network->host);
+    }
+    weir_zmq_server_destroy(network->server);
+    return 0;
+}
+
+static struct weir_connect_params tcp_params(struct network *network)
+{
+    return (struct weir_connect_params){.host = weir_zmq_server_endpoint(network->server, 0),
+                                        .program = "far",
+                                        .version = "1",
+                                        .wire_hash = TL_WIRE_HASH,
+                                        .timeout_ns = 3 * WEIR_NS_PER_S,
+                                        .public_key = network->alice_keys.public_key,
+                                        .secret_key = network->alice_keys.secret_key,
+                                        .server_key = network->server_keys.public_key};
+}
+
+static void tcp_guest_is_its_keys_tenant(void **state)
+{
+    struct network *network = *state;
+    struct weir_connect_params params = tcp_params(network);
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    const struct weir_record *got;
+    const void *bulk;
+    size_t bulk_bytes;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
+    assert_string_equal(network->tenant, "alice");
+    assert_string_equal(network->program, "far");
+    assert_string_equal(welcome->transport, "zmq");
+    assert_string_equal(welcome->device.name, "Test GPU");
+    assert_int_equal(guest->ops->view(guest)->n_words, 1024);
+    struct weir_record record = {.len_bytes = 32, .seq = 5};
+    assert_int_equal(guest->ops->send(guest, &record, "hello", 5, WEIR_NS_PER_S), WEIR_OK);
+    struct weir_transport *host = network->host;
+    assert_int_equal(host->ops->receive(host, &got, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
+                     WEIR_OK);
+    assert_int_equal(got->seq, 5);
+    assert_int_equal(bulk_bytes, 5);
+    assert_memory_equal(bulk, "hello", 5);
+    assert_int_equal(host->ops->send(host, &record, NULL, 0, WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(guest->ops->receive(guest, &got, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
+                     WEIR_OK);
+    guest->ops->destroy(guest);
+    uint64_t start_ns = weir_clock_now_ns();
+    assert_int_equal(host->ops->receive(host, &got, &bulk, &bulk_bytes, 0, WEIR_FOREVER),
+                     WEIR_ERR_CLOSED);
+    assert_true(weir_clock_now_ns() - start_ns < WEIR_NS_PER_S);
+    weir_welcome_destroy(welcome);
+}
+
+static void tcp_guest_notices_that_the_server_ends(void **state)
+{
+    struct network *network = *state;
+    struct weir_connect_params params = tcp_params(network);
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    const struct weir_record *got;
+    const void *bulk;
+    size_t bulk_bytes;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
+    weir_welcome_destroy(welcome);
+    network->host->ops->destroy(network->host);
+    network->host = NULL;
+    weir_zmq_server_destroy(network->server);
+    network->server = NULL;
+    uint64_t start_ns = weir_clock_now_ns();
+    assert_int_equal(guest->ops->receive(guest, &got, &bulk, &bulk_bytes, 0, WEIR_FOREVER),
+                     WEIR_ERR_CLOSED);
+    assert_true(weir_clock_now_ns() - start_ns < WEIR_NS_PER_S);
+    guest->ops->destroy(guest);
+}
+
+static void tcp_strangers_are_denied(void **state)
+{
+    struct network *network = *state;
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = tcp_params(network);
+    params.public_key = network->stranger_keys.public_key;
+    params.secret_key = network->stranger_keys.secret_key;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_DENIED);
+    params = tcp_params(network);
+    params.server_key = network->stranger_keys.public_key; /* a host that is not who it should be */
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_DENIED);
+    assert_null(network->host);
+}
+
+static void tcp_refusals_carry_reason_and_message(void **state)
+{
+    struct network *network = *state;
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = tcp_params(network);
+    network->refuse_with = WEIR_ERR_QUOTA;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_QUOTA);
+    assert_string_equal(welcome->message, "not today");
+    assert_int_equal(welcome->result, 2);
+    weir_welcome_destroy(welcome);
+    params.wire_hash = 1;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_VERSION);
+    weir_welcome_destroy(welcome);
+}
+
+static void tcp_without_listener_is_not_found(void **state)
+{
+    struct network *network = *state;
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = tcp_params(network);
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "%s", params.host);
+    weir_zmq_server_destroy(network->server);
+    network->server = NULL;
+    params.host = endpoint;
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_NOT_FOUND);
+    params.host = "tcp://";
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_INVALID);
+}
+
+/* ---------------------------------------------------------------- a hostile zmq guest */
+
+/* A bare DEALER that says what it likes to a server's ipc endpoint. */
+struct dealer {
+    void *ctx;
+    void *socket;
+};
+
+static void dealer_open(struct dealer *dealer, const char *endpoint)
+{
+    int none = 0, timeout_ms = 3000;
+    dealer->ctx = zmq_ctx_new();
+    dealer->socket = zmq_socket(dealer->ctx, ZMQ_DEALER);
+    zmq_setsockopt(dealer->socket, ZMQ_LINGER, &none, sizeof none);
+    zmq_setsockopt(dealer->socket, ZMQ_RCVTIMEO, &timeout_ms, sizeof timeout_ms);
+    zmq_setsockopt(dealer->socket, ZMQ_SNDHWM, &none, sizeof none);
+    assert_int_equal(zmq_connect(dealer->socket, endpoint), 0);
+}
+
+static void dealer_close(struct dealer *dealer)
+{
+    zmq_close(dealer->socket);
+    zmq_ctx_term(dealer->ctx);
+}
+
+static void dealer_hello(struct dealer *dealer, const uint8_t *token)
+{
+    struct weir_hello hello = {
+        .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .has_token = token != NULL};
+    struct weir_control_bytes bytes;
+    struct weir_zmq_control control = {.magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = WEIR_ZMQ_HELLO};
+    if (token) {
+        memcpy(hello.token, token, sizeof hello.token);
+    }
+    assert_int_equal(weir_hello_encode(&hello, &bytes), WEIR_OK);
+    zmq_send(dealer->socket, &control, sizeof control, ZMQ_SNDMORE);
+    zmq_send(dealer->socket, bytes.bytes, bytes.len, 0);
+    free(bytes.bytes);
+}
+
+static enum weir_status dealer_answer(struct dealer *dealer)
+{
+    static uint8_t bytes[WEIR_CONTROL_MAX_BYTES];
+    struct weir_welcome *welcome;
+    assert_int_equal(zmq_recv(dealer->socket, bytes, sizeof bytes, 0),
+                     sizeof(struct weir_zmq_control));
+    int len = zmq_recv(dealer->socket, bytes, sizeof bytes, 0);
+    assert_true(len > 0);
+    assert_int_equal(weir_welcome_decode(bytes, (size_t)len, &welcome), WEIR_OK);
+    enum weir_status status = welcome->status;
+    weir_welcome_destroy(welcome);
+    return status;
+}
+
+struct lie {
+    const char *name;
+    void (*tell)(struct dealer *dealer);
+};
+
+static void lie_length(struct dealer *dealer)
+{
+    struct weir_record record = {.len_bytes = 64};
+    zmq_send(dealer->socket, &record, sizeof record, 0);
+}
+
+static void lie_short(struct dealer *dealer)
+{
+    zmq_send(dealer->socket, "12345678", 8, 0);
+}
+
+static void lie_empty(struct dealer *dealer)
+{
+    zmq_send(dealer->socket, "", 0, 0);
+}
+
+static void lie_frames(struct dealer *dealer)
+{
+    struct weir_record record = {.len_bytes = 32};
+    for (int i = 0; i < 5; i++) {
+        zmq_send(dealer->socket, &record, sizeof record, i < 4 ? ZMQ_SNDMORE : 0);
+    }
+}
+
+static void lie_credit(struct dealer *dealer)
+{
+    struct weir_zmq_control control = {
+        .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = WEIR_ZMQ_CREDIT, .value = 1};
+    zmq_send(dealer->socket, &control, sizeof control, 0);
+}
+
+static void lie_control(struct dealer *dealer)
+{
+    struct weir_zmq_control control = {.magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = 99};
+    zmq_send(dealer->socket, &control, sizeof control, 0);
+}
+
+static void lie_second_hello(struct dealer *dealer)
+{
+    dealer_hello(dealer, NULL);
+}
+
+static void lie_flood(struct dealer *dealer)
+{
+    struct weir_record record = {.len_bytes = 32};
+    void *bulk = calloc(1, 4u << 20);
+    for (int i = 0; i < 20; i++) { /* 80 MiB, over the window of 64 */
+        zmq_send(dealer->socket, &record, sizeof record, ZMQ_SNDMORE);
+        zmq_send(dealer->socket, bulk, 4u << 20, 0);
+    }
+    free(bulk);
+}
+
+struct zmq_case {
+    struct weir_zmq_server *server;
+    char endpoint[112];
+};
+
+static void zmq_case_start(struct zmq_case *zmq)
+{
+    snprintf(zmq->endpoint, sizeof zmq->endpoint, "ipc://%s/zmq.sock", directory);
+    const char *endpoints[] = {zmq->endpoint};
+    struct weir_zmq_server_params params = {
+        .endpoints = endpoints, .n_endpoints = 1, .wire_hash = TL_WIRE_HASH};
+    assert_int_equal(weir_zmq_server_create(&params, &zmq->server), WEIR_OK);
+}
+
+static void zmq_case_finish(struct zmq_case *zmq)
+{
+    weir_zmq_server_destroy(zmq->server);
+    unlink(zmq->endpoint + strlen("ipc://"));
+}
+
+/* The worker's half of an ipc handshake; gives the token that the guest would get. */
+static struct weir_transport *expect_guest(struct zmq_case *zmq, int fds[2], uint8_t *ret_token)
+{
+    static uint8_t bytes[WEIR_CONTROL_MAX_BYTES];
+    struct weir_transport *host;
+    struct weir_welcome_params params = tl_welcome_params();
+    struct weir_hello hello = {.protocol = WEIR_PROTOCOL, .n_transports = 1, .transports = {"zmq"}};
+    params.zmq = zmq->server;
+    params.zmq_ipc_path = zmq->endpoint;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(weir_accept_welcome(fds[0], &hello, &params, &host), WEIR_OK);
+    ssize_t len = recv(fds[1], bytes, sizeof bytes, 0);
+    struct weir_welcome *welcome;
+    assert_int_equal(weir_welcome_decode(bytes, (size_t)len, &welcome), WEIR_OK);
+    assert_string_equal(welcome->zmq_endpoint, "ipc://./zmq.sock");
+    memcpy(ret_token, welcome->token, sizeof welcome->token);
+    weir_welcome_destroy(welcome);
+    return host;
+}
+
+static void zmq_lies_cost_the_session(void **state)
+{
+    (void)state;
+    const struct lie lies[] = {{"length", lie_length},
+                               {"short", lie_short},
+                               {"empty", lie_empty},
+                               {"frames", lie_frames},
+                               {"credit", lie_credit},
+                               {"control", lie_control},
+                               {"second hello", lie_second_hello},
+                               {"flood", lie_flood}};
+    struct zmq_case zmq;
+    zmq_case_start(&zmq);
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        int fds[2];
+        uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+        struct dealer dealer;
+        print_message("    %s\n", lies[i].name);
+        struct weir_transport *host = expect_guest(&zmq, fds, token);
+        dealer_open(&dealer, zmq.endpoint);
+        dealer_hello(&dealer, token);
+        assert_int_equal(dealer_answer(&dealer), WEIR_OK);
+        lies[i].tell(&dealer);
+        uint64_t give_up_ns = weir_clock_now_ns() + 10 * WEIR_NS_PER_S;
+        while (!host->ops->peer_gone(host) && weir_clock_now_ns() < give_up_ns) {
+            sched_yield();
+        }
+        const struct weir_record *record;
+        const void *bulk;
+        size_t bulk_bytes;
+        assert_int_equal(host->ops->receive(host, &record, &bulk, &bulk_bytes, 0, WEIR_NS_PER_S),
+                         WEIR_ERR_PEER);
+        host->ops->destroy(host);
+        dealer_close(&dealer);
+        close(fds[1]);
+    }
+    zmq_case_finish(&zmq);
+}
+
+static void zmq_token_works_once_and_no_other_does(void **state)
+{
+    (void)state;
+    struct zmq_case zmq;
+    struct dealer first, second;
+    int fds[2];
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES], wrong[WEIR_CONTROL_TOKEN_BYTES];
+    zmq_case_start(&zmq);
+    struct weir_transport *host = expect_guest(&zmq, fds, token);
+    memcpy(wrong, token, sizeof wrong);
+    wrong[31] ^= 1;
+    dealer_open(&second, zmq.endpoint);
+    dealer_hello(&second, wrong);
+    assert_int_equal(dealer_answer(&second), WEIR_ERR_DENIED);
+    dealer_hello(&second, NULL);
+    assert_int_equal(dealer_answer(&second), WEIR_ERR_DENIED);
+    dealer_open(&first, zmq.endpoint);
+    dealer_hello(&first, token);
+    assert_int_equal(dealer_answer(&first), WEIR_OK);
+    dealer_hello(&second, token);
+    assert_int_equal(dealer_answer(&second), WEIR_ERR_DENIED);
+    memset(wrong, 0, sizeof wrong); /* what a used token is overwritten with */
+    dealer_hello(&second, wrong);
+    assert_int_equal(dealer_answer(&second), WEIR_ERR_DENIED);
+    assert_false(host->ops->peer_gone(host));
+    close(fds[1]); /* the unix socket is a sign of life also beside ZeroMQ */
+    assert_true(host->ops->peer_gone(host));
+    host->ops->destroy(host);
+    dealer_close(&first);
+    dealer_close(&second);
+    zmq_case_finish(&zmq);
+}
+
+static void zmq_server_refuses_bad_endpoints(void **state)
+{
+    (void)state;
+    const struct {
+        const char *endpoint;
+        const char *key;
+        enum weir_status status;
+    } rows[] = {{"tcp://127.0.0.1:*", NULL, WEIR_ERR_INVALID},
+                {"tcp://127.0.0.1:*", "short", WEIR_ERR_INVALID},
+                {"udp://127.0.0.1:1", NULL, WEIR_ERR_INVALID},
+                {"ipc:///nonexistent/x", NULL, WEIR_ERR_IO}};
+    struct weir_zmq_server *server;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_zmq_server_params params = {
+            .endpoints = &rows[i].endpoint, .n_endpoints = 1, .secret_key = rows[i].key};
+        assert_int_equal(weir_zmq_server_create(&params, &server), rows[i].status);
+    }
+}
+#endif
+
+#define UNIX_TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
+#define TCP_TEST(name)  cmocka_unit_test_setup_teardown(name, make_network, destroy_network)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        UNIX_TEST(connect_to_good_host_gives_all_of_welcome),
+        UNIX_TEST(connect_without_host_is_not_found),
+        UNIX_TEST(connect_with_bad_parameters_is_invalid),
+        UNIX_TEST(refused_guest_learns_reason_result_and_message),
+        UNIX_TEST(other_operations_are_refused_as_version),
+        UNIX_TEST(silent_host_times_out),
+        UNIX_TEST(host_that_hangs_up_is_closed),
+        UNIX_TEST(broken_welcome_is_peer_error),
+        UNIX_TEST(hello_of_a_bad_guest_is_an_exact_error),
+        UNIX_TEST(guest_with_no_common_transport_is_unsupported),
+        UNIX_TEST(killed_guest_is_noticed_though_its_child_lives),
+        UNIX_TEST(listen_replaces_a_stale_socket_only),
+        UNIX_TEST(key_is_read_from_text_or_file),
+#ifdef WEIR_WITH_ZMQ
+        TCP_TEST(tcp_guest_is_its_keys_tenant),
+        TCP_TEST(tcp_guest_notices_that_the_server_ends),
+        TCP_TEST(tcp_strangers_are_denied),
+        TCP_TEST(tcp_refusals_carry_reason_and_message),
+        TCP_TEST(tcp_without_listener_is_not_found),
+        UNIX_TEST(zmq_lies_cost_the_session),
+        UNIX_TEST(zmq_token_works_once_and_no_other_does),
+        cmocka_unit_test(zmq_server_refuses_bad_endpoints),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
