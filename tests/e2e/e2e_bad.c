@@ -1,6 +1,6 @@
 /*
- * Bad input through the Driver API: every call must give a clear error, and the program must be able
- * to go on afterwards.
+ * Bad input through the Driver API: every call must give a clear error, and the program must be
+ * able to go on afterwards.
  *
  * e2e_bad images              truncated, corrupt and random module images
  * e2e_bad handles             handles that never were, of another kind, or gone; double frees
@@ -11,11 +11,12 @@
 #include "tests/e2e/kernels.h"
 
 #include <elf.h>
+#include <stdbool.h>
 
-#define FATBIN_MAGIC 0xba55ed50u
+#define FATBIN_MAGIC  0xba55ed50u
 #define WRAPPER_MAGIC 0x466243b1
 #define RANDOM_IMAGES 40
-#define RANDOM_BYTES 4096
+#define RANDOM_BYTES  4096
 
 struct fatbin_header {
     uint32_t magic;
@@ -68,7 +69,8 @@ static void refused(const void *image, const char *label)
     CUresult result = cu.ModuleLoadData(&module, image);
     bool clear = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_INVALID_PTX ||
                  result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_VALUE ||
-                 result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || result == CUDA_ERROR_INVALID_SOURCE;
+                 result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+                 result == CUDA_ERROR_INVALID_SOURCE;
     snprintf(detail, sizeof(detail), "got %d", (int)result);
     check_detail(clear, label, detail);
     if (result == CUDA_SUCCESS) {
@@ -76,8 +78,8 @@ static void refused(const void *image, const char *label)
     }
 }
 
-/* A fat binary with one PTX entry, whose lengths the caller then falsifies. In a zeroed megabyte, so
- * that a reader that believes a small lie reads zeros and not past the program's memory. */
+/* A fat binary with one PTX entry, whose lengths the caller then falsifies. In a zeroed megabyte,
+ * so that a reader that believes a small lie reads zeros and not past the program's memory. */
 static char *make_fatbin(struct fatbin_header **ret_header, struct fatbin_entry **ret_entry)
 {
     char *image = calloc(1, 1u << 20);
@@ -86,8 +88,8 @@ static char *make_fatbin(struct fatbin_header **ret_header, struct fatbin_entry 
     }
     struct fatbin_header *header = (struct fatbin_header *)(void *)image;
     struct fatbin_entry *entry = (struct fatbin_entry *)(void *)(image + sizeof(*header));
-    *header = (struct fatbin_header){
-        FATBIN_MAGIC, 1, sizeof(*header), sizeof(*entry) + sizeof(e2e_ptx)};
+    *header =
+        (struct fatbin_header){FATBIN_MAGIC, 1, sizeof(*header), sizeof(*entry) + sizeof(e2e_ptx)};
     *entry = (struct fatbin_entry){.kind = 1,
                                    .version = 0x101,
                                    .header_bytes = sizeof(*entry),
@@ -189,11 +191,11 @@ static void bad_ptx(void)
         {"empty PTX", ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry k("},
         {"PTX with garbage", ".version 6.4\n.target sm_75\n.address_size 64\n}{;;; frobnicate %r1"},
         {"PTX without a version", ".target sm_75\n.visible .entry k() { ret; }\n"},
-        {"PTX with an unknown instruction",
-         ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry k() { frob.u32 1; ret; }\n"},
-        {"PTX with an unknown register",
-         ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry k() { mov.u32 %r1, 0; ret; "
-         "}\n"},
+        {"PTX with an unknown instruction", ".version 6.4\n.target sm_75\n.address_size "
+                                            "64\n.visible .entry k() { frob.u32 1; ret; }\n"},
+        {"PTX with an unknown register", ".version 6.4\n.target sm_75\n.address_size 64\n.visible "
+                                         ".entry k() { mov.u32 %r1, 0; ret; "
+                                         "}\n"},
         {"PTX with an endless name", NULL},
         {"text that is no PTX", "#include <stdio.h>\nint main(void) { return 0; }\n"},
         {"the empty text", ""},
@@ -273,8 +275,9 @@ static void refused_handle(CUresult result, const char *label)
 {
     char detail[64];
     bool clear = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
-                 result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-                 result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_ILLEGAL_STATE;
+                 result == CUDA_ERROR_INVALID_CONTEXT ||
+                 result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_NOT_FOUND ||
+                 result == CUDA_ERROR_ILLEGAL_STATE;
     snprintf(detail, sizeof(detail), "got %d", (int)result);
     check_detail(clear, label, detail);
 }
@@ -314,15 +317,18 @@ static void wild_copies(void)
     CUdeviceptr memory;
     DRV(cu.MemAlloc_v2(&memory, sizeof(bytes)));
     refused_handle(cu.MemcpyDtoH_v2(bytes, 0x1000, sizeof(bytes)), "copy from address 4096");
-    refused_handle(cu.MemcpyHtoD_v2(0x7fff00000000ull, bytes, sizeof(bytes)), "copy to a wild address");
-    refused_handle(cu.MemcpyDtoH_v2(bytes, ~0ull - 100, sizeof(bytes)), "copy across the last address");
+    refused_handle(cu.MemcpyHtoD_v2(0x7fff00000000ull, bytes, sizeof(bytes)),
+                   "copy to a wild address");
+    refused_handle(cu.MemcpyDtoH_v2(bytes, ~0ull - 100, sizeof(bytes)),
+                   "copy across the last address");
     refused_handle(cu.MemcpyDtoD_v2(memory, memory, (size_t)1 << 40), "copy of a tebibyte");
     refused_handle(cu.MemsetD8_v2(0x2000, 1, 64), "memset of a wild address");
     refused_handle(cu.MemsetD32_v2(memory, 1, ~(size_t)0), "memset without end");
     DRV(cu.MemFree_v2(memory));
 }
 
-/* Weir's handles carry kind and generation, so wrong ones are told; NVIDIA's driver believes them. */
+/* Weir's handles carry kind and generation, so wrong ones are told; NVIDIA's driver believes them.
+ */
 static void wrong_handles(void)
 {
     CUstream stream;
@@ -339,7 +345,8 @@ static void wrong_handles(void)
     refused_handle(cu.EventRecord((CUevent)stream, stream), "a stream as an event");
     refused_handle(cu.EventRecord((CUevent)wild, stream), "an event that never was");
     refused_handle(cu.ModuleUnload((CUmodule)stream), "a stream as a module");
-    refused_handle(cu.ModuleGetFunction(&function, (CUmodule)wild, "mix"), "a module that never was");
+    refused_handle(cu.ModuleGetFunction(&function, (CUmodule)wild, "mix"),
+                   "a module that never was");
     refused_handle(cu.LaunchKernel((CUfunction)wild, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL),
                    "a function that never was");
     check_code(cu.ModuleGetFunction(&function, module, "no_such_kernel"), CUDA_ERROR_NOT_FOUND,
@@ -390,8 +397,8 @@ static void bad_launches(void)
         check_code(result, CUDA_ERROR_INVALID_VALUE, rows[i].label);
     }
     check_code(cu.CtxSynchronize(), CUDA_SUCCESS, "nothing of it comes later");
-    check_code(cu.LaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE,
-               "no parameters");
+    check_code(cu.LaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+               CUDA_ERROR_INVALID_VALUE, "no parameters");
     check_works("a launch works afterwards");
 }
 

@@ -170,8 +170,9 @@ static void step_host_function(struct slot *s)
 int main(int argc, char **argv)
 {
     static void (*const steps[])(struct slot *) = {
-        step_memory, step_pinned, step_copy, step_copy,  step_launch,        step_launch, step_stream,
-        step_event,  step_module, step_graph, step_pool, step_host_function, step_wait,
+        step_memory, step_pinned,        step_copy,  step_copy,   step_launch,
+        step_launch, step_stream,        step_event, step_module, step_graph,
+        step_pool,   step_host_function, step_wait,
     };
     CUmodule module;
     seed = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 1;

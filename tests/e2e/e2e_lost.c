@@ -111,10 +111,14 @@ static CUresult step_module(struct work *w)
 }
 
 static struct work works[] = {
-    {.kind = "launch_sync", .step = step_launch_sync}, {.kind = "long_wait", .step = step_long_wait},
-    {.kind = "event_wait", .step = step_event_wait},   {.kind = "copy_in", .step = step_copy_in},
-    {.kind = "copy_out", .step = step_copy_out},       {.kind = "copy_pinned", .step = step_copy_pinned},
-    {.kind = "allocate", .step = step_allocate},       {.kind = "query", .step = step_query},
+    {.kind = "launch_sync", .step = step_launch_sync},
+    {.kind = "long_wait", .step = step_long_wait},
+    {.kind = "event_wait", .step = step_event_wait},
+    {.kind = "copy_in", .step = step_copy_in},
+    {.kind = "copy_out", .step = step_copy_out},
+    {.kind = "copy_pinned", .step = step_copy_pinned},
+    {.kind = "allocate", .step = step_allocate},
+    {.kind = "query", .step = step_query},
     {.kind = "module", .step = step_module},
 };
 #define N_WORKS (sizeof(works) / sizeof(works[0]))
