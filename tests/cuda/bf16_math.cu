@@ -57,7 +57,8 @@ static double value(__nv_bfloat16 h)
 int main(void)
 {
     __nv_bfloat16 *a = host_new<__nv_bfloat16>(N), *b = host_new<__nv_bfloat16>(N);
-    __nv_bfloat16 *want = host_new<__nv_bfloat16>(N * COLUMNS), *pairs = host_new<__nv_bfloat16>(2 * N);
+    __nv_bfloat16 *want = host_new<__nv_bfloat16>(N * COLUMNS),
+                  *pairs = host_new<__nv_bfloat16>(2 * N);
     uint32_t seed = 31;
 
     check_begin("bf16_math");
@@ -88,7 +89,8 @@ int main(void)
     single<<<N / 64, 64>>>(device_a, device_b, device_out);
     check_launch();
     check_device(device_out, want, N * COLUMNS, "bf16: add, sub, mul, fma, compare, convert");
-    paired<<<N / 128, 64>>>((__nv_bfloat162 *)device_a, (__nv_bfloat162 *)device_b, (__nv_bfloat162 *)device_out);
+    paired<<<N / 128, 64>>>((__nv_bfloat162 *)device_a, (__nv_bfloat162 *)device_b,
+                            (__nv_bfloat162 *)device_out);
     check_launch();
     check_device(device_out, pairs, 2 * N, "bf162: fma, mul, swap, broadcast");
     return check_end();

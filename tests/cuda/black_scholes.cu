@@ -13,9 +13,9 @@ __global__ static void price(const float *spot, const float *strike, const float
 {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < N; i += gridDim.x * blockDim.x) {
         float root = sqrtf(years[i]);
-        float d1 = (logf(spot[i] / strike[i]) +
-                    (rate + 0.5f * volatility * volatility) * years[i]) /
-                   (volatility * root);
+        float d1 =
+            (logf(spot[i] / strike[i]) + (rate + 0.5f * volatility * volatility) * years[i]) /
+            (volatility * root);
         float d2 = d1 - volatility * root, discount = expf(-rate * years[i]);
         call[i] = spot[i] * normal(d1) - strike[i] * discount * normal(d2);
         put[i] = strike[i] * discount * normal(-d2) - spot[i] * normal(-d1);

@@ -3,8 +3,8 @@
  *
  * The functions come from libcuda.so.1 by dlopen, so these programs need no toolkit to link; with
  * CHECK_LINK_CUDA they are linked with -lcuda instead. cu.MemAlloc_v2(...) calls exactly the
- * symbol cuMemAlloc_v2. Types come from the header named by WEIR_CUDA_HEADER, or from <cuda.h>, whose
- * renaming macros are switched off so that both headers give the same names.
+ * symbol cuMemAlloc_v2. Types come from the header named by WEIR_CUDA_HEADER, or from <cuda.h>,
+ * whose renaming macros are switched off so that both headers give the same names.
  */
 #ifndef WEIR_TESTS_CUDA_CHECK_DRIVER_H
 #define WEIR_TESTS_CUDA_CHECK_DRIVER_H

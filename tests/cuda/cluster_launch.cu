@@ -25,7 +25,7 @@ int main(void)
     enum { BLOCKS = 4, CLUSTER = 2 };
     int want[BLOCKS * 32];
     cudaFuncAttributes function;
-    cudaLaunchConfig_t config;
+    cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute;
 
     check_begin("cluster_launch");
@@ -39,7 +39,6 @@ int main(void)
         want[i] = other * 1000 + 31 - i % 32;
     }
     int *device = device_new<int>(BLOCKS * 32);
-    memset(&config, 0, sizeof(config));
     memset(&attribute, 0, sizeof(attribute));
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = CLUSTER;

@@ -56,9 +56,18 @@ int main(void)
     const double eps = DBL_EPSILON;
     const double rounded[12] = {1.0 - eps / 2, 1.0,  1.0 + eps, 1.0, 1.0 - eps / 2, -3.0,
                                 -2.0,          -2.0, 4.0,       2.0, 768.0,         -3.0};
-    const long long integers[12] = {2,           -2,          -3, 3, -9007199254740992ll, 2147483647,
-                                    -2147483648, 0,           -4616189618054758400ll,
-                                    0x3ff00000,  1,           0};
+    const long long integers[12] = {2,
+                                    -2,
+                                    -3,
+                                    3,
+                                    -9007199254740992ll,
+                                    2147483647,
+                                    -2147483648,
+                                    0,
+                                    -4616189618054758400ll,
+                                    0x3ff00000,
+                                    1,
+                                    0};
     uint32_t seed = 21;
 
     check_begin("double_math");

@@ -47,7 +47,8 @@ int main(void)
     sum = driver_function(module, "block_sum");
     fill = driver_function(module, "fill");
     check_int(attribute(limited, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 128, "launch bounds");
-    check_int(attribute(limited, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 1024, "static shared memory");
+    check_int(attribute(limited, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 1024,
+              "static shared memory");
     check_int(attribute(fill, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 1024, "no launch bounds");
     check_int(attribute(fill, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 0, "no shared memory");
     check_int(attribute(fill, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES), 0, "no local memory");

@@ -52,7 +52,8 @@ int main(void)
     check_code(cu.GetProcAddress_v2("cuInit", &p, 12000, 64, &status), CUDA_ERROR_INVALID_VALUE,
                "unknown flags");
     check_true(p == NULL && (int)status == 77, "which leave the results alone");
-    check_code(cu.GetProcAddress_v2("cuInit", &p, 12000, 0, NULL), CUDA_SUCCESS, "no status wanted");
+    check_code(cu.GetProcAddress_v2("cuInit", &p, 12000, 0, NULL), CUDA_SUCCESS,
+               "no status wanted");
     check_true(p == symbol("cuInit"), "function found all the same");
 
     (void)driver_begin("drv_get_proc_address");

@@ -1,8 +1,9 @@
 /* Images that must be refused: bad PTX with a log, broken binaries, a version too new. */
 #include "check_driver.h"
 
-static const char bad_ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
-                              ".visible .entry broken()\n{\n    add.nonsense %r1, %r2;\n    ret;\n}\n";
+static const char bad_ptx[] =
+    ".version 7.0\n.target sm_75\n.address_size 64\n"
+    ".visible .entry broken()\n{\n    add.nonsense %r1, %r2;\n    ret;\n}\n";
 static const char good_ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
                                ".visible .entry fine()\n{\n    ret;\n}\n";
 static const char future_ptx[] = ".version 99.0\n.target sm_75\n.address_size 64\n"

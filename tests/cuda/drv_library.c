@@ -76,8 +76,8 @@ int main(void)
     check_int((long long)bytes, 64, "size of a global");
     DRV(cu.MemcpyDtoH_v2(squares, table, sizeof(squares)));
     check_int(squares[15], 225, "contents of a global");
-    check_code(cu.LibraryGetGlobal(&table, &bytes, library, "no_such_global"),
-               CUDA_ERROR_NOT_FOUND, "no such global");
+    check_code(cu.LibraryGetGlobal(&table, &bytes, library, "no_such_global"), CUDA_ERROR_NOT_FOUND,
+               "no such global");
     DRV(cu.MemFree_v2(device));
     DRV(cu.LibraryUnload(library));
     return driver_end();

@@ -49,8 +49,7 @@ int main(void)
     DRV(cu.LibraryUnload(library));
     /* A cubin is for one architecture: elsewhere the right answer is that it does not fit. */
     result = cu.ModuleLoadData(&module, image_cubin);
-    check_true(result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-                   (result == CUDA_SUCCESS && works(module)),
+    check_true(result == CUDA_ERROR_NO_BINARY_FOR_GPU || (result == CUDA_SUCCESS && works(module)),
                "cubin");
     return driver_end();
 }

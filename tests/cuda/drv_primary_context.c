@@ -36,7 +36,8 @@ int main(void)
     DRV(cu.CtxSetCurrent(NULL));
     DRV(cu.DevicePrimaryCtxRelease_v2(0));
     check_int(active(&flags), 0, "inactive after the second");
-    check_code(cu.DevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT, "one release too many");
+    check_code(cu.DevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT,
+               "one release too many");
 
     DRV(cu.DevicePrimaryCtxRetain(&first, 0));
     DRV(cu.CtxSetCurrent(first));

@@ -38,7 +38,7 @@ static void run_split(int n)
     for (int t = 0; t < n; t++) {
         want[t] = (n - 1 - t) * 0.5 + (n - (t + 1) % n);
     }
-    split<<<1, n, n * (sizeof(double) + sizeof(int))>>>(n, device);
+    split<<<1, n, n *(sizeof(double) + sizeof(int))>>>(n, device);
     check_launch();
     snprintf(label, sizeof(label), "two arrays of %d", n);
     check_device(device, want, n, label);

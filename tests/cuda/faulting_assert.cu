@@ -18,7 +18,8 @@ int main(void)
     fault<<<1, 1>>>(device);
     check_code(cudaDeviceSynchronize(), cudaErrorAssert, "synchronise after the fault");
     check_code(cudaMalloc(&p, 16), cudaErrorAssert, "malloc");
-    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost), cudaErrorAssert, "copy");
+    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost), cudaErrorAssert,
+               "copy");
     check_code(cudaDeviceSynchronize(), cudaErrorAssert, "synchronise again");
     (void)cudaGetLastError();
     check_code(cudaGetLastError(), cudaErrorAssert, "the last error cannot be cleared");

@@ -18,7 +18,8 @@ int main(void)
     fault<<<1, 1>>>(device);
     check_code(cudaDeviceSynchronize(), cudaErrorIllegalAddress, "synchronise after the fault");
     check_code(cudaMalloc(&p, 16), cudaErrorIllegalAddress, "malloc");
-    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost), cudaErrorIllegalAddress, "copy");
+    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost),
+               cudaErrorIllegalAddress, "copy");
     check_code(cudaDeviceSynchronize(), cudaErrorIllegalAddress, "synchronise again");
     (void)cudaGetLastError();
     check_code(cudaGetLastError(), cudaErrorIllegalAddress, "the last error cannot be cleared");

@@ -18,7 +18,8 @@ int main(void)
     fault<<<1, 1>>>(device);
     check_code(cudaDeviceSynchronize(), cudaErrorMisalignedAddress, "synchronise after the fault");
     check_code(cudaMalloc(&p, 16), cudaErrorMisalignedAddress, "malloc");
-    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost), cudaErrorMisalignedAddress, "copy");
+    check_code(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost),
+               cudaErrorMisalignedAddress, "copy");
     check_code(cudaDeviceSynchronize(), cudaErrorMisalignedAddress, "synchronise again");
     (void)cudaGetLastError();
     check_code(cudaGetLastError(), cudaErrorMisalignedAddress, "the last error cannot be cleared");

@@ -20,9 +20,8 @@ static cudaGraphNode_t add_kernel(cudaGraph_t graph, const cudaGraphNode_t *afte
 {
     cudaGraphNode_t node;
     void *arguments[] = {&data, &factor};
-    cudaKernelNodeParams params;
+    cudaKernelNodeParams params = {};
 
-    memset(&params, 0, sizeof(params));
     params.func = (void *)add_index;
     params.gridDim = dim3(1);
     params.blockDim = dim3(N);

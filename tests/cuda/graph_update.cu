@@ -13,9 +13,8 @@ __global__ static void write_negative(int *out, int value)
 
 static cudaKernelNodeParams params_for(void *kernel, void **arguments, unsigned threads)
 {
-    cudaKernelNodeParams params;
+    cudaKernelNodeParams params = {};
 
-    memset(&params, 0, sizeof(params));
     params.func = kernel;
     params.gridDim = dim3(1);
     params.blockDim = dim3(threads);

@@ -103,7 +103,8 @@ static unsigned permuted(unsigned a, unsigned b, unsigned selector)
 static void expect(const unsigned *in, unsigned long long *row)
 {
     unsigned a = in[0], b = in[1], c = in[2], shift = c % 32, clamped = c % 64;
-    unsigned long long wide = (unsigned long long)a << 32 | b, high_low = (unsigned long long)b << 32 | a;
+    unsigned long long wide = (unsigned long long)a << 32 | b,
+                       high_low = (unsigned long long)b << 32 | a;
     long long sa = (int)a, sb = (int)b;
     unsigned first = a << (b % 32);
 
@@ -135,9 +136,11 @@ static void expect(const unsigned *in, unsigned long long *row)
     row[24] = (unsigned)(sa < sb ? sa : sb);
     row[25] = (unsigned)(sa / (int)(b | 1)) + (unsigned)(sa % (int)(c | 1));
     row[26] = wide / (c | 1) + wide % (b | 1);
-    row[27] = (unsigned long long)(unsigned)(c + (unsigned)(((unsigned long long)a + b) >> 32)) << 32 |
+    row[27] = (unsigned long long)(unsigned)(c + (unsigned)(((unsigned long long)a + b) >> 32))
+                  << 32 |
               (unsigned)(a + b);
-    row[28] = (unsigned long long)(a >> 5 & 0x7ff) << 32 | ((b & ~(0x1ffu << 7)) | (a & 0x1ff) << 7);
+    row[28] =
+        (unsigned long long)(a >> 5 & 0x7ff) << 32 | ((b & ~(0x1ffu << 7)) | (a & 0x1ff) << 7);
     row[29] = (unsigned long long)(unsigned)((int)(a << 22) >> 26) << 32 | (a ^ b ^ c);
 }
 

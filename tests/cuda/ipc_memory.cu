@@ -19,7 +19,8 @@ __global__ static void change(int *data, int mul, int add)
     }
 }
 
-/* The other process: waits for the parent's event, changes the memory, exit status 0 if all well. */
+/* The other process: waits for the parent's event, changes the memory, exit status 0 if all well.
+ */
 static int other_process(int from)
 {
     struct message m;

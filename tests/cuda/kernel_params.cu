@@ -5,7 +5,8 @@ struct large {
     int numbers[1000];
 };
 
-struct __align__(16) aligned {
+struct __align__(16) aligned
+{
     float x, y, z, w;
 };
 
@@ -31,9 +32,19 @@ __global__ static void take_mixed(char a, struct aligned v, bool b, short c, str
                                   double *out)
 {
     (void)e;
-    const double values[] = {(double)a, v.x,        v.w,    (double)b,          (double)c,
-                             o.real,    (double)o.tag, (double)o.tail, (double)o.bytes[4],
-                             (double)d, f,          (double)g, (double)(t.x + t.y * 10 + t.z * 100)};
+    const double values[] = {(double)a,
+                             v.x,
+                             v.w,
+                             (double)b,
+                             (double)c,
+                             o.real,
+                             (double)o.tag,
+                             (double)o.tail,
+                             (double)o.bytes[4],
+                             (double)d,
+                             f,
+                             (double)g,
+                             (double)(t.x + t.y * 10 + t.z * 100)};
     for (int i = 0; i < 13; i++) {
         out[i] = values[i];
     }

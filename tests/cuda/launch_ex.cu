@@ -27,12 +27,11 @@ __global__ static void neighbours(int *data)
 int main(void)
 {
     int host[256], want[256], n = 250, factor = 7;
-    cudaLaunchConfig_t config;
+    cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attributes[2];
     cudaStream_t stream;
 
     check_begin("launch_ex");
-    memset(&config, 0, sizeof(config));
     memset(attributes, 0, sizeof(attributes));
     for (int i = 0; i < 256; i++) {
         host[i] = i;

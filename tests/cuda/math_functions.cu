@@ -30,11 +30,11 @@
 
 enum { N = 200 };
 
-#define DEVICE_ROW(fn, argument)                                                                    \
+#define DEVICE_ROW(fn, argument)                                                                   \
     {                                                                                              \
         double x = in[i];                                                                          \
-        d[row * N + i] = fn(argument);                                                              \
-        s[row * N + i] = fn##f((float)(argument));                                                  \
+        d[row * N + i] = fn(argument);                                                             \
+        s[row * N + i] = fn##f((float)(argument));                                                 \
         row++;                                                                                     \
     }
 
@@ -120,8 +120,9 @@ int main(void)
     FUNCTIONS(HOST_ROW)
     for (int i = 0; i < N; i++) {
         double x = in[i] + 11, y = in[(i + 7) % N] * 0.3;
-        double results[PAIRS] = {pow(x, y),   atan2(y, x), hypot(x, y), fmod(x * 10, 0.7),
- 1 / sqrt(x), pow((float)x, (float)y), 1 / sqrt(x), (double)(i % 7)};
+        double results[PAIRS] = {pow(x, y),         atan2(y, x),    hypot(x, y),
+                                 fmod(x * 10, 0.7), 1 / sqrt(x),    pow((float)x, (float)y),
+                                 1 / sqrt(x),       (double)(i % 7)};
         double want_fast[4] = {sin(in[i] * 0.3), exp(in[i]), log(x + 2), y / x};
         for (int r = 0; r < PAIRS; r++) {
             tail_want[r * N + i] = results[r];

@@ -67,9 +67,9 @@ static void boxes(void)
     RT(cudaMemcpy3DAsync(&copy, 0));
     RT(cudaDeviceSynchronize());
     for (int z = 0; z < 4; z++) {
-        same &= rectangle_same(back + z * 12 * 40 + 40 + 2, 40,
-                               source + ((z + 1) * HEIGHT + 3) * HOST_PITCH + 10, HOST_PITCH, 33,
-                               9);
+        same &=
+            rectangle_same(back + z * 12 * 40 + 40 + 2, 40,
+                           source + ((z + 1) * HEIGHT + 3) * HOST_PITCH + 10, HOST_PITCH, 33, 9);
     }
     check_true(same, "part of a box");
     check_true(back[0] == 0 && back[40 + 1] == 0 && back[40 + 35] == 0, "nothing around it");

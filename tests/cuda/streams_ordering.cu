@@ -1,4 +1,5 @@
-/* Legacy default, blocking and non-blocking streams: who waits for whom, shown with a held stream. */
+/* Legacy default, blocking and non-blocking streams: who waits for whom, shown with a held stream.
+ */
 #include "check.h"
 #include "gate.h"
 

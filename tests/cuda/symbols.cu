@@ -59,7 +59,8 @@ int main(void)
     RT(cudaGetSymbolAddress(&address, table));
     RT(cudaMemcpy(address, numbers, sizeof(numbers), cudaMemcpyHostToDevice));
     RT(cudaStreamCreate(&stream));
-    RT(cudaMemcpyToSymbolAsync(constants, &other, sizeof(other), 0, cudaMemcpyHostToDevice, stream));
+    RT(cudaMemcpyToSymbolAsync(constants, &other, sizeof(other), 0, cudaMemcpyHostToDevice,
+                               stream));
     use<<<1, 64, 0, stream>>>(device);
     RT(cudaStreamSynchronize(stream));
     for (int i = 0; i < 64; i++) {

@@ -96,9 +96,8 @@ int main(void)
         want[i] = want[i] * 2 - offset;
     }
     check_device(device, want, n, "lambda with a capture");
-    apply<<<3, 128>>>(device, n, [] __device__(int x) {
-        return (int)(factorial<10>::value % 1000) + x % 2;
-    });
+    apply<<<3, 128>>>(device, n,
+                      [] __device__(int x) { return (int)(factorial<10>::value % 1000) + x % 2; });
     check_launch();
     for (int i = 0; i < n; i++) {
         want[i] = 800 + want[i] % 2;

@@ -109,8 +109,8 @@ static void arrays(void)
         at[i] = make_float2((i + 0.5f) / W + (float)(i % 5 - 2), (i % H + 0.5f) / H);
         want[i] = field(i % W, i % H);
     }
-    run(object_for(array, cudaAddressModeWrap, cudaFilterModePoint, 1, cudaReadModeElementType),
-        at, want, 0, "normalized coordinates, wrapped");
+    run(object_for(array, cudaAddressModeWrap, cudaFilterModePoint, 1, cudaReadModeElementType), at,
+        want, 0, "normalized coordinates, wrapped");
     for (int i = 0; i < SAMPLES; i++) {
         at[i] = make_float2((i + 0.5f) / W, 1.0f + (i % H + 0.5f) / H);
         want[i] = field(i % W, H - 1 - i % H);
@@ -130,8 +130,8 @@ static void byte_pixels(void)
     unsigned flags;
 
     for (int i = 0; i < W * H; i++) {
-        host[i / W][i % W] = make_uchar4((unsigned char)i, (unsigned char)(i / 3), 7,
-                                         (unsigned char)(255 - i));
+        host[i / W][i % W] =
+            make_uchar4((unsigned char)i, (unsigned char)(i / 3), 7, (unsigned char)(255 - i));
     }
     RT(cudaMallocArray(&array, &format, W, H));
     RT(cudaArrayGetInfo(&seen, &extent, &flags, array));
@@ -144,8 +144,8 @@ static void byte_pixels(void)
         at[i] = make_float2((float)(i * 7 % W), (float)(i % H));
         want[i] = host[i % H][i * 7 % W];
     }
-    cudaTextureObject_t object = object_for(array, cudaAddressModeClamp, cudaFilterModePoint, 0,
-                                            cudaReadModeElementType);
+    cudaTextureObject_t object =
+        object_for(array, cudaAddressModeClamp, cudaFilterModePoint, 0, cudaReadModeElementType);
     float2 *device_at = to_device(at, SAMPLES);
     uchar4 *out = device_new<uchar4>(SAMPLES);
     sample_bytes<<<1, SAMPLES>>>(object, device_at, out);

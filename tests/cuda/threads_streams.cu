@@ -40,8 +40,7 @@ static const char *work(unsigned id)
                 return "launch failed";
             }
         }
-        if (cudaMemcpyAsync(pinned, device, N * sizeof(unsigned), cudaMemcpyDeviceToHost,
-                            stream) ||
+        if (cudaMemcpyAsync(pinned, device, N * sizeof(unsigned), cudaMemcpyDeviceToHost, stream) ||
             cudaEventRecord(event, stream) || cudaEventSynchronize(event)) {
             return "download failed";
         }

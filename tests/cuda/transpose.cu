@@ -3,8 +3,7 @@
 
 enum { TILE = 32, ROWS = 8 };
 
-template <class T>
-__global__ static void transpose(const T *in, T *out, int width, int height)
+template <class T> __global__ static void transpose(const T *in, T *out, int width, int height)
 {
     __shared__ T tile[TILE][TILE + 1];
     int x = blockIdx.x * TILE + threadIdx.x, y = blockIdx.y * TILE + threadIdx.y;
