@@ -1,0 +1,577 @@
+/* Arrays, mipmapped arrays, and texture and surface objects over them. Rows are linear. */
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_EXTENT      131072u
+#define MAX_ARRAY_BYTES (1ull << 36)
+#define TEXTURE_ALIGN   64u
+#define KNOWN_FLAGS                                                                                \
+    (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |                     \
+     CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT)
+
+uint32_t weir_soft_format_bytes(CUarray_format format)
+{
+    switch ((int)format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        return 0; /* block-compressed and planar formats are not offered */
+    }
+}
+
+static uint64_t at_least_one(uint64_t n)
+{
+    return n == 0 ? 1 : n;
+}
+
+static CUresult check_desc(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+    uint32_t bytes = weir_soft_format_bytes(d->Format);
+    if (bytes == 0 || (d->NumChannels != 1 && d->NumChannels != 2 && d->NumChannels != 4) ||
+        d->Width == 0 || d->Width > MAX_EXTENT || d->Height > MAX_EXTENT || d->Depth > MAX_EXTENT ||
+        (d->Flags & ~(unsigned)KNOWN_FLAGS) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool layered = (d->Flags & CUDA_ARRAY3D_LAYERED) != 0;
+    if ((layered && d->Depth == 0) || (!layered && d->Depth != 0 && d->Height == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((d->Flags & CUDA_ARRAY3D_CUBEMAP) != 0 &&
+        (d->Width != d->Height || d->Depth == 0 || d->Depth % 6 != 0 ||
+         (!layered && d->Depth != 6))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+    array->desc = *d;
+    array->element_bytes = (uint64_t)weir_soft_format_bytes(d->Format) * d->NumChannels;
+    array->row_bytes = d->Width * array->element_bytes;
+    array->rows = at_least_one(d->Height);
+    array->slices = at_least_one(d->Depth);
+    array->slice_bytes = array->row_bytes * array->rows;
+    array->bytes = array->slice_bytes * array->slices;
+}
+
+static void array_release(void *object)
+{
+    struct weir_soft_array *array = object;
+    if (array->memory != NULL) {
+        array->object.ctx->device->used_bytes -= array->bytes;
+        free(array->memory);
+    }
+    weir_soft_object_put(array->mipmap);
+}
+
+static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
+{
+    if (bytes > MAX_ARRAY_BYTES || bytes > device->total_bytes ||
+        device->used_bytes > device->total_bytes - bytes) {
+        return NULL;
+    }
+    uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
+    void *memory = aligned_alloc(TEXTURE_ALIGN, room);
+    if (memory != NULL) {
+        memset(memory, 0, room);
+        device->used_bytes += bytes;
+    }
+    return memory;
+}
+
+CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(check_desc(desc));
+    struct weir_soft_array *array =
+        weir_soft_object_new(WEIR_SOFT_ARRAY, sizeof(*array), ctx, array_release);
+    if (array == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    array_shape(array, desc);
+    array->memory = take_memory(ctx->device, array->bytes);
+    if (array->memory == NULL) {
+        weir_soft_object_retire(array);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    array->base = (uint64_t)(uintptr_t)array->memory;
+    *ret = (CUarray)array;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuArrayCreate_v2(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *desc)
+{
+    if (desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_ARRAY3D_DESCRIPTOR full = {.Width = desc->Width,
+                                    .Height = desc->Height,
+                                    .Format = desc->Format,
+                                    .NumChannels = desc->NumChannels};
+    return weir_soft_cuArray3DCreate_v2(ret, &full);
+}
+
+CUresult weir_soft_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *desc, CUarray handle)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
+    if (desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (array == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *desc = array->desc;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray handle)
+{
+    CUDA_ARRAY3D_DESCRIPTOR full;
+    if (desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&full, handle));
+    *desc = (CUDA_ARRAY_DESCRIPTOR){.Width = full.Width,
+                                    .Height = full.Height,
+                                    .Format = full.Format,
+                                    .NumChannels = full.NumChannels};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuArrayDestroy(CUarray handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
+    if (array == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (array->mipmap != NULL) {
+        return CUDA_ERROR_ARRAY_IS_MAPPED; /* a level belongs to its mipmapped array */
+    }
+    weir_soft_object_retire(array);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray handle,
+                                                CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
+    if (out == NULL || weir_soft_device_at(dev) == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (array == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    memset(out, 0, sizeof(*out));
+    out->size = array->bytes;
+    out->alignment = TEXTURE_ALIGN;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ mipmapped arrays */
+
+static void mipmap_release(void *object)
+{
+    struct weir_soft_mipmap *mipmap = object;
+    free(mipmap->memory);
+    mipmap->object.ctx->device->used_bytes -= mipmap->bytes;
+}
+
+static CUDA_ARRAY3D_DESCRIPTOR level_desc(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level)
+{
+    CUDA_ARRAY3D_DESCRIPTOR d = *base;
+    bool layered = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    d.Width = at_least_one(d.Width >> level);
+    d.Height = d.Height == 0 ? 0 : at_least_one(d.Height >> level);
+    d.Depth = d.Depth == 0 || layered ? d.Depth : at_least_one(d.Depth >> level);
+    return d;
+}
+
+CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
+                                          const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                                          unsigned int n_levels)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || desc == NULL || n_levels == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(check_desc(desc));
+    n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
+    struct weir_soft_mipmap *mipmap =
+        weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
+    if (mipmap == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mipmap->desc = *desc;
+    uint64_t offset[WEIR_SOFT_MAX_LEVELS], bytes = 0;
+    struct weir_soft_array shapes[WEIR_SOFT_MAX_LEVELS];
+    for (unsigned i = 0; i < n_levels; i++) {
+        CUDA_ARRAY3D_DESCRIPTOR d = level_desc(desc, i);
+        offset[i] = bytes;
+        array_shape(&shapes[i], &d);
+        bytes += (shapes[i].bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
+    }
+    mipmap->memory = take_memory(ctx->device, bytes);
+    mipmap->bytes = mipmap->memory == NULL ? 0 : bytes;
+    bool good = mipmap->memory != NULL;
+    for (unsigned i = 0; i < n_levels && good; i++) {
+        struct weir_soft_array *level =
+            weir_soft_object_new(WEIR_SOFT_ARRAY, sizeof(*level), ctx, array_release);
+        good = level != NULL;
+        if (good) {
+            array_shape(level, &shapes[i].desc);
+            level->base = (uint64_t)(uintptr_t)mipmap->memory + offset[i];
+            level->mipmap = weir_soft_object_ref(mipmap);
+            mipmap->levels[i] = level;
+            mipmap->n_levels = i + 1;
+        }
+    }
+    if (!good) {
+        for (unsigned i = 0; i < mipmap->n_levels; i++) {
+            weir_soft_object_retire(mipmap->levels[i]);
+        }
+        weir_soft_object_retire(mipmap);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUmipmappedArray)mipmap;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMipmappedArrayGetLevel(CUarray *ret, CUmipmappedArray handle,
+                                            unsigned int level)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
+    if (mipmap == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (ret == NULL || level >= mipmap->n_levels) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret = (CUarray)mipmap->levels[level];
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
+    if (mipmap == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    weir_soft_object_ref(mipmap);
+    for (unsigned i = 0; i < mipmap->n_levels; i++) {
+        weir_soft_object_retire(mipmap->levels[i]);
+    }
+    weir_soft_object_retire(mipmap);
+    weir_soft_object_put(mipmap);
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ texture and surface objects */
+
+/* What the program asked for, to be asked back; found by the object's value. */
+struct texture {
+    uint64_t value;
+    bool is_surface, has_view;
+    CUDA_RESOURCE_DESC resource;
+    CUDA_TEXTURE_DESC desc;
+    CUDA_RESOURCE_VIEW_DESC view;
+    void *owner; /* the array or mipmapped array; counted */
+    struct texture *next;
+};
+
+static struct texture *textures;
+
+static bool exec_format(CUarray_format format, enum weir_exec_texture_format *ret)
+{
+    static const struct {
+        CUarray_format format;
+        enum weir_exec_texture_format exec;
+    } map[] = {
+        {CU_AD_FORMAT_UNSIGNED_INT8, WEIR_EXEC_TEX_U8},
+        {CU_AD_FORMAT_UNSIGNED_INT16, WEIR_EXEC_TEX_U16},
+        {CU_AD_FORMAT_UNSIGNED_INT32, WEIR_EXEC_TEX_U32},
+        {CU_AD_FORMAT_SIGNED_INT8, WEIR_EXEC_TEX_S8},
+        {CU_AD_FORMAT_SIGNED_INT16, WEIR_EXEC_TEX_S16},
+        {CU_AD_FORMAT_SIGNED_INT32, WEIR_EXEC_TEX_S32},
+        {CU_AD_FORMAT_HALF, WEIR_EXEC_TEX_F16},
+        {CU_AD_FORMAT_FLOAT, WEIR_EXEC_TEX_F32},
+    };
+    for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++) {
+        if (map[i].format == format) {
+            *ret = map[i].exec;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void level_of(const struct weir_soft_array *array, struct weir_exec_texture_level *level)
+{
+    *level = (struct weir_exec_texture_level){.base = array->base,
+                                              .width = array->desc.Width,
+                                              .height = array->desc.Height,
+                                              .depth = array->desc.Depth,
+                                              .row_bytes = array->row_bytes,
+                                              .slice_bytes = array->slice_bytes};
+}
+
+static CUresult fill_array(const CUDA_ARRAY3D_DESCRIPTOR *desc, struct weir_exec_texture *out)
+{
+    out->channels = desc->NumChannels;
+    out->layered = (desc->Flags & CUDA_ARRAY3D_LAYERED) != 0;
+    out->cubemap = (desc->Flags & CUDA_ARRAY3D_CUBEMAP) != 0;
+    return exec_format(desc->Format, &out->format) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fill_linear(CUdeviceptr base, CUarray_format format, unsigned channels,
+                            uint64_t width, uint64_t height, uint64_t pitch,
+                            struct weir_exec_texture *out)
+{
+    uint64_t texel = (uint64_t)weir_soft_format_bytes(format) * channels;
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(base);
+    uint64_t bytes;
+    if (!exec_format(format, &out->format) || (channels != 1 && channels != 2 && channels != 4) ||
+        width == 0 || width > UINT32_MAX ||
+        __builtin_mul_overflow(pitch, height == 0 ? 1 : height, &bytes) || alloc == NULL ||
+        pitch < width * texel || bytes > alloc->bytes - (base - alloc->base)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->channels = channels;
+    out->n_levels = 1;
+    out->levels[0] = (struct weir_exec_texture_level){
+        .base = base, .width = width, .height = height, .row_bytes = pitch};
+    return CUDA_SUCCESS;
+}
+
+static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_texture *out,
+                              void **ret_owner)
+{
+    *ret_owner = NULL;
+    switch ((int)r->resType) {
+    case CU_RESOURCE_TYPE_ARRAY: {
+        struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, r->res.array.hArray);
+        if (array == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        level_of(array, &out->levels[0]);
+        out->n_levels = 1;
+        *ret_owner = array;
+        return fill_array(&array->desc, out);
+    }
+    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
+        struct weir_soft_mipmap *mipmap =
+            weir_soft_object_find(WEIR_SOFT_MIPMAP, r->res.mipmap.hMipmappedArray);
+        if (mipmap == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        for (unsigned i = 0; i < mipmap->n_levels; i++) {
+            level_of(mipmap->levels[i], &out->levels[i]);
+        }
+        out->n_levels = mipmap->n_levels;
+        *ret_owner = mipmap;
+        return fill_array(&mipmap->desc, out);
+    }
+    case CU_RESOURCE_TYPE_LINEAR: {
+        uint64_t texel =
+            (uint64_t)weir_soft_format_bytes(r->res.linear.format) * r->res.linear.numChannels;
+        uint64_t width = texel == 0 ? 0 : r->res.linear.sizeInBytes / texel;
+        return fill_linear(r->res.linear.devPtr, r->res.linear.format, r->res.linear.numChannels,
+                           width, 0, width * texel, out);
+    }
+    case CU_RESOURCE_TYPE_PITCH2D:
+        if (r->res.pitch2D.height == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        return fill_linear(r->res.pitch2D.devPtr, r->res.pitch2D.format, r->res.pitch2D.numChannels,
+                           r->res.pitch2D.width, r->res.pitch2D.height, r->res.pitch2D.pitchInBytes,
+                           out);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult fill_sampling(const CUDA_TEXTURE_DESC *d, struct weir_exec_texture *out)
+{
+    for (int i = 0; i < 3; i++) {
+        if ((unsigned)d->addressMode[i] > CU_TR_ADDRESS_MODE_BORDER) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        out->address[i] = (enum weir_exec_texture_address)d->addressMode[i];
+    }
+    if ((unsigned)d->filterMode > CU_TR_FILTER_MODE_LINEAR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->normalized_coords = (d->flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
+    out->read_as_integer = (d->flags & CU_TRSF_READ_AS_INTEGER) != 0;
+    out->srgb = (d->flags & CU_TRSF_SRGB) != 0;
+    out->linear_filter = d->filterMode == CU_TR_FILTER_MODE_LINEAR;
+    memcpy(out->border, d->borderColor, sizeof(out->border));
+    return CUDA_SUCCESS;
+}
+
+static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
+                            const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_VIEW_DESC *view)
+{
+    struct weir_soft_ctx *ctx;
+    struct weir_exec_texture exec = {.surface = desc == NULL};
+    void *owner;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(fill_resource(resource, &exec, &owner));
+    if (desc != NULL) {
+        WEIR_SOFT_TRY(fill_sampling(desc, &exec));
+    }
+    struct texture *texture = calloc(1, sizeof(*texture));
+    if (texture == NULL || weir_exec_texture_register(&exec, &texture->value) != WEIR_OK) {
+        free(texture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    texture->is_surface = desc == NULL;
+    texture->resource = *resource;
+    texture->owner = weir_soft_object_ref(owner);
+    if (desc != NULL) {
+        texture->desc = *desc;
+    }
+    if (view != NULL) {
+        texture->view = *view;
+        texture->has_view = true;
+    }
+    texture->next = textures;
+    textures = texture;
+    *ret = texture->value;
+    return CUDA_SUCCESS;
+}
+
+static CUresult object_destroy(uint64_t value, bool is_surface)
+{
+    for (struct texture **at = &textures; *at != NULL; at = &(*at)->next) {
+        struct texture *texture = *at;
+        if (texture->value == value && texture->is_surface == is_surface) {
+            *at = texture->next;
+            (void)!weir_exec_texture_unregister(value);
+            weir_soft_object_put(texture->owner);
+            free(texture);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static const struct texture *object_find(uint64_t value, bool is_surface)
+{
+    for (const struct texture *t = textures; t != NULL; t = t->next) {
+        if (t->value == value && t->is_surface == is_surface) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+CUresult weir_soft_cuTexObjectCreate(CUtexObject *ret, const CUDA_RESOURCE_DESC *resource,
+                                     const CUDA_TEXTURE_DESC *desc,
+                                     const CUDA_RESOURCE_VIEW_DESC *view)
+{
+    WEIR_SOFT_LOCKED();
+    uint64_t value;
+    if (ret == NULL || resource == NULL || desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(object_make(&value, resource, desc, view));
+    *ret = value;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuTexObjectDestroy(CUtexObject object)
+{
+    WEIR_SOFT_LOCKED();
+    return object_destroy(object, false);
+}
+
+CUresult weir_soft_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUtexObject object)
+{
+    WEIR_SOFT_LOCKED();
+    const struct texture *texture = object_find(object, false);
+    if (desc == NULL || texture == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *desc = texture->resource;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object)
+{
+    WEIR_SOFT_LOCKED();
+    const struct texture *texture = object_find(object, false);
+    if (desc == NULL || texture == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *desc = texture->desc;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object)
+{
+    WEIR_SOFT_LOCKED();
+    const struct texture *texture = object_find(object, false);
+    if (desc == NULL || texture == NULL || !texture->has_view) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *desc = texture->view;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuSurfObjectCreate(CUsurfObject *ret, const CUDA_RESOURCE_DESC *resource)
+{
+    WEIR_SOFT_LOCKED();
+    uint64_t value;
+    if (ret == NULL || resource == NULL || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_soft_array *array =
+        weir_soft_object_find(WEIR_SOFT_ARRAY, resource->res.array.hArray);
+    if (array == NULL || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(object_make(&value, resource, NULL, NULL));
+    *ret = value;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuSurfObjectDestroy(CUsurfObject object)
+{
+    WEIR_SOFT_LOCKED();
+    return object_destroy(object, true);
+}
+
+CUresult weir_soft_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUsurfObject object)
+{
+    WEIR_SOFT_LOCKED();
+    const struct texture *texture = object_find(object, true);
+    if (desc == NULL || texture == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *desc = texture->resource;
+    return CUDA_SUCCESS;
+}

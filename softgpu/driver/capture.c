@@ -1,0 +1,553 @@
+/*
+ * Stream capture: work that is put into a graph instead of being run.
+ *
+ * A capturing stream holds the nodes that its next one depends on. An event that is recorded in it
+ * remembers those nodes; a stream that waits for such an event joins the capture, which is how
+ * programs fork, and the origin waiting for an event of a joined stream is how they join.
+ */
+#include "softgpu/driver/graph_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct weir_soft_capture *captures; /* all that have not ended */
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static uint64_t self_id(void)
+{
+    return (uint64_t)pthread_self();
+}
+
+/* ------------------------------------------------------------------ sets of nodes */
+
+bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
+                         const CUgraphEdgeData *edge)
+{
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (nodes->at[i] == node) {
+            return true;
+        }
+    }
+    if (nodes->n == nodes->cap) {
+        uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
+        struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
+        nodes->at = at != NULL ? at : nodes->at;
+        CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
+        nodes->edges = edges != NULL ? edges : nodes->edges;
+        if (at == NULL || edges == NULL) {
+            return false;
+        }
+        nodes->cap = cap;
+    }
+    nodes->at[nodes->n] = node;
+    if (edge != NULL) {
+        nodes->edges[nodes->n] = *edge;
+    } else {
+        memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
+    }
+    nodes->n++;
+    return true;
+}
+
+void weir_soft_nodes_clear(struct weir_soft_nodes *nodes)
+{
+    free(nodes->at);
+    free(nodes->edges);
+    memset(nodes, 0, sizeof(*nodes));
+}
+
+static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes *from)
+{
+    for (uint32_t i = 0; i < from->n; i++) {
+        if (!weir_soft_nodes_add(to, from->at[i], &from->edges[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ what a capture forbids */
+
+CUresult weir_soft_capture_check(void)
+{
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_SUCCESS;
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+        bool mine = c->thread == self_id() && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                      c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (mine || global) {
+            c->invalidated = true;
+            rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return rc;
+}
+
+CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
+{
+    if (ctx == NULL || ctx->n_captures == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
+        if (s->capture != NULL && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
+            s->capture->invalidated = true;
+            rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    return rc;
+}
+
+CUresult weir_soft_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUstreamCaptureMode old = thread_mode;
+    thread_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ life of a capture */
+
+void weir_soft_capture_put(struct weir_soft_capture *capture)
+{
+    if (capture != NULL && --capture->refs == 0) {
+        weir_soft_object_put(capture->graph);
+        free(capture);
+    }
+}
+
+static void stream_leave(struct weir_soft_stream *stream)
+{
+    weir_soft_capture_put(stream->capture);
+    stream->capture = NULL;
+    weir_soft_nodes_clear(&stream->capture_nodes);
+    stream->object.ctx->n_captures--;
+}
+
+static bool stream_join(struct weir_soft_stream *stream, struct weir_soft_capture *capture)
+{
+    stream->capture = capture;
+    capture->refs++;
+    stream->object.ctx->n_captures++;
+    return true;
+}
+
+static void leave_if_in(void *object, void *user)
+{
+    struct weir_soft_stream *stream = object;
+    if (stream->capture == user) {
+        stream_leave(stream);
+    }
+}
+
+static void capture_end(struct weir_soft_capture *capture)
+{
+    for (struct weir_soft_capture **at = &captures; *at != NULL; at = &(*at)->next) {
+        if (*at == capture) {
+            *at = capture->next;
+            break;
+        }
+    }
+    weir_soft_object_visit(WEIR_SOFT_STREAM, leave_if_in, capture);
+}
+
+void weir_soft_capture_abandon(struct weir_soft_stream *stream)
+{
+    struct weir_soft_capture *capture = stream->capture;
+    if (capture == NULL) {
+        return;
+    }
+    if (capture->origin != stream) {
+        capture->invalidated = true;
+        stream_leave(stream);
+        return;
+    }
+    capture->refs++;
+    capture_end(capture);
+    if (capture->own_graph) {
+        weir_soft_object_retire(capture->graph);
+    }
+    weir_soft_capture_put(capture);
+}
+
+static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgraphNode *nodes,
+                      const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode)
+{
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (stream->legacy) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (stream->capture != NULL) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    struct weir_soft_capture *capture = calloc(1, sizeof(*capture));
+    if (capture == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    capture->own_graph = graph == NULL;
+    if (graph == NULL && weir_soft_graph_make(&graph) != CUDA_SUCCESS) {
+        free(capture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    capture->graph = weir_soft_object_ref(graph);
+    capture->id = weir_soft_next_id();
+    capture->mode = mode;
+    capture->origin = stream;
+    capture->thread = self_id();
+    for (size_t i = 0; i < n_nodes; i++) {
+        if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
+                                 edges != NULL ? &edges[i] : NULL)) {
+            weir_soft_nodes_clear(&stream->capture_nodes);
+            weir_soft_object_put(capture->graph);
+            free(capture);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    capture->next = captures;
+    captures = capture;
+    stream_join(stream, capture);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
+{
+    WEIR_SOFT_LOCKED();
+    return begin(handle, NULL, NULL, NULL, 0, mode);
+}
+
+CUresult weir_soft_cuStreamBeginCapture(CUstream handle)
+{
+    return weir_soft_cuStreamBeginCapture_v2(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle,
+                                               const CUgraphNode *nodes,
+                                               const CUgraphEdgeData *edges, size_t n_nodes,
+                                               CUstreamCaptureMode mode)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph = weir_soft_object_find(WEIR_SOFT_GRAPH, graph_handle);
+    if (graph == NULL || (n_nodes != 0 && nodes == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n_nodes; i++) {
+        const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
+        if (node == NULL || node->graph != graph) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return begin(handle, graph, nodes, edges, n_nodes, mode);
+}
+
+/* Mark everything that the nodes depend on, themselves included. */
+static bool mark_ancestors(const struct weir_soft_graph *graph, const struct weir_soft_nodes *nodes)
+{
+    struct weir_soft_node **todo = malloc((graph->n_nodes + 1) * sizeof(struct weir_soft_node *));
+    if (todo == NULL) {
+        return false;
+    }
+    uint32_t n = 0;
+    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        node->mark = 0;
+    }
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (nodes->at[i]->mark == 0) {
+            nodes->at[i]->mark = 1;
+            todo[n++] = nodes->at[i];
+        }
+    }
+    while (n > 0) {
+        const struct weir_soft_node *node = todo[--n];
+        for (uint32_t i = 0; i < node->before.n; i++) {
+            if (node->before.at[i]->mark == 0) {
+                node->before.at[i]->mark = 1;
+                todo[n++] = node->before.at[i];
+            }
+        }
+    }
+    free(todo);
+    return true;
+}
+
+struct join_check {
+    struct weir_soft_capture *capture;
+    bool unjoined;
+};
+
+static void check_joined(void *object, void *user)
+{
+    const struct weir_soft_stream *stream = object;
+    struct join_check *check = user;
+    if (stream->capture != check->capture || stream == check->capture->origin) {
+        return;
+    }
+    for (uint32_t i = 0; i < stream->capture_nodes.n; i++) {
+        check->unjoined = check->unjoined || stream->capture_nodes.at[i]->mark == 0;
+    }
+}
+
+CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    struct weir_soft_capture *capture = stream->capture;
+    if (capture == NULL) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != self_id()) {
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    if (capture->origin != stream) {
+        capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
+    struct join_check check = {.capture = capture};
+    CUresult rc = capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    if (rc == CUDA_SUCCESS) {
+        if (!mark_ancestors(capture->graph, &stream->capture_nodes)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        weir_soft_object_visit(WEIR_SOFT_STREAM, check_joined, &check);
+        rc = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
+    }
+    struct weir_soft_graph *graph = capture->graph;
+    bool own = capture->own_graph;
+    capture->refs++;
+    capture_end(capture);
+    if (rc == CUDA_SUCCESS) {
+        *ret = (CUgraph)graph;
+    } else {
+        *ret = NULL;
+        if (own) {
+            weir_soft_object_retire(graph);
+        }
+    }
+    weir_soft_capture_put(capture);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ what goes in */
+
+CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_op *op)
+{
+    struct weir_soft_capture *capture = stream->capture;
+    if (capture->invalidated) {
+        weir_soft_op_put(op);
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    struct weir_soft_node *node;
+    CUresult rc = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
+                                      &stream->capture_nodes, &node);
+    if (rc == CUDA_SUCCESS) {
+        stream->capture_nodes.n = 0;
+        if (!weir_soft_nodes_add(&stream->capture_nodes, node, NULL)) {
+            rc = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (rc != CUDA_SUCCESS) {
+        capture->invalidated = true;
+    }
+    return rc;
+}
+
+CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_soft_stream *stream)
+{
+    if (stream->capture->invalidated) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    struct weir_soft_nodes nodes = {0};
+    if (!nodes_merge(&nodes, &stream->capture_nodes)) {
+        weir_soft_nodes_clear(&nodes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_soft_capture_put(event->capture);
+    weir_soft_nodes_clear(&event->capture_nodes);
+    event->capture = stream->capture;
+    event->capture->refs++;
+    event->capture_nodes = nodes;
+    return CUDA_SUCCESS;
+}
+
+static bool is_under_way(const struct weir_soft_capture *capture)
+{
+    for (const struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+        if (c == capture) {
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_soft_event *event,
+                                bool *ret_handled)
+{
+    *ret_handled = true;
+    if (event->capture == NULL) {
+        *ret_handled = false;
+        if (stream->capture != NULL) { /* work from outside cannot enter a capture */
+            stream->capture->invalidated = true;
+            return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+        }
+        return CUDA_SUCCESS;
+    }
+    if (!is_under_way(event->capture)) {
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    if (event->capture->invalidated) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    if (stream->capture != NULL && stream->capture != event->capture) {
+        stream->capture->invalidated = event->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    }
+    if (stream->legacy) {
+        event->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    if (!nodes_merge(&stream->capture_nodes, &event->capture_nodes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (stream->capture == NULL) {
+        stream_join(stream, event->capture);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ questions */
+
+static CUresult status_of(const struct weir_soft_stream *stream, CUstreamCaptureStatus *ret_status)
+{
+    if (stream->legacy && stream->capture == NULL) {
+        for (const struct weir_soft_stream *s = stream->object.ctx->streams; s != NULL;
+             s = s->next) {
+            if (s->capture != NULL && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
+                return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+            }
+        }
+    }
+    *ret_status = stream->capture == NULL        ? CU_STREAM_CAPTURE_STATUS_NONE
+                  : stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (status == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    return status_of(stream, status);
+}
+
+CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status,
+                                             cuuint64_t *id, CUgraph *graph,
+                                             const CUgraphNode **nodes,
+                                             const CUgraphEdgeData **edges, size_t *n_nodes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (status == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_SOFT_TRY(status_of(stream, status));
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return CUDA_SUCCESS;
+    }
+    if (id != NULL) {
+        *id = stream->capture->id;
+    }
+    if (graph != NULL) {
+        *graph = (CUgraph)stream->capture->graph;
+    }
+    if (nodes != NULL) {
+        *nodes = (const CUgraphNode *)stream->capture_nodes.at;
+    }
+    if (edges != NULL) {
+        *edges = stream->capture_nodes.edges;
+    }
+    if (n_nodes != NULL) {
+        *n_nodes = stream->capture_nodes.n;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status,
+                                             cuuint64_t *id, CUgraph *graph,
+                                             const CUgraphNode **nodes, size_t *n_nodes)
+{
+    return weir_soft_cuStreamGetCaptureInfo_v3(handle, status, id, graph, nodes, NULL, n_nodes);
+}
+
+CUresult weir_soft_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status,
+                                          cuuint64_t *id)
+{
+    return weir_soft_cuStreamGetCaptureInfo_v3(handle, status, id, NULL, NULL, NULL, NULL);
+}
+
+CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode *nodes,
+                                                        const CUgraphEdgeData *edges,
+                                                        size_t n_nodes, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && nodes == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if (stream->capture == NULL) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (stream->capture->invalidated) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    for (size_t i = 0; i < n_nodes; i++) {
+        const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
+        if (node == NULL || node->graph != stream->capture->graph) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        stream->capture_nodes.n = 0;
+    }
+    for (size_t i = 0; i < n_nodes; i++) {
+        if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
+                                 edges != NULL ? &edges[i] : NULL)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode *nodes,
+                                                     size_t n_nodes, unsigned int flags)
+{
+    return weir_soft_cuStreamUpdateCaptureDependencies_v2(handle, nodes, NULL, n_nodes, flags);
+}
+
+bool weir_soft_capture_uses(const struct weir_soft_graph *graph)
+{
+    for (const struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+        if (c->graph == graph) {
+            return true;
+        }
+    }
+    return false;
+}

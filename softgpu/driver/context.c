@@ -1,0 +1,701 @@
+/*
+ * Contexts: primary and created ones, the calling thread's stack, limits, sticky errors, teardown.
+ *
+ * A device's primary context is one object for ever, active while retained: cudart makes it current
+ * before it retains it. Teardown waits for the context's work, runs the destructors of its local
+ * storage with no lock held, then retires everything that was made in it.
+ */
+#include "base/log.h"
+#include "proto/front/ctx_stack.h"
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CTX_FLAGS_MASK 0xffu
+
+static const size_t default_limits[WEIR_SOFT_LIMIT_COUNT] = {
+    [CU_LIMIT_STACK_SIZE] = 1024,
+    [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
+    [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
+    [CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2,
+    [CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048,
+    [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64,
+};
+
+static void ctx_release(void *object)
+{
+    struct weir_soft_ctx *ctx = object;
+    weir_ctx_storage_finish(&ctx->storage);
+}
+
+static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
+{
+    struct weir_soft_ctx *ctx =
+        weir_soft_object_new(WEIR_SOFT_CONTEXT, sizeof(*ctx), NULL, ctx_release);
+    if (ctx == NULL) {
+        return NULL;
+    }
+    ctx->device = device;
+    ctx->api_version = 3020;
+    ctx->id = weir_soft_next_id();
+    ctx->cache_config = CU_FUNC_CACHE_PREFER_NONE;
+    memcpy(ctx->limits, default_limits, sizeof(ctx->limits));
+    weir_ctx_storage_init(&ctx->storage);
+    return ctx;
+}
+
+static CUresult ctx_activate(struct weir_soft_ctx *ctx)
+{
+    ctx->sticky = CUDA_SUCCESS;
+    ctx->cancel = 0;
+    ctx->closing = 0;
+    ctx->legacy = weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0);
+    if (ctx->legacy == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->legacy->legacy = true;
+    ctx->active = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
+{
+    struct weir_soft_ctx *ctx = ctx_new(device);
+    if (ctx == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->primary = true;
+    device->primary = ctx;
+    return CUDA_SUCCESS;
+}
+
+void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc)
+{
+    if (ctx->sticky == CUDA_SUCCESS) {
+        ctx->sticky = rc;
+    }
+}
+
+CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
+{
+    if (handle == NULL) {
+        return weir_soft_ctx_current(ret_ctx);
+    }
+    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!ctx->active) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    *ret_ctx = ctx;
+    return ctx->sticky;
+}
+
+CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx)
+{
+    CUcontext handle = weir_ctx_stack_current();
+    if (handle == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    if (ctx == NULL) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (!ctx->active) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_ctx = ctx;
+    return ctx->sticky;
+}
+
+/* ------------------------------------------------------------------ teardown */
+
+static void retire_of_ctx(void *object, void *user)
+{
+    struct weir_soft_object *o = object;
+    if (o->ctx == user) {
+        weir_soft_object_retire(object);
+    }
+}
+
+static void free_alloc(struct weir_soft_alloc *alloc)
+{
+    weir_soft_space_free(alloc);
+}
+
+static void wait_for_work(struct weir_soft_ctx *ctx)
+{
+    while (ctx->tasks != NULL && !weir_soft_exiting()) {
+        struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
+        if (barrier == NULL) {
+            return;
+        }
+        weir_soft_task_wait_unlocked(barrier);
+        weir_soft_task_put(barrier);
+    }
+}
+
+static void retire_streams(struct weir_soft_ctx *ctx)
+{
+    while (ctx->streams != NULL) {
+        struct weir_soft_stream *stream = ctx->streams;
+        ctx->streams = stream->next;
+        weir_soft_capture_abandon(stream);
+        weir_soft_object_retire(stream);
+        weir_soft_object_put(stream); /* the list's reference */
+    }
+    ctx->legacy = NULL;
+}
+
+/* The lock is held, and let go of while waiting and in destructors. */
+static void ctx_teardown(struct weir_soft_ctx *ctx)
+{
+    static const enum weir_soft_kind kinds[] = {WEIR_SOFT_EVENT,      WEIR_SOFT_MODULE,
+                                                WEIR_SOFT_GRAPH_EXEC, WEIR_SOFT_ARRAY,
+                                                WEIR_SOFT_MIPMAP,     WEIR_SOFT_LINK};
+    __atomic_store_n(&ctx->closing, 1, __ATOMIC_RELEASE);
+    wait_for_work(ctx);
+    weir_soft_unlock();
+    weir_soft_print_flush();
+    weir_ctx_storage_clear(&ctx->storage, (CUcontext)ctx);
+    weir_soft_lock();
+    wait_for_work(ctx);
+    ctx->active = false;
+    weir_soft_library_forget_ctx(ctx);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        weir_soft_object_visit(kinds[i], retire_of_ctx, ctx);
+    }
+    retire_streams(ctx);
+    weir_soft_space_visit(ctx, free_alloc);
+    memcpy(ctx->limits, default_limits, sizeof(ctx->limits));
+    ctx->sticky = CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ primary contexts */
+
+CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct weir_soft_ctx *ctx = device->primary;
+    if (!ctx->active) {
+        WEIR_SOFT_TRY(ctx_activate(ctx));
+    }
+    ctx->retained++;
+    *ret = (CUcontext)ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct weir_soft_ctx *ctx = device->primary;
+    if (ctx->retained == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (--ctx->retained == 0 && ctx->active) {
+        ctx_teardown(ctx);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (device->primary->active) {
+        ctx_teardown(device->primary);
+        device->primary->flags = 0;
+    }
+    device->primary->retained = 0;
+    return CUDA_SUCCESS;
+}
+
+static bool ctx_flags_valid(unsigned flags)
+{
+    unsigned sched = flags & CU_CTX_SCHED_MASK;
+    return (flags & ~CTX_FLAGS_MASK) == 0 &&
+           (sched == CU_CTX_SCHED_AUTO || sched == CU_CTX_SCHED_SPIN ||
+            sched == CU_CTX_SCHED_YIELD || sched == CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!ctx_flags_valid(flags)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    device->primary->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (flags == NULL || active == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = device->primary->flags;
+    *active = device->primary->active;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ created contexts */
+
+CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (ret == NULL || !ctx_flags_valid(flags)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct weir_soft_ctx *ctx = ctx_new(device);
+    if (ctx == NULL || ctx_activate(ctx) != CUDA_SUCCESS) {
+        weir_soft_object_retire(ctx);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->flags = flags;
+    ctx->attached = 1;
+    if (weir_ctx_stack_push((CUcontext)ctx) != WEIR_OK) {
+        ctx_teardown(ctx);
+        weir_soft_object_retire(ctx);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUcontext)ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, int n_params,
+                                  unsigned int flags, CUdevice dev)
+{
+    if (n_params < 0 || (n_params > 0 && params == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (n_params > 0) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    return weir_soft_cuCtxCreate_v2(ret, flags, dev);
+}
+
+CUresult weir_soft_cuCtxCreate_v4(CUcontext *ret, CUctxCreateParams *params, unsigned int flags,
+                                  CUdevice dev)
+{
+    if (params != NULL && params->cigParams != NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return weir_soft_cuCtxCreate_v3(ret, params != NULL ? params->execAffinityParams : NULL,
+                                    params != NULL ? params->numExecAffinityParams : 0, flags, dev);
+}
+
+CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    if (handle == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ctx == NULL || ctx->primary || !ctx->active) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    ctx_teardown(ctx);
+    if (weir_ctx_stack_current() == handle) {
+        (void)!weir_ctx_stack_pop(NULL);
+    }
+    weir_soft_object_retire(ctx);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxAttach(CUcontext *ret, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    ctx->attached++;
+    *ret = (CUcontext)ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxDetach(CUcontext handle)
+{
+    weir_soft_lock();
+    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    if (ctx == NULL || ctx->primary || handle != weir_ctx_stack_current()) {
+        weir_soft_unlock();
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    bool last = --ctx->attached == 0;
+    weir_soft_unlock();
+    return last ? weir_soft_cuCtxDestroy_v2(handle) : CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ the stack */
+
+static CUresult check_usable(CUcontext handle)
+{
+    WEIR_SOFT_LOCKED();
+    return weir_soft_object_find(WEIR_SOFT_CONTEXT, handle) != NULL ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)
+{
+    WEIR_SOFT_TRY(check_usable(handle));
+    return weir_ctx_stack_push(handle) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_soft_cuCtxPopCurrent_v2(CUcontext *ret)
+{
+    return weir_ctx_stack_pop(ret) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
+{
+    if (handle != NULL) {
+        WEIR_SOFT_TRY(check_usable(handle));
+    }
+    weir_ctx_stack_set(handle);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetCurrent(CUcontext *ret)
+{
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret = weir_ctx_stack_current();
+    return CUDA_SUCCESS;
+}
+
+/* A context by handle, NULL for current, whether it is active or not. */
+static CUresult ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
+{
+    CUcontext wanted = handle != NULL ? handle : weir_ctx_stack_current();
+    if (wanted == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, wanted);
+    if (*ret_ctx == NULL) {
+        return handle != NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
+    *device = ctx->device->ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetDevice(CUdevice *device)
+{
+    return weir_soft_cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult weir_soft_cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (version == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
+    *version = ctx->api_version;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetId(CUcontext handle, unsigned long long *id)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (id == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
+    *id = ctx->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetFlags(unsigned int *flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(ctx_any(NULL, &ctx));
+    *flags = ctx->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxSetFlags(unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (!ctx_flags_valid(flags)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(ctx_any(NULL, &ctx));
+    ctx->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ work and settings */
+
+CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
+{
+    weir_soft_lock();
+    struct weir_soft_ctx *ctx;
+    CUresult rc = weir_soft_ctx_find(handle, &ctx);
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_soft_capture_check();
+    }
+    if (rc == CUDA_SUCCESS && ctx->n_captures != 0) {
+        rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (rc == CUDA_SUCCESS) {
+        weir_soft_object_ref(ctx);
+        struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
+        rc = barrier == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (barrier != NULL) {
+            weir_soft_task_wait_unlocked(barrier);
+            weir_soft_task_put(barrier);
+            rc = ctx->sticky;
+        }
+        weir_soft_object_put(ctx);
+    }
+    weir_soft_unlock();
+    weir_soft_print_flush();
+    return rc;
+}
+
+CUresult weir_soft_cuCtxSynchronize(void)
+{
+    return weir_soft_cuCtxSynchronize_v2(NULL);
+}
+
+CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    switch ((int)limit) {
+    case CU_LIMIT_STACK_SIZE:
+        if (value > 512 << 10) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        ctx->limits[limit] = (value + 15) & ~(size_t)15;
+        return CUDA_SUCCESS;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        if (value > ctx->device->total_bytes) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        ctx->limits[limit] = value;
+        return CUDA_SUCCESS;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+        ctx->limits[limit] = value;
+        return CUDA_SUCCESS;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+        if (value > 128) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        ctx->limits[limit] = value;
+        return CUDA_SUCCESS;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+        return value == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+    case CU_LIMIT_SHMEM_SIZE:
+    case CU_LIMIT_CIG_ENABLED:
+    case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED:
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (value == NULL || (unsigned)limit >= WEIR_SOFT_LIMIT_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (limit >= CU_LIMIT_SHMEM_SIZE) {
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    *value = ctx->limits[limit];
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetCacheConfig(CUfunc_cache *config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    *config = ctx->cache_config;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    ctx->cache_config = config;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxGetSharedMemConfig(CUsharedconfig *config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_soft_ctx_current(&ctx);
+}
+
+CUresult weir_soft_cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (least != NULL) {
+        *least = 0;
+    }
+    if (greatest != NULL) {
+        *greatest = -5;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxResetPersistingL2Cache(void)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    return weir_soft_ctx_current(&ctx);
+}
+
+CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)
+{
+    (void)type;
+    return param == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+}
+
+CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx, *other;
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx, *other;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
+CUresult weir_soft_cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_event *event;
+    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
+    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    if (event->object.ctx != ctx) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
+    if (barrier == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_soft_event_set_task(event, barrier);
+    weir_soft_task_put(barrier);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_event *event;
+    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
+    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    for (struct weir_soft_stream *stream = ctx->streams; stream != NULL; stream = stream->next) {
+        struct weir_soft_task *mark = weir_soft_task_new(ctx, NULL, 0);
+        if (mark == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        CUresult rc = weir_soft_event_wait_in(event, mark);
+        CUresult pushed = weir_soft_stream_push(stream, mark);
+        weir_soft_task_put(mark);
+        WEIR_SOFT_TRY(rc != CUDA_SUCCESS ? rc : pushed);
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,599 @@
+/*
+ * Copies and sets. Every form becomes a 3D box with both ends resolved to addresses.
+ *
+ * The direction is found from the addresses: what lies in the address space must lie there
+ * entirely, anything else is the program's own pageable memory. An asynchronous copy from pageable
+ * memory takes small sources along and waits for large ones; one to pageable memory waits, as on a
+ * real device.
+ */
+#include "softgpu/driver/driver.h"
+#include "softgpu/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGE_BYTES 65536u
+
+/* Is [base, base + bytes) memory that the device may touch, the program's own, or broken? */
+enum place { PLACE_BAD, PLACE_DEVICE, PLACE_HOST };
+
+static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
+{
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(base);
+    if (base == 0 || base + bytes < base) {
+        return PLACE_BAD;
+    }
+    if (alloc == NULL) {
+        return must_be_device || weir_soft_space_in_arena(base) ? PLACE_BAD : PLACE_HOST;
+    }
+    bool fits = bytes <= alloc->bytes - (base - alloc->base);
+    if (alloc->kind == WEIR_SOFT_ALLOC_REGISTERED && !fits && !must_be_device) {
+        return PLACE_HOST; /* a host buffer of which only the beginning is registered */
+    }
+    if (!fits) { /* neighbouring mappings count as one */
+        return weir_soft_memory_covers(base, bytes, WEIR_SOFT_READ) ? PLACE_DEVICE : PLACE_BAD;
+    }
+    return PLACE_DEVICE;
+}
+
+struct end {
+    size_t x_bytes, y, z, lod;
+    CUmemorytype type;
+    uint64_t address; /* of host, device or unified memory */
+    CUarray array;
+    size_t pitch, height;
+};
+
+struct resolved {
+    uint64_t address, row_bytes, slice_bytes;
+    struct weir_soft_array *array;
+    bool pageable;
+};
+
+static CUresult resolve_array(const struct end *end, const CUDA_MEMCPY3D *asked,
+                              struct resolved *out)
+{
+    struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, end->array);
+    if (array == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    size_t row = array->row_bytes;
+    if (end->lod != 0 || end->x_bytes > row || asked->WidthInBytes > row - end->x_bytes ||
+        end->y > array->rows || asked->Height > array->rows - end->y || end->z > array->slices ||
+        asked->Depth > array->slices - end->z) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = (struct resolved){.address = array->base + end->z * array->slice_bytes + end->y * row +
+                                        end->x_bytes,
+                             .row_bytes = row,
+                             .slice_bytes = array->slice_bytes,
+                             .array = array};
+    return CUDA_SUCCESS;
+}
+
+static CUresult resolve_end(const struct end *end, const CUDA_MEMCPY3D *asked, struct resolved *out)
+{
+    if (end->type == CU_MEMORYTYPE_ARRAY) {
+        return resolve_array(end, asked, out);
+    }
+    if (end->type != CU_MEMORYTYPE_HOST && end->type != CU_MEMORYTYPE_DEVICE &&
+        end->type != CU_MEMORYTYPE_UNIFIED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t row = end->pitch != 0 ? end->pitch : asked->WidthInBytes + end->x_bytes;
+    uint64_t height = end->height != 0 ? end->height : asked->Height + end->y;
+    if (asked->Height > 1 &&
+        (row < asked->WidthInBytes || row - asked->WidthInBytes < end->x_bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (asked->Depth > 1 && (height < asked->Height || height - asked->Height < end->y)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t slice, offset, last, part;
+    if (__builtin_mul_overflow(row, height, &slice) ||
+        __builtin_mul_overflow(slice, (uint64_t)end->z, &offset) ||
+        __builtin_mul_overflow(row, (uint64_t)end->y, &part) ||
+        __builtin_add_overflow(offset, part, &offset) ||
+        __builtin_add_overflow(offset, (uint64_t)end->x_bytes, &offset) ||
+        __builtin_mul_overflow(slice, (uint64_t)(asked->Depth - 1), &last) ||
+        __builtin_mul_overflow(row, (uint64_t)(asked->Height - 1), &part) ||
+        __builtin_add_overflow(last, part, &last) ||
+        __builtin_add_overflow(last, (uint64_t)asked->WidthInBytes, &last)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t base = end->address + offset;
+    enum place place = place_of(base, last, end->type == CU_MEMORYTYPE_DEVICE);
+    if (place == PLACE_BAD) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *out = (struct resolved){
+        .address = base, .row_bytes = row, .slice_bytes = slice, .pageable = place == PLACE_HOST};
+    return CUDA_SUCCESS;
+}
+
+static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr device)
+{
+    return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : (uint64_t)device;
+}
+
+CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx *ctx,
+                                struct weir_soft_op **ret_op, bool *ret_host_src,
+                                bool *ret_host_dst)
+{
+    struct end src = {
+        asked->srcXInBytes,   asked->srcY,
+        asked->srcZ,          asked->srcLOD,
+        asked->srcMemoryType, end_address(asked->srcMemoryType, asked->srcHost, asked->srcDevice),
+        asked->srcArray,      asked->srcPitch,
+        asked->srcHeight};
+    struct end dst = {
+        asked->dstXInBytes,   asked->dstY,
+        asked->dstZ,          asked->dstLOD,
+        asked->dstMemoryType, end_address(asked->dstMemoryType, asked->dstHost, asked->dstDevice),
+        asked->dstArray,      asked->dstPitch,
+        asked->dstHeight};
+    struct resolved from = {0}, to = {0};
+    bool nothing = asked->WidthInBytes == 0 || asked->Height == 0 || asked->Depth == 0;
+    if (!nothing) {
+        WEIR_SOFT_TRY(resolve_end(&src, asked, &from));
+        WEIR_SOFT_TRY(resolve_end(&dst, asked, &to));
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_COPY, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->copy.asked = *asked;
+    op->copy.arrays[0] = weir_soft_object_ref(from.array);
+    op->copy.arrays[1] = weir_soft_object_ref(to.array);
+    op->copy.box = (struct weir_soft_copy){.src = from.address,
+                                           .dst = to.address,
+                                           .src_row_bytes = from.row_bytes,
+                                           .src_slice_bytes = from.slice_bytes,
+                                           .dst_row_bytes = to.row_bytes,
+                                           .dst_slice_bytes = to.slice_bytes,
+                                           .width_bytes = asked->WidthInBytes,
+                                           .height = asked->Height,
+                                           .depth = asked->Depth};
+    *ret_op = op;
+    *ret_host_src = from.pageable;
+    *ret_host_dst = to.pageable;
+    return CUDA_SUCCESS;
+}
+
+/* Take a small pageable source along, packed. */
+static bool stage(struct weir_soft_op *op)
+{
+    struct weir_soft_copy *box = &op->copy.box;
+    uint64_t bytes = box->width_bytes * box->height * box->depth;
+    if (bytes > STAGE_BYTES || bytes == 0) {
+        return false;
+    }
+    void *copy = malloc(bytes);
+    if (copy == NULL) {
+        return false;
+    }
+    struct weir_soft_copy in = *box;
+    in.dst = (uint64_t)(uintptr_t)copy;
+    in.dst_row_bytes = box->width_bytes;
+    in.dst_slice_bytes = box->width_bytes * box->height;
+    weir_soft_box_copy(&in);
+    op->copy.staged = copy;
+    box->src_row_bytes = in.dst_row_bytes;
+    box->src_slice_bytes = in.dst_slice_bytes;
+    return true;
+}
+
+/* Queue a copy in a stream that has been looked up; the lock is held. */
+static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *asked, bool wait)
+{
+    struct weir_soft_op *op;
+    bool host_src, host_dst;
+    WEIR_SOFT_TRY(weir_soft_copy_resolve(asked, stream->object.ctx, &op, &host_src, &host_dst));
+    if (stream->capture != NULL) {
+        if (wait) {
+            weir_soft_op_put(op);
+            stream->capture->invalidated = true;
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+        return weir_soft_stream_submit(stream, op);
+    }
+    bool staged = host_src && !host_dst && !wait && stage(op);
+    WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+    if (wait || host_dst || (host_src && !staged)) {
+        return weir_soft_stream_sync(stream);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
+{
+    CUresult rc;
+    {
+        WEIR_SOFT_LOCKED();
+        struct weir_soft_stream *stream;
+        WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+        if (wait) {
+            WEIR_SOFT_TRY(weir_soft_capture_check());
+        }
+        rc = copy_in(stream, asked, wait);
+    }
+    if (wait) {
+        weir_soft_print_flush();
+    }
+    return rc;
+}
+
+static CUresult copy_1d(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                        size_t bytes, CUstream stream, bool wait)
+{
+    CUDA_MEMCPY3D asked = {.srcMemoryType = src_type,
+                           .srcHost = (const void *)(uintptr_t)src,
+                           .srcDevice = src,
+                           .dstMemoryType = dst_type,
+                           .dstHost = (void *)(uintptr_t)dst,
+                           .dstDevice = dst,
+                           .WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1};
+    return copy_3d(&asked, stream, wait);
+}
+
+#define HOST    CU_MEMORYTYPE_HOST
+#define DEVICE  CU_MEMORYTYPE_DEVICE
+#define UNIFIED CU_MEMORYTYPE_UNIFIED
+
+CUresult weir_soft_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream default_stream)
+{
+    return copy_1d(dst, UNIFIED, src, UNIFIED, bytes, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    return copy_1d(dst, UNIFIED, src, UNIFIED, bytes, stream, false);
+}
+
+CUresult weir_soft_cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes,
+                                   CUstream default_stream)
+{
+    return copy_1d(dst, DEVICE, (uintptr_t)src, HOST, bytes, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes,
+                                        CUstream stream)
+{
+    return copy_1d(dst, DEVICE, (uintptr_t)src, HOST, bytes, stream, false);
+}
+
+CUresult weir_soft_cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes,
+                                   CUstream default_stream)
+{
+    return copy_1d((uintptr_t)dst, HOST, src, DEVICE, bytes, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    return copy_1d((uintptr_t)dst, HOST, src, DEVICE, bytes, stream, false);
+}
+
+/* Between device addresses: asynchronous to the program even without "Async". */
+CUresult weir_soft_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                   CUstream default_stream)
+{
+    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, false);
+}
+
+CUresult weir_soft_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                        CUstream stream)
+{
+    return copy_1d(dst, DEVICE, src, DEVICE, bytes, stream, false);
+}
+
+static CUresult check_contexts(CUcontext a, CUcontext b)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_find(a, &ctx));
+    return weir_soft_ctx_find(b, &ctx);
+}
+
+CUresult weir_soft_cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+                                CUcontext src_ctx, size_t bytes, CUstream default_stream)
+{
+    WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
+    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, false);
+}
+
+CUresult weir_soft_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+                                     CUcontext src_ctx, size_t bytes, CUstream stream)
+{
+    WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
+    return copy_1d(dst, DEVICE, src, DEVICE, bytes, stream, false);
+}
+
+/* ------------------------------------------------------------------ arrays, one row */
+
+static CUresult copy_array(const CUDA_MEMCPY3D *ends, size_t bytes, CUstream stream, bool wait)
+{
+    CUDA_MEMCPY3D asked = *ends;
+    asked.WidthInBytes = bytes;
+    asked.Height = 1;
+    asked.Depth = 1;
+    return copy_3d(&asked, stream, wait);
+}
+
+CUresult weir_soft_cuMemcpyDtoA_v2(CUarray dst, size_t offset, CUdeviceptr src, size_t bytes,
+                                   CUstream default_stream)
+{
+    CUDA_MEMCPY3D ends = {.srcMemoryType = DEVICE,
+                          .srcDevice = src,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = dst,
+                          .dstXInBytes = offset};
+    return copy_array(&ends, bytes, default_stream, false);
+}
+
+CUresult weir_soft_cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src, size_t offset, size_t bytes,
+                                   CUstream default_stream)
+{
+    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .srcArray = src,
+                          .srcXInBytes = offset,
+                          .dstMemoryType = DEVICE,
+                          .dstDevice = dst};
+    return copy_array(&ends, bytes, default_stream, false);
+}
+
+static CUresult host_to_array(CUarray dst, size_t offset, const void *src, size_t bytes,
+                              CUstream stream, bool wait)
+{
+    CUDA_MEMCPY3D ends = {.srcMemoryType = HOST,
+                          .srcHost = src,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = dst,
+                          .dstXInBytes = offset};
+    return copy_array(&ends, bytes, stream, wait);
+}
+
+static CUresult array_to_host(void *dst, CUarray src, size_t offset, size_t bytes, CUstream stream,
+                              bool wait)
+{
+    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .srcArray = src,
+                          .srcXInBytes = offset,
+                          .dstMemoryType = HOST,
+                          .dstHost = dst};
+    return copy_array(&ends, bytes, stream, wait);
+}
+
+CUresult weir_soft_cuMemcpyHtoA_v2(CUarray dst, size_t offset, const void *src, size_t bytes,
+                                   CUstream default_stream)
+{
+    return host_to_array(dst, offset, src, bytes, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpyHtoAAsync_v2(CUarray dst, size_t offset, const void *src, size_t bytes,
+                                        CUstream stream)
+{
+    return host_to_array(dst, offset, src, bytes, stream, false);
+}
+
+CUresult weir_soft_cuMemcpyAtoH_v2(void *dst, CUarray src, size_t offset, size_t bytes,
+                                   CUstream default_stream)
+{
+    return array_to_host(dst, src, offset, bytes, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpyAtoHAsync_v2(void *dst, CUarray src, size_t offset, size_t bytes,
+                                        CUstream stream)
+{
+    return array_to_host(dst, src, offset, bytes, stream, false);
+}
+
+CUresult weir_soft_cuMemcpyAtoA_v2(CUarray dst, size_t dst_offset, CUarray src, size_t src_offset,
+                                   size_t bytes, CUstream default_stream)
+{
+    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .srcArray = src,
+                          .srcXInBytes = src_offset,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = dst,
+                          .dstXInBytes = dst_offset};
+    return copy_array(&ends, bytes, default_stream, false);
+}
+
+/* ------------------------------------------------------------------ 2D and 3D */
+
+static CUDA_MEMCPY3D from_2d(const CUDA_MEMCPY2D *c)
+{
+    return (CUDA_MEMCPY3D){.srcXInBytes = c->srcXInBytes,
+                           .srcY = c->srcY,
+                           .srcMemoryType = c->srcMemoryType,
+                           .srcHost = c->srcHost,
+                           .srcDevice = c->srcDevice,
+                           .srcArray = c->srcArray,
+                           .srcPitch = c->srcPitch,
+                           .dstXInBytes = c->dstXInBytes,
+                           .dstY = c->dstY,
+                           .dstMemoryType = c->dstMemoryType,
+                           .dstHost = c->dstHost,
+                           .dstDevice = c->dstDevice,
+                           .dstArray = c->dstArray,
+                           .dstPitch = c->dstPitch,
+                           .WidthInBytes = c->WidthInBytes,
+                           .Height = c->Height,
+                           .Depth = 1};
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait)
+{
+    if (copy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D asked = from_2d(copy);
+    return copy_3d(&asked, stream, wait);
+}
+
+CUresult weir_soft_cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy, CUstream default_stream)
+{
+    return copy_2d(copy, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream default_stream)
+{
+    return copy_2d(copy, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
+{
+    return copy_2d(copy, stream, false);
+}
+
+CUresult weir_soft_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream default_stream)
+{
+    return copy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(copy, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+    return copy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(copy, stream, false);
+}
+
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait)
+{
+    if (copy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER),
+                   "the peer form differs only in its contexts, where the other is reserved");
+    CUDA_MEMCPY3D asked;
+    memcpy(&asked, copy, sizeof(asked));
+    asked.reserved0 = asked.reserved1 = NULL;
+    return copy_3d(&asked, stream, wait);
+}
+
+CUresult weir_soft_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy, CUstream default_stream)
+{
+    return copy_3d_peer(copy, default_stream, true);
+}
+
+CUresult weir_soft_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
+{
+    return copy_3d_peer(copy, stream, false);
+}
+
+/* ------------------------------------------------------------------ batches */
+
+CUresult weir_soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                         size_t count, CUmemcpyAttributes *attributes,
+                                         size_t *first, size_t n_attributes, CUstream stream)
+{
+    if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0 || n_attributes > count ||
+        attributes == NULL || first == NULL || n_attributes == 0 || first[0] != 0 ||
+        stream == CU_STREAM_LEGACY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (sizes[i] == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        WEIR_SOFT_TRY(weir_soft_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                      size_t count, CUmemcpyAttributes *attributes, size_t *first,
+                                      size_t n_attributes, size_t *fail_index, CUstream stream)
+{
+    if (fail_index != NULL) {
+        *fail_index = SIZE_MAX;
+    }
+    return weir_soft_cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attributes, first,
+                                           n_attributes, stream);
+}
+
+/* ------------------------------------------------------------------ sets */
+
+static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
+                         struct weir_soft_op **ret_op)
+{
+    if ((set->elementSize != 1 && set->elementSize != 2 && set->elementSize != 4) ||
+        set->dst % set->elementSize != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t row, span = 0;
+    if (__builtin_mul_overflow((uint64_t)set->width, (uint64_t)set->elementSize, &row)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (set->height > 1 && (set->pitch < row || set->pitch % set->elementSize != 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (set->height > 0 &&
+        (__builtin_mul_overflow((uint64_t)set->pitch, (uint64_t)(set->height - 1), &span) ||
+         __builtin_add_overflow(span, row, &span))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (span > 0 && place_of(set->dst, span, true) != PLACE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_SET, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->set = *set;
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
+                            struct weir_soft_op **ret_op)
+{
+    return set_make(set, ctx, ret_op);
+}
+
+static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
+                           size_t width, size_t height, CUstream handle, bool wait)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    struct weir_soft_op *op;
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = dst,
+                                   .pitch = pitch,
+                                   .value = value,
+                                   .elementSize = element_bytes,
+                                   .width = width,
+                                   .height = height};
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if (wait) {
+        WEIR_SOFT_TRY(weir_soft_capture_check());
+    }
+    WEIR_SOFT_TRY(set_make(&set, stream->object.ctx, &op));
+    return weir_soft_stream_submit(stream, op);
+}
+
+#define DEFINE_MEMSET(bits, type, bytes)                                                           \
+    CUresult weir_soft_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n,                 \
+                                            CUstream default_stream)                               \
+    {                                                                                              \
+        return set_memory(dst, 0, value, bytes, n, 1, default_stream, true);                       \
+    }                                                                                              \
+    CUresult weir_soft_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n,               \
+                                              CUstream stream)                                     \
+    {                                                                                              \
+        return set_memory(dst, 0, value, bytes, n, 1, stream, false);                              \
+    }                                                                                              \
+    CUresult weir_soft_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value,           \
+                                              size_t width, size_t height,                         \
+                                              CUstream default_stream)                             \
+    {                                                                                              \
+        return set_memory(dst, pitch, value, bytes, width, height, default_stream, true);          \
+    }                                                                                              \
+    CUresult weir_soft_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value,         \
+                                                size_t width, size_t height, CUstream stream)      \
+    {                                                                                              \
+        return set_memory(dst, pitch, value, bytes, width, height, stream, false);                 \
+    }
+
+DEFINE_MEMSET(8, unsigned char, 1)
+DEFINE_MEMSET(16, unsigned short, 2)
+DEFINE_MEMSET(32, unsigned int, 4)

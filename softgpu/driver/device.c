@@ -1,0 +1,315 @@
+/*
+ * The devices that softgpu shows: how many, how large, and every attribute.
+ *
+ * A device looks like a small member of the family that its compute capability names (90: Hopper),
+ * so that libraries take the paths they would take there. The environment of the process decides
+ * (WEIR_SOFTGPU_*), and CUDA_VISIBLE_DEVICES filters as in libcuda.
+ */
+#include "base/log.h"
+#include "softgpu/driver/driver.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHARED_PER_BLOCK_BYTES 49152
+#define DEFAULT_MEMORY_BYTES   (4ull << 30)
+#define DEFAULT_SMS            8
+#define MAX_THREADS_PER_SM     2048
+#define MAX_BLOCKS_PER_SM      32
+#define REGISTERS_PER_SM       65536
+#define FIRST_PCI_BUS          0x57
+
+static struct weir_soft_device devices[WEIR_SOFT_MAX_DEVICES];
+static uint32_t n_devices;
+
+uint32_t weir_soft_device_count(void)
+{
+    return n_devices;
+}
+
+struct weir_soft_device *weir_soft_device_at(int ordinal)
+{
+    return ordinal >= 0 && (uint32_t)ordinal < n_devices ? &devices[ordinal] : NULL;
+}
+
+/* A number with an optional K, M, G or T; the default when unset, unreadable or out of bounds. */
+static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
+{
+    const char *text = getenv(name);
+    if (text == NULL || text[0] == '\0') {
+        return fallback;
+    }
+    char *end;
+    uint64_t value = strtoull(text, &end, 10);
+    static const char units[] = "KMGT";
+    const char *unit = *end != '\0' ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (unit != NULL) {
+        value <<= 10 * (unsigned)(unit - units + 1);
+    }
+    if (value < least || value > most) {
+        weir_log_warn("softgpu: %s=%s is out of bounds, using %llu", name, text,
+                      (unsigned long long)fallback);
+        return fallback;
+    }
+    return value;
+}
+
+struct shared_sizes {
+    uint32_t per_sm;
+    uint32_t optin;
+};
+
+/* Shared memory per SM and per block at most, as the programming guide gives them per family. */
+static struct shared_sizes shared_of(uint32_t compute_capability)
+{
+    switch (compute_capability) {
+    case 75:
+        return (struct shared_sizes){65536, 65536};
+    case 80:
+    case 87:
+        return (struct shared_sizes){167936, 166912};
+    case 86:
+    case 89:
+        return (struct shared_sizes){102400, 101376};
+    default:
+        return (struct shared_sizes){233472, 232448};
+    }
+}
+
+static void device_fill(struct weir_soft_device *device, int index)
+{
+    static const unsigned char seed[16] = {0x57, 0x65, 0x69, 0x72, 0x73, 0x6f, 0x66, 0x74,
+                                           0x67, 0x70, 0x75, 0x40, 0x80, 0x13, 0x00, 0x00};
+    memcpy(device->uuid.bytes, seed, sizeof(seed));
+    device->uuid.bytes[15] = (char)index;
+    snprintf(device->name, sizeof(device->name), "Weir softgpu");
+    device->pci_bus = FIRST_PCI_BUS + index;
+    device->compute_capability = (uint32_t)env_number("WEIR_SOFTGPU_CC", 90, 75, 90);
+    device->sm_count = (uint32_t)env_number("WEIR_SOFTGPU_SMS", DEFAULT_SMS, 1, 256);
+    device->total_bytes =
+        env_number("WEIR_SOFTGPU_MEMORY", DEFAULT_MEMORY_BYTES, 1ull << 24, 1ull << 40);
+}
+
+/* The physical device that one entry of CUDA_VISIBLE_DEVICES names, or -1. */
+static int visible_index(const char *entry, size_t bytes, int n_physical)
+{
+    if (bytes > 4 && strncmp(entry, "GPU-", 4) == 0) {
+        for (int i = 0; i < n_physical; i++) {
+            struct weir_soft_device device;
+            device_fill(&device, i);
+            char text[40];
+            const unsigned char *u = (const unsigned char *)device.uuid.bytes;
+            snprintf(text, sizeof(text),
+                     "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
+                     u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
+                     u[13], u[14], u[15]);
+            if (strncasecmp(text, entry + 4, bytes - 4) == 0) {
+                return i;
+            }
+        }
+        return -1;
+    }
+    char *end;
+    long index = strtol(entry, &end, 10);
+    return end == entry + bytes && bytes > 0 && index >= 0 && index < n_physical ? (int)index : -1;
+}
+
+CUresult weir_soft_devices_init(void)
+{
+    int n_physical = (int)env_number("WEIR_SOFTGPU_DEVICES", 1, 1, WEIR_SOFT_MAX_DEVICES);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int order[WEIR_SOFT_MAX_DEVICES];
+    uint32_t n = 0;
+    for (int i = 0; visible == NULL && i < n_physical; i++) {
+        order[n++] = i;
+    }
+    while (visible != NULL && *visible != '\0' && n < WEIR_SOFT_MAX_DEVICES) {
+        while (*visible == ' ') {
+            visible++;
+        }
+        size_t bytes = strcspn(visible, ", ");
+        int index = visible_index(visible, bytes, n_physical);
+        for (uint32_t i = 0; i < n; i++) {
+            index = order[i] == index ? -1 : index;
+        }
+        if (index < 0) {
+            break; /* as libcuda: an invalid entry hides it and all that follow */
+        }
+        order[n++] = index;
+        visible += bytes;
+        visible += strspn(visible, ", ");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        device_fill(&devices[i], order[i]);
+        devices[i].ordinal = (int)i;
+    }
+    n_devices = n;
+    return n == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult weir_soft_device_engine(struct weir_soft_device *device,
+                                 struct weir_exec_device **ret_engine)
+{
+    if (device->engine == NULL) {
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        uint32_t threads = online < 1 ? 1 : (uint32_t)online;
+        struct weir_exec_device_params params = {
+            .sm_count = device->sm_count,
+            .thread_count = threads < device->sm_count ? threads : device->sm_count,
+            .compute_capability = device->compute_capability,
+            .max_threads_per_sm = MAX_THREADS_PER_SM,
+            .max_blocks_per_sm = MAX_BLOCKS_PER_SM,
+            .shared_bytes_per_sm = shared_of(device->compute_capability).per_sm,
+            .registers_per_sm = REGISTERS_PER_SM,
+        };
+        if (weir_exec_device_create(&params, &device->engine) != WEIR_OK) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    *ret_engine = device->engine;
+    return CUDA_SUCCESS;
+}
+
+/* What does not depend on the device; ids are CUdevice_attribute's. Absent ones are 0. */
+static const int fixed_attributes[] = {
+    [1] = 1024,
+    [2] = 1024,
+    [3] = 1024,
+    [4] = 64,
+    [5] = 2147483647,
+    [6] = 65535,
+    [7] = 65535,
+    [8] = SHARED_PER_BLOCK_BYTES,
+    [9] = 65536,
+    [10] = 32,
+    [11] = 2147483647,
+    [12] = 65536,
+    [13] = 1000000,
+    [14] = 512,
+    [15] = 1,
+    [18] = 0,
+    [19] = 1,
+    [20] = 0,
+    [21] = 131072,
+    [22] = 131072,
+    [23] = 65536,
+    [24] = 16384,
+    [25] = 16384,
+    [26] = 16384,
+    [27] = 32768,
+    [28] = 32768,
+    [29] = 2048,
+    [30] = 512,
+    [31] = 1,
+    [32] = 0,
+    [35] = 0,
+    [36] = 1000000,
+    [37] = 64,
+    [38] = 4194304,
+    [39] = MAX_THREADS_PER_SM,
+    [40] = 3,
+    [41] = 1,
+    [42] = 32768,
+    [43] = 2048,
+    [44] = 1,
+    [45] = 32768,
+    [46] = 32768,
+    [47] = 8192,
+    [48] = 8192,
+    [49] = 32768,
+    [50] = 0,
+    [51] = 32,
+    [52] = 32768,
+    [53] = 32768,
+    [54] = 2046,
+    [55] = 32768,
+    [56] = 131072,
+    [57] = 65536,
+    [58] = 16384,
+    [59] = 16384,
+    [60] = 16384,
+    [61] = 32768,
+    [62] = 2048,
+    [63] = 32768,
+    [64] = 32768,
+    [65] = 2048,
+    [66] = 32768,
+    [67] = 32768,
+    [68] = 2046,
+    [69] = 268435456,
+    [70] = 131072,
+    [71] = 65000,
+    [72] = 2097120,
+    [73] = 32768,
+    [74] = 32768,
+    [77] = 32768,
+    [78] = 1,
+    [79] = 1,
+    [80] = 1,
+    [82] = REGISTERS_PER_SM,
+    [83] = 1,
+    [86] = 0,
+    [87] = 2,
+    [90] = 1,
+    [91] = 1,
+    [92] = 1,
+    [93] = 1,
+    [94] = 1,
+    [95] = 1,
+    [98] = 0,
+    [99] = 1,
+    [101] = 0,
+    [102] = 1,
+    [103] = 1,
+    [106] = MAX_BLOCKS_PER_SM,
+    [111] = 1024,
+    [113] = 1,
+    [115] = 1,
+    [119] = 0,
+    [121] = 0,
+    [122] = 1,
+    [123] = 1,
+    [125] = 1,
+    [126] = 1,
+    [129] = 0,
+    [131] = -1,
+    [134] = -1,
+    [147] = 0,
+};
+
+CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int attribute,
+                                    int *ret_value)
+{
+    struct shared_sizes shared = shared_of(device->compute_capability);
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *ret_value = (int)device->sm_count;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+        *ret_value = device->pci_bus;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *ret_value = (int)device->compute_capability / 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *ret_value = (int)device->compute_capability % 10;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
+        *ret_value = (int)shared.per_sm;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        *ret_value = (int)shared.optin;
+        return CUDA_SUCCESS;
+    default:
+        if (attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *ret_value = (size_t)attribute < sizeof(fixed_attributes) / sizeof(fixed_attributes[0])
+                         ? fixed_attributes[attribute]
+                         : 0;
+        return CUDA_SUCCESS;
+    }
+}

@@ -1,0 +1,252 @@
+/* The cuDevice* entries, cuInit and the version. */
+#include "proto/front/front.h"
+#include "softgpu/driver/driver.h"
+#include "softgpu/driver/entry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+CUresult weir_soft_cuDriverGetVersion(int *version)
+{
+    if (version == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *version = WEIR_SOFT_DRIVER_VERSION;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
+{
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(ordinal) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetCount(int *count)
+{
+    if (count == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = (int)weir_soft_device_count();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (name == NULL || len <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    snprintf(name, (size_t)len, "%s", device->name);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (uuid == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *uuid = device->uuid;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+{
+    return weir_soft_cuDeviceGetUuid(uuid, dev);
+}
+
+CUresult weir_soft_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (bytes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *bytes = device->total_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return weir_soft_device_attribute(device, (int)attribute, value);
+}
+
+static int attribute_of(const struct weir_soft_device *device, CUdevice_attribute id)
+{
+    int value = 0;
+    return weir_soft_device_attribute(device, (int)id, &value) == CUDA_SUCCESS ? value : 0;
+}
+
+CUresult weir_soft_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (prop == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *prop = (CUdevprop){
+        .maxThreadsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        .maxThreadsDim = {1024, 1024, 64},
+        .maxGridSize = {2147483647, 65535, 65535},
+        .sharedMemPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        .totalConstantMemory = attribute_of(device, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        .SIMDWidth = 32,
+        .memPitch = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        .regsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        .clockRate = attribute_of(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        .textureAlign = attribute_of(device, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (major == NULL || minor == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *major = (int)device->compute_capability / 10;
+    *minor = (int)device->compute_capability % 10;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (text == NULL || len <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    snprintf(text, (size_t)len, "0000:%02X:00.0", (unsigned)device->pci_bus);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetByPCIBusId(CUdevice *dev, const char *text)
+{
+    if (dev == NULL || text == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    unsigned domain = 0, bus = 0, slot = 0, function = 0;
+    if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+        domain = 0;
+        if (sscanf(text, "%x:%x.%x", &bus, &slot, &function) < 2) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
+        if (domain == 0 && slot == 0 && function == 0 &&
+            bus == (unsigned)weir_soft_device_at((int)i)->pci_bus) {
+            *dev = (CUdevice)i;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format format,
+                                                      unsigned channels, CUdevice dev)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (width == NULL || weir_soft_format_bytes(format) == 0 ||
+        (channels != 1 && channels != 2 && channels != 4)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *width = (size_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
+                                                  CUdevice dev)
+{
+    if (supported == NULL || type >= CU_EXEC_AFFINITY_TYPE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(dev) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *supported = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
+{
+    if (can == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(dev) == NULL || weir_soft_device_at(peer) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *can = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
+                                           CUdevice src, CUdevice dst)
+{
+    if (value == NULL || attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+        attribute > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(src) == NULL || weir_soft_device_at(dst) == NULL || src == dst) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+                                                     const CUatomicOperation *operations,
+                                                     unsigned int count, CUdevice dev)
+{
+    if (capabilities == NULL || operations == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(dev) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    memset(capabilities, 0, count * sizeof(*capabilities));
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
+                                                    const CUatomicOperation *operations,
+                                                    unsigned int count, CUdevice src, CUdevice dst)
+{
+    if (weir_soft_device_at(dst) == NULL || src == dst) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return weir_soft_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, src);
+}

@@ -1,0 +1,672 @@
+/*
+ * The state of softgpu's driver half, private to this folder.
+ *
+ * One lock (weir_soft_lock) guards every object below: API calls hold it while they look things up
+ * and queue work, and let go of it before they wait or call the program's code. Work itself
+ * (copies, kernels, host functions) runs on worker threads with no lock held; see task.c.
+ *
+ * A handle is the address of an object that stands in the handle table; a look-up never reads
+ * memory that it has not found there, so wild handles are refused.
+ */
+#ifndef WEIR_SOFTGPU_DRIVER_DRIVER_H
+#define WEIR_SOFTGPU_DRIVER_DRIVER_H
+
+#include "base/status.h"
+#include "proto/front/ctx_storage.h"
+#include "softgpu/driver/cuda_types.h"
+#include "softgpu/exec/exec.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_SOFT_MAX_DEVICES    8
+#define WEIR_SOFT_MAX_LEVELS 16
+#define WEIR_SOFT_DRIVER_VERSION 13000
+
+/* ------------------------------------------------------------------ the lock */
+
+void weir_soft_lock(void);
+void weir_soft_unlock(void);
+/** Wait for a condition with the lock held; false when the time (CLOCK_MONOTONIC) is over. */
+bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until);
+/** Take the lock before fork, let go of it on both sides after. */
+void weir_soft_lock_at_fork(void (*child)(void));
+static inline int weir_soft_lock_scope(void)
+{
+    weir_soft_lock();
+    return 0;
+}
+static inline void weir_soft_unlock_scope(int *scope)
+{
+    (void)scope;
+    weir_soft_unlock();
+}
+/* Hold the lock until the end of the block. */
+#define WEIR_SOFT_LOCKED()                                                                         \
+    __attribute__((cleanup(weir_soft_unlock_scope), unused)) int locked_scope =                    \
+        weir_soft_lock_scope()
+
+#define WEIR_SOFT_TRY(call)                                                                        \
+    do {                                                                                           \
+        CUresult try_rc = (call);                                                                  \
+        if (try_rc != CUDA_SUCCESS) {                                                              \
+            return try_rc;                                                                         \
+        }                                                                                          \
+    } while (0)
+
+/* ------------------------------------------------------------------ objects and handles */
+
+enum weir_soft_kind {
+    WEIR_SOFT_CONTEXT = 1,
+    WEIR_SOFT_STREAM,
+    WEIR_SOFT_EVENT,
+    WEIR_SOFT_MODULE,
+    WEIR_SOFT_FUNCTION,
+    WEIR_SOFT_LIBRARY,
+    WEIR_SOFT_KERNEL,
+    WEIR_SOFT_GRAPH,
+    WEIR_SOFT_NODE,
+    WEIR_SOFT_GRAPH_EXEC,
+    WEIR_SOFT_POOL,
+    WEIR_SOFT_ARRAY,
+    WEIR_SOFT_MIPMAP,
+    WEIR_SOFT_CHUNK,
+    WEIR_SOFT_LINK,
+    WEIR_SOFT_USER_OBJECT,
+    WEIR_SOFT_KIND_COUNT
+};
+
+struct weir_soft_ctx;
+
+/* First member of every object. Counted: the table holds one reference, tasks and owners others. */
+struct weir_soft_object {
+    enum weir_soft_kind kind;
+    uint32_t refs;
+    struct weir_soft_ctx *ctx;     /* whose destruction takes the object along; may be NULL */
+    void (*release)(void *object); /* called with the lock held when refs reaches 0 */
+};
+
+/** Zeroed memory of an object with one reference, entered in the table. NULL without memory. */
+void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_soft_ctx *ctx,
+                           void (*release)(void *object));
+/** The object of a handle, borrowed while the lock is held; NULL if it is not a live one. */
+void *weir_soft_object_find(enum weir_soft_kind kind, const void *handle);
+void *weir_soft_object_ref(void *object);
+/** Drop a reference; accepts NULL. */
+void weir_soft_object_put(void *object);
+/** Take the handle out of the table and drop the table's reference. */
+void weir_soft_object_retire(void *object);
+/** Visit live objects of a kind; fn may retire the one that it is given. */
+void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, void *user),
+                            void *user);
+bool weir_soft_object_live(const void *object);
+
+/* ------------------------------------------------------------------ devices */
+
+struct weir_soft_device {
+    int ordinal;
+    char name[64];
+    CUuuid uuid;
+    int pci_bus;
+    uint32_t compute_capability;
+    uint32_t sm_count;
+    uint64_t total_bytes;
+    uint64_t used_bytes;
+    struct weir_exec_device *engine; /* made at the first module */
+    struct weir_soft_ctx *primary;   /* made by cuInit, lives for ever */
+    struct weir_soft_pool *default_pool;
+    struct weir_soft_pool *current_pool;
+    uint64_t graph_used_bytes, graph_high_bytes;
+};
+
+uint32_t weir_soft_device_count(void);
+/** NULL for a bad ordinal. */
+struct weir_soft_device *weir_soft_device_at(int ordinal);
+CUresult weir_soft_device_engine(struct weir_soft_device *device,
+                                 struct weir_exec_device **ret_engine);
+CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int attribute,
+                                    int *ret_value);
+CUresult weir_soft_devices_init(void);
+
+/* True once the process leaves: nothing may wait any more. */
+bool weir_soft_exiting(void);
+
+/* ------------------------------------------------------------------ contexts */
+
+#define WEIR_SOFT_LIMIT_COUNT 10
+
+struct weir_soft_ctx {
+    struct weir_soft_object object;
+    struct weir_soft_device *device;
+    bool primary;
+    bool active;       /* usable: created, or primary and retained */
+    uint32_t retained; /* of a primary */
+    uint32_t attached;
+    unsigned flags;
+    unsigned api_version;
+    uint64_t id;
+    CUresult sticky;  /* a kernel faulted: every later call gives this */
+    uint32_t cancel;  /* read by running kernels */
+    uint32_t closing; /* waits for a memory value give up */
+    struct weir_soft_stream *legacy;
+    struct weir_soft_stream *streams; /* list through next */
+    struct weir_soft_task *tasks;     /* live ones, list through live_next */
+    size_t limits[WEIR_SOFT_LIMIT_COUNT];
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    uint32_t n_captures;
+    struct weir_ctx_storage storage;
+};
+
+/** The calling thread's context, ready for work: 201 without one, 709 destroyed, its sticky error.
+ */
+CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx);
+/** A context by handle; NULL means current. */
+CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx);
+/** Make the device's primary context object; called once by cuInit. */
+CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
+void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
+
+/* ------------------------------------------------------------------ the address space */
+
+enum weir_soft_alloc_kind {
+    WEIR_SOFT_ALLOC_DEVICE,
+    WEIR_SOFT_ALLOC_MANAGED,
+    WEIR_SOFT_ALLOC_HOST,       /* cuMemHostAlloc */
+    WEIR_SOFT_ALLOC_REGISTERED, /* cuMemHostRegister */
+    WEIR_SOFT_ALLOC_POOL,       /* cuMemAllocAsync */
+    WEIR_SOFT_ALLOC_GRAPH,      /* memory of a graph's allocation node */
+    WEIR_SOFT_ALLOC_MAPPED,     /* cuMemMap */
+    WEIR_SOFT_ALLOC_IPC,        /* cuIpcOpenMemHandle */
+    WEIR_SOFT_ALLOC_MODULE      /* a module's variables */
+};
+
+struct weir_soft_alloc {
+    uint64_t base;
+    uint64_t bytes;
+    enum weir_soft_alloc_kind kind;
+    struct weir_soft_ctx *ctx; /* borrowed: the context frees its allocations when it goes */
+    struct weir_soft_device *device;
+    unsigned flags;
+    uint64_t id;
+    uint64_t span_bytes; /* what it takes in the arena, or of the mapping */
+    uint64_t map_base;   /* of kinds that are a mapping of their own */
+    bool accessible;     /* entered in the memory map */
+    bool freeing;        /* cuMemFreeAsync has been called */
+    bool read_only;
+    bool sync_memops;
+    struct weir_soft_pool *pool;   /* POOL: counted */
+    struct weir_soft_chunk *chunk; /* MAPPED: counted */
+    uint64_t chunk_offset;
+    uint32_t ipc_opens;
+    unsigned char ipc_key[24]; /* IPC: what it was opened from */
+    int preferred_type, preferred_id;
+    int prefetch_type, prefetch_id;
+    bool read_mostly;
+};
+
+CUresult weir_soft_space_init(uint64_t arena_bytes);
+/** Memory of the arena, entered in the memory map; counts against the device except MODULE. */
+CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64_t alignment,
+                               enum weir_soft_alloc_kind kind, struct weir_soft_alloc **ret_alloc);
+/** Enter memory that exists already (host, registered, mapped, IPC). */
+CUresult weir_soft_space_adopt(const struct weir_soft_alloc *like, uint32_t access,
+                               struct weir_soft_alloc **ret_alloc);
+/** Give it up: the memory map, the arena, mappings. */
+void weir_soft_space_free(struct weir_soft_alloc *alloc);
+/** The allocation that holds an address, or NULL. */
+struct weir_soft_alloc *weir_soft_space_find(uint64_t address);
+struct weir_soft_alloc *weir_soft_space_at(uint64_t base);
+/** True when nothing is entered in [base, base + bytes). */
+bool weir_soft_space_is_empty(uint64_t base, uint64_t bytes);
+CUresult weir_soft_space_set_accessible(struct weir_soft_alloc *alloc, bool accessible);
+/** Visit all allocations of a context; fn may free the one it is given. */
+void weir_soft_space_visit(struct weir_soft_ctx *ctx, void (*fn)(struct weir_soft_alloc *alloc));
+/** The arena's descriptor (-1: private memory) and base. */
+int weir_soft_space_arena(uint64_t *ret_base);
+bool weir_soft_space_in_arena(uint64_t address);
+uint64_t weir_soft_next_id(void);
+
+/* A physical chunk of cuMemCreate: a file in memory. */
+struct weir_soft_chunk {
+    struct weir_soft_object object;
+    int fd;
+    uint64_t bytes;
+    CUmemAllocationProp prop;
+    struct weir_soft_device *device; /* NULL: host memory */
+    uint32_t handles;                /* times the program holds the handle */
+};
+
+struct weir_soft_pool {
+    struct weir_soft_object object;
+    struct weir_soft_device *device;
+    CUmemPoolProps props;
+    bool is_default;
+    int reuse[3];
+    uint64_t threshold;
+    uint64_t used, used_high, reserved, reserved_high;
+};
+CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolProps *props,
+                             struct weir_soft_pool **ret_pool);
+void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes);
+
+/* ------------------------------------------------------------------ operations */
+
+enum weir_soft_op_kind {
+    WEIR_SOFT_OP_EMPTY,
+    WEIR_SOFT_OP_KERNEL,
+    WEIR_SOFT_OP_COPY,
+    WEIR_SOFT_OP_SET,
+    WEIR_SOFT_OP_HOST,
+    WEIR_SOFT_OP_CALLBACK,
+    WEIR_SOFT_OP_RECORD, /* of a graph */
+    WEIR_SOFT_OP_WAIT,   /* of a graph */
+    WEIR_SOFT_OP_MEMOPS,
+    WEIR_SOFT_OP_ALLOC, /* of a graph */
+    WEIR_SOFT_OP_FREE,
+    WEIR_SOFT_OP_IPC_SIGNAL,
+    WEIR_SOFT_OP_IPC_WAIT
+};
+
+/* A box copy with both ends resolved to addresses. */
+struct weir_soft_copy {
+    uint64_t src, dst;
+    uint64_t src_row_bytes, src_slice_bytes;
+    uint64_t dst_row_bytes, dst_slice_bytes;
+    uint64_t width_bytes, height, depth;
+};
+
+struct weir_soft_op_kernel {
+    struct weir_soft_function *function; /* counted */
+    void *handle;                        /* the CUfunction or CUkernel that the program gave */
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;
+    bool cooperative;
+    int priority;
+    void *params;    /* packed; owned */
+    void **pointers; /* for cuGraphKernelNodeGetParams; owned */
+    uint32_t params_bytes;
+    CUlaunchAttributeValue attributes[24];
+    uint32_t attributes_set; /* bit per id */
+};
+
+/* What a stream or a graph node does. Immutable once queued; counted, as a graph launches it often.
+ */
+struct weir_soft_op {
+    enum weir_soft_op_kind kind;
+    uint32_t refs;
+    struct weir_soft_ctx *ctx;
+    union {
+        struct weir_soft_op_kernel kernel;
+        struct {
+            struct weir_soft_copy box;
+            CUDA_MEMCPY3D asked;
+            struct weir_soft_array *arrays[2]; /* counted */
+            void *staged;                      /* owned copy of pageable source bytes */
+        } copy;
+        CUDA_MEMSET_NODE_PARAMS set;
+        struct {
+            CUhostFn fn;
+            void *user;
+        } host;
+        struct {
+            CUstreamCallback fn;
+            void *user;
+            CUstream stream;
+        } callback;
+        struct weir_soft_event *event; /* counted; RECORD and WAIT */
+        struct {
+            CUstreamBatchMemOpParams *items; /* owned */
+            uint32_t n_items;
+            unsigned flags;
+        } memops;
+        struct {
+            CUDA_MEM_ALLOC_NODE_PARAMS asked;
+            struct weir_soft_graph_memory *memory; /* counted */
+        } alloc;
+        struct {
+            uint64_t address;
+            uint64_t id; /* of the allocation, in case the address is reused */
+        } free;
+        struct {
+            struct weir_soft_event *event; /* counted */
+            uint64_t value;
+        } ipc;
+    };
+};
+
+struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx);
+void weir_soft_op_put(struct weir_soft_op *op);
+/** Do it; called by a worker with no lock held. */
+CUresult weir_soft_op_run(const struct weir_soft_op *op);
+/** Check memory operations and copy them into an operation. */
+CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
+                               const CUstreamBatchMemOpParams *items, unsigned flags,
+                               struct weir_soft_op **ret_op);
+void weir_soft_box_copy(const struct weir_soft_copy *box);
+void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set);
+
+/* ------------------------------------------------------------------ tasks */
+
+/* One run of an operation: a node of the graph of all queued work. */
+struct weir_soft_task {
+    uint32_t done; /* futex; 1 when finished */
+    uint32_t refs;
+    uint32_t n_waits; /* unfinished predecessors, +1 while being built */
+    uint32_t n_next, cap_next;
+    struct weir_soft_task **next; /* counted */
+    struct weir_soft_task *queue_next;
+    struct weir_soft_task *live_next, **live_prev;
+    struct weir_soft_op *op; /* NULL: a mark */
+    struct weir_soft_ctx *ctx;
+    int priority;
+    uint64_t finished_ns;
+    CUresult result;
+};
+
+/** A task with one reference for the caller; starts after weir_soft_task_start(). NULL: no memory.
+ */
+struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir_soft_op *op,
+                                          int priority);
+/** Order it after another; NULL or finished ones do not count. False: no memory. */
+bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *earlier);
+void weir_soft_task_start(struct weir_soft_task *task);
+void weir_soft_task_put(struct weir_soft_task *task);
+/** Wait with the lock held on entry and exit; lets go of it meanwhile. */
+void weir_soft_task_wait_unlocked(struct weir_soft_task *task);
+/** Order a mark after all live work of a context; caller puts it. */
+struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx);
+static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
+{
+    return task == NULL || __atomic_load_n(&task->done, __ATOMIC_ACQUIRE) != 0;
+}
+void weir_soft_tasks_forget(void);
+
+/* ------------------------------------------------------------------ streams, events, capture */
+
+struct weir_soft_nodes { /* a growing set of nodes */
+    struct weir_soft_node **at;
+    CUgraphEdgeData *edges;
+    uint32_t n, cap;
+};
+
+struct weir_soft_capture {
+    struct weir_soft_graph *graph; /* counted */
+    uint64_t id;
+    CUstreamCaptureMode mode;
+    bool invalidated;
+    bool own_graph;
+    struct weir_soft_stream *origin; /* borrowed; ends with it */
+    uint64_t thread;
+    struct weir_soft_capture *next; /* list of all */
+    uint32_t refs;
+};
+
+struct weir_soft_stream {
+    struct weir_soft_object object;
+    struct weir_soft_stream *next; /* of the context's list; counted by it */
+    unsigned flags;
+    int priority;
+    uint64_t id;
+    bool legacy, per_thread, zombie;
+    struct weir_soft_task *tail;       /* counted */
+    struct weir_soft_capture *capture; /* counted */
+    struct weir_soft_nodes capture_nodes;
+    CUgraphNode *capture_handles; /* given out by cuStreamGetCaptureInfo */
+    CUstreamAttrValue policy_window, sync_policy, sync_domain, sync_domain_map;
+};
+
+struct weir_soft_event {
+    struct weir_soft_object object;
+    unsigned flags;
+    bool recorded;
+    struct weir_soft_task *task;       /* counted */
+    struct weir_soft_capture *capture; /* counted: recorded in a capturing stream */
+    struct weir_soft_nodes capture_nodes;
+    struct weir_soft_shared_event *shared; /* mapped page of an interprocess event, or NULL */
+    int shared_fd;                         /* of its maker; -1 */
+};
+
+/* An interprocess event: how often it was recorded, and up to which record it has happened. */
+struct weir_soft_shared_event {
+    uint64_t recorded;
+    uint64_t happened;
+    uint32_t bell; /* futex: counts signals */
+};
+
+/** A stream of the current context by handle: 1, 2 or an object. */
+CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_stream);
+struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
+                                               int priority);
+/** Queue or capture an operation; takes op, also on failure. */
+CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_soft_op *op);
+/** Queue a prepared task behind the stream's work (and the legacy rules) and make it the tail. */
+CUresult weir_soft_stream_push(struct weir_soft_stream *stream, struct weir_soft_task *task);
+/** Wait for the stream's work; the lock is held on entry and exit. Gives the sticky error. */
+CUresult weir_soft_stream_sync(struct weir_soft_stream *stream);
+/** A new event; takes fd (an interprocess event's page, or -1). */
+CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
+                              struct weir_soft_event **ret_event);
+CUresult weir_soft_event_find(CUevent handle, struct weir_soft_event **ret_event);
+CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_stream *stream,
+                                unsigned flags);
+void weir_soft_event_set_task(struct weir_soft_event *event, struct weir_soft_task *task);
+/** Order a task after the event's last record. */
+CUresult weir_soft_event_wait_in(struct weir_soft_event *event, struct weir_soft_task *task);
+/** Refuse a call that is unsafe while a capture is under way (900), as the thread's mode says. */
+CUresult weir_soft_capture_check(void);
+/** 906 when an operation on the legacy stream would touch a capture. */
+CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx);
+void weir_soft_capture_put(struct weir_soft_capture *capture);
+CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_soft_stream *stream);
+CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_soft_event *event,
+                                bool *ret_handled);
+CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_op *op);
+void weir_soft_capture_abandon(struct weir_soft_stream *stream);
+void weir_soft_print_flush(void);
+void weir_soft_print(void *user, const char *text, size_t bytes);
+
+bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
+                         const CUgraphEdgeData *edge);
+void weir_soft_nodes_clear(struct weir_soft_nodes *nodes);
+
+/* ------------------------------------------------------------------ modules */
+
+/* PTX texts that make one module, taken from any container. */
+struct weir_soft_image {
+    struct weir_exec_source *sources; /* texts owned */
+    uint32_t n_sources;
+    bool saw_cubin; /* there was machine code, which cannot run here */
+};
+
+/* Where a container reader says why. */
+struct weir_soft_log {
+    char text[512];
+};
+
+/** Read a sized fatbin; every length is checked. Adds the best PTX part to the image. */
+CUresult weir_soft_fatbin_read(const uint8_t *data, size_t bytes, uint32_t compute_capability,
+                               struct weir_soft_image *image, struct weir_soft_log *log);
+/** Read anything that cuModuleLoadData takes. */
+CUresult weir_soft_image_read(const void *data, uint32_t compute_capability,
+                              struct weir_soft_image *image, struct weir_soft_log *log);
+/** Read what has a known size (cuLinkAddData, files). */
+CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t compute_capability,
+                                    struct weir_soft_image *image, struct weir_soft_log *log);
+CUresult weir_soft_image_add(struct weir_soft_image *image, const char *text, size_t bytes);
+void weir_soft_image_finish(struct weir_soft_image *image);
+/** What the outcome of reading is: 209 when there was only machine code, 200 when nothing. */
+CUresult weir_soft_image_verdict(const struct weir_soft_image *image);
+
+struct weir_soft_module {
+    struct weir_soft_object object;
+    struct weir_exec_module *exec;
+    struct weir_soft_function **functions; /* borrowed; in order of the exec module */
+    uint32_t n_functions;
+    struct weir_soft_library *library; /* borrowed; NULL for modules of their own */
+};
+
+struct weir_soft_function {
+    struct weir_soft_object object;
+    struct weir_soft_module *module; /* counted */
+    const struct weir_exec_kernel *kernel;
+    const struct weir_exec_kernel_info *info;
+    int max_dynamic_shared;
+    int carveout;
+    int cluster_policy;
+    int non_portable_cluster;
+    CUfunc_cache cache;
+    unsigned legacy_block[3];
+    struct weir_soft_kernel *of_kernel; /* borrowed */
+};
+
+struct weir_soft_library {
+    struct weir_soft_object object;
+    struct weir_soft_image image;
+    struct weir_soft_module **instances; /* one per context; borrowed */
+    uint32_t n_instances;
+    struct weir_soft_kernel **kernels; /* borrowed; made on first use */
+    uint32_t n_kernels;
+};
+
+struct weir_soft_kernel {
+    struct weir_soft_object object;
+    struct weir_soft_library *library; /* borrowed */
+    char *name;
+    int max_dynamic_shared[WEIR_SOFT_MAX_DEVICES];
+    int carveout;
+    int cluster_policy;
+    int non_portable_cluster;
+};
+
+/** The function behind a CUfunction or CUkernel in a context. */
+CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
+                                 struct weir_soft_function **ret_function);
+CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
+                               struct weir_soft_log *log, struct weir_soft_module **ret_module);
+CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
+                                    struct weir_soft_module **ret_module);
+void weir_soft_library_forget_ctx(struct weir_soft_ctx *ctx);
+/** Unload: handles go now, the rest when no launch uses it any more. */
+void weir_soft_module_drop(struct weir_soft_module *module);
+struct weir_soft_function *weir_soft_module_function(const struct weir_soft_module *module,
+                                                     const char *name);
+CUresult weir_soft_module_global(const struct weir_soft_module *module, const char *name,
+                                 bool managed, CUdeviceptr *address, size_t *bytes);
+/** A whole file, NUL behind it; the caller frees. 301 when it cannot be opened. */
+CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes);
+
+/* JIT options that matter here. */
+struct weir_soft_jit {
+    char *error_log, *info_log;
+    size_t error_bytes, info_bytes;
+    int error_size_at, info_size_at;
+};
+CUresult weir_soft_jit_parse(unsigned n, const CUjit_option *options, void **values,
+                             struct weir_soft_jit *jit);
+void weir_soft_jit_report(const struct weir_soft_jit *jit, void **values,
+                          const struct weir_soft_log *log);
+
+/* ------------------------------------------------------------------ launches */
+
+struct weir_soft_launch_args {
+    void *function;
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;
+    bool cooperative;
+    void **params;
+    void **extra;
+    const CUlaunchAttribute *attributes;
+    unsigned n_attributes;
+};
+/** Check a launch against the device and pack it into an operation. */
+CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft_launch_args *args,
+                               struct weir_soft_op **ret_op);
+
+/* ------------------------------------------------------------------ graphs */
+
+/* Memory of an allocation node: exists as long as a graph or executable refers to it. */
+struct weir_soft_graph_memory {
+    uint32_t refs;
+    uint64_t base;
+    uint64_t id; /* of the allocation, in case the address is reused */
+};
+void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory);
+/** Allocate what op->alloc.asked says; fills asked.dptr. Puts op on failure. */
+CUresult weir_soft_graph_memory_make(struct weir_soft_op *op);
+
+struct weir_soft_node {
+    struct weir_soft_object object;
+    struct weir_soft_graph *graph; /* borrowed */
+    struct weir_soft_node *next;   /* in order of creation */
+    CUgraphNodeType type;
+    struct weir_soft_op *op;            /* counted; NULL for child graphs */
+    struct weir_soft_graph *child;      /* counted */
+    struct weir_soft_nodes before;      /* what it depends on */
+    struct weir_soft_node *cloned_from; /* identity only: never followed */
+    uint32_t mark;
+    uint32_t order;
+};
+
+struct weir_soft_user_object {
+    struct weir_soft_object object;
+    void *ptr;
+    CUhostFn destroy;
+    uint64_t count;
+};
+
+struct weir_soft_graph {
+    struct weir_soft_object object;
+    struct weir_soft_node *first, *last;
+    uint32_t n_nodes;
+    bool is_child;                       /* owned by a node: may not be destroyed by the program */
+    struct weir_soft_graph *cloned_from; /* identity only */
+    struct {
+        struct weir_soft_user_object *object;
+        uint64_t count;
+    } * user_objects;
+    uint32_t n_user_objects;
+};
+
+CUresult weir_soft_graph_make(struct weir_soft_graph **ret_graph);
+/** Add a node; takes op, also on failure. */
+CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type,
+                             struct weir_soft_op *op, const struct weir_soft_nodes *before,
+                             struct weir_soft_node **ret_node);
+CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
+                               struct weir_soft_graph **ret_clone);
+CUgraphNodeType weir_soft_op_node_type(const struct weir_soft_op *op);
+
+/* ------------------------------------------------------------------ arrays */
+
+struct weir_soft_array {
+    struct weir_soft_object object;
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    uint64_t base, bytes;
+    uint64_t element_bytes, row_bytes, slice_bytes;
+    uint64_t rows, slices;
+    struct weir_soft_mipmap *mipmap; /* counted, when a level */
+    void *memory;                    /* owned, when not a level */
+};
+
+struct weir_soft_mipmap {
+    struct weir_soft_object object;
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    unsigned n_levels;
+    void *memory;
+    uint64_t bytes;
+    struct weir_soft_array *levels[WEIR_SOFT_MAX_LEVELS]; /* borrowed */
+};
+
+uint32_t weir_soft_format_bytes(CUarray_format format);
+/** Check a set against the address space. */
+CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx, struct weir_soft_op **ret_op);
+/** Resolve a 3D copy as the program states it. */
+CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx *ctx,
+                                struct weir_soft_op **ret_op, bool *ret_host_src,
+                                bool *ret_host_dst);
+
+#endif

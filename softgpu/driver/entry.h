@@ -1,0 +1,30 @@
+/* What every exported entry checks before its body runs. */
+#ifndef WEIR_SOFTGPU_DRIVER_ENTRY_H
+#define WEIR_SOFTGPU_DRIVER_ENTRY_H
+
+#include "softgpu/driver/cuda_types.h"
+#include <stdbool.h>
+
+/**
+ * May a call go on?
+ *
+ * @param always  the entry may be called before cuInit.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_NOT_INITIALIZED  before cuInit, and for ever in a child of a process that had
+ *                                     called it
+ * @return CUDA_ERROR_DEINITIALIZED    the process is on its way out
+ * @thread any
+ */
+CUresult weir_soft_enter(bool always);
+
+#define WEIR_SOFT_NAME_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
+#define WEIR_SOFT_ENTER(entry)                                                                     \
+    weir_soft_enter(                                                                               \
+        WEIR_SOFT_NAME_IS(entry, "cuInit") || WEIR_SOFT_NAME_IS(entry, "cuDriverGetVersion") ||    \
+        WEIR_SOFT_NAME_IS(entry, "cuGetProcAddress") ||                                            \
+        WEIR_SOFT_NAME_IS(entry, "cuGetProcAddress_v2") ||                                         \
+        WEIR_SOFT_NAME_IS(entry, "cuGetExportTable") ||                                            \
+        WEIR_SOFT_NAME_IS(entry, "cuGetErrorString") ||                                            \
+        WEIR_SOFT_NAME_IS(entry, "cuGetErrorName") || WEIR_SOFT_NAME_IS(entry, "cuProfilerStop"))
+
+#endif

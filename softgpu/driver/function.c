@@ -1,0 +1,410 @@
+/* Attributes of functions and kernels, and occupancy. */
+#include "softgpu/driver/driver.h"
+
+#include <string.h>
+
+#define DEFAULT_SHARED_BYTES 49152
+
+static int optin_bytes(const struct weir_soft_device *device)
+{
+    int value = 0;
+    (void)weir_soft_device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                                     &value);
+    return value;
+}
+
+static CUresult attribute_get(const struct weir_soft_function *f, CUfunction_attribute id,
+                              int *value)
+{
+    const struct weir_exec_kernel_info *info = f->info;
+    switch ((int)id) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = (int)info->max_threads;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+        *value = (int)info->static_shared_bytes;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        *value = (int)info->const_bytes;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+        *value = (int)info->local_bytes;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = (int)info->registers;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = (int)info->target;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+        *value = (int)f->object.ctx->device->compute_capability;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        *value = f->max_dynamic_shared;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        *value = f->carveout;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        *value = f->non_portable_cluster;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        *value = f->cluster_policy;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+        *value = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult attribute_set(struct weir_soft_function *f, CUfunction_attribute id, int value)
+{
+    switch ((int)id) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        if (value < 0 ||
+            value > optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        f->max_dynamic_shared = value;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        if (value < -1 || value > 100) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        f->carveout = value;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        f->non_portable_cluster = value != 0;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        f->cluster_policy = value;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult function_here(CUfunction handle, struct weir_soft_function **ret_function)
+{
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    return weir_soft_function_find(handle, ctx, ret_function);
+}
+
+CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfunction handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    return attribute_get(f, id, value);
+}
+
+CUresult weir_soft_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute id, int value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    return attribute_set(f, id, value);
+}
+
+CUresult weir_soft_cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    f->cache = config;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return function_here(handle, &f);
+}
+
+CUresult weir_soft_cuFuncGetModule(CUmodule *ret, CUfunction handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    *ret = (CUmodule)f->module;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuFuncGetName(const char **name, CUfunction handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    *name = f->info->name;
+    return CUDA_SUCCESS;
+}
+
+static CUresult param_info(const struct weir_soft_function *f, size_t index, size_t *offset,
+                           size_t *bytes)
+{
+    if (offset == NULL || index >= f->info->n_params) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *offset = f->info->params[index].offset;
+    if (bytes != NULL) {
+        *bytes = f->info->params[index].bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset,
+                                      size_t *bytes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    return param_info(f, index, offset, bytes);
+}
+
+CUresult weir_soft_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (state == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuFuncLoad(CUfunction handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    return function_here(handle, &f);
+}
+
+/* ------------------------------------------------------------------ kernels */
+
+/* The function that stands for a kernel on a device: in its primary context, or the current one. */
+static CUresult kernel_function(CUkernel handle, CUdevice dev, struct weir_soft_kernel **ret_kernel,
+                                struct weir_soft_function **ret_function)
+{
+    struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    struct weir_soft_ctx *ctx;
+    if (kernel == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS || ctx->device != device) {
+        ctx = device->primary;
+    }
+    *ret_kernel = kernel;
+    return weir_soft_function_find(handle, ctx, ret_function);
+}
+
+CUresult weir_soft_cuKernelGetAttribute(int *value, CUfunction_attribute id, CUkernel handle,
+                                        CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_kernel *kernel;
+    struct weir_soft_function *f;
+    if (value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
+    return attribute_get(f, id, value);
+}
+
+CUresult weir_soft_cuKernelSetAttribute(CUfunction_attribute id, int value, CUkernel handle,
+                                        CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_kernel *kernel;
+    struct weir_soft_function *f;
+    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
+    WEIR_SOFT_TRY(attribute_set(f, id, value));
+    kernel->max_dynamic_shared[dev] = f->max_dynamic_shared;
+    kernel->carveout = f->carveout;
+    kernel->cluster_policy = f->cluster_policy;
+    kernel->non_portable_cluster = f->non_portable_cluster;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_kernel *kernel;
+    struct weir_soft_function *f;
+    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
+    f->cache = config;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *offset,
+                                        size_t *bytes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_kernel *kernel;
+    struct weir_soft_function *f;
+    WEIR_SOFT_TRY(kernel_function(handle, 0, &kernel, &f));
+    return param_info(f, index, offset, bytes);
+}
+
+/* ------------------------------------------------------------------ occupancy */
+
+static int blocks_per_sm(const struct weir_soft_function *f, int threads, size_t shared_bytes)
+{
+    if (threads <= 0 || threads > (int)f->info->max_threads || shared_bytes > INT32_MAX) {
+        return 0;
+    }
+    return (int)weir_exec_occupancy(f->object.ctx->device->engine, f->kernel, (uint32_t)threads,
+                                    (uint32_t)shared_bytes);
+}
+
+CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int *n_blocks, CUfunction handle, int threads, size_t shared_bytes, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (n_blocks == NULL || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    *n_blocks = blocks_per_sm(f, threads, shared_bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n_blocks, CUfunction f,
+                                                               int threads, size_t shared_bytes)
+{
+    return weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n_blocks, f, threads,
+                                                                          shared_bytes, 0);
+}
+
+CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block,
+                                                             CUfunction handle,
+                                                             CUoccupancyB2DSize shared_of,
+                                                             size_t shared_bytes, int limit,
+                                                             unsigned int flags)
+{
+    if (min_grid == NULL || block == NULL || limit < 0 ||
+        flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int max_threads, best = 0, best_threads = 0, sm_count = 0;
+    WEIR_SOFT_TRY(weir_soft_cuFuncGetAttribute(&max_threads,
+                                               CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, handle));
+    limit = limit == 0 || limit > max_threads ? max_threads : limit;
+    for (int threads = limit; threads > 0; threads = (threads - 1) & ~31) {
+        int n_blocks;
+        size_t shared = shared_of != NULL ? shared_of(threads) : shared_bytes; /* no lock held */
+        WEIR_SOFT_TRY(weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, handle,
+                                                                            threads, shared));
+        if (n_blocks * threads > best) {
+            best = n_blocks * threads;
+            best_threads = threads;
+        }
+    }
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_LOCKED();
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    sm_count = (int)ctx->device->sm_count;
+    *block = best_threads;
+    *min_grid = best_threads == 0 ? 0 : best / best_threads * sm_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction f,
+                                                    CUoccupancyB2DSize shared_of,
+                                                    size_t shared_bytes, int limit)
+{
+    return weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid, block, f, shared_of,
+                                                               shared_bytes, limit, 0);
+}
+
+CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction handle,
+                                                           int n_blocks, int threads)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (bytes == NULL || n_blocks <= 0 || threads <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    int high = optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes;
+    if (blocks_per_sm(f, threads, 0) < n_blocks) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int low = 0;
+    while (low < high) { /* the most that still lets n_blocks fit */
+        int mid = (low + high + 1) / 2;
+        if (blocks_per_sm(f, threads, (size_t)mid) >= n_blocks) {
+            low = mid;
+        } else {
+            high = mid - 1;
+        }
+    }
+    *bytes = (size_t)low;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle,
+                                                      const CUlaunchConfig *config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (size == NULL || config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    *size = 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction handle,
+                                                const CUlaunchConfig *config)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_function *f;
+    if (n_clusters == NULL || config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(function_here(handle, &f));
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *a = &config->attrs[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+            (a->value.clusterDim.x > 1 || a->value.clusterDim.y > 1 || a->value.clusterDim.z > 1)) {
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        }
+    }
+    uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
+    int per_sm = threads > 1024 ? 0 : blocks_per_sm(f, (int)threads, config->sharedMemBytes);
+    *n_clusters = per_sm * (int)f->object.ctx->device->sm_count;
+    return CUDA_SUCCESS;
+}

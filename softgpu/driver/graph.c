@@ -1,0 +1,630 @@
+/*
+ * Graphs: nodes, edges, clones, and what can be asked about them. Executables: graph_exec.c.
+ *
+ * A node holds its operation and the nodes that it depends on. Operations are immutable and
+ * counted, so a clone or an executable shares them.
+ */
+#include "softgpu/driver/graph_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ life */
+
+static void node_release(void *object)
+{
+    struct weir_soft_node *node = object;
+    weir_soft_op_put(node->op);
+    weir_soft_nodes_clear(&node->before);
+    if (node->child != NULL) {
+        weir_soft_object_retire(node->child);
+        weir_soft_object_put(node->child);
+    }
+}
+
+void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count)
+{
+    object->count -= count;
+    if (object->count == 0) {
+        CUhostFn destroy = object->destroy;
+        void *ptr = object->ptr;
+        weir_soft_object_retire(object);
+        weir_soft_unlock(); /* the program's code: no lock */
+        destroy(ptr);
+        weir_soft_lock();
+    }
+}
+
+static void graph_release(void *object)
+{
+    struct weir_soft_graph *graph = object;
+    struct weir_soft_node *node = graph->first;
+    while (node != NULL) {
+        struct weir_soft_node *next = node->next;
+        weir_soft_object_retire(node);
+        node = next;
+    }
+    for (uint32_t i = 0; i < graph->n_user_objects; i++) {
+        weir_soft_user_object_drop(graph->user_objects[i].object, graph->user_objects[i].count);
+    }
+    free(graph->user_objects);
+}
+
+CUresult weir_soft_graph_make(struct weir_soft_graph **ret_graph)
+{
+    struct weir_soft_graph *graph =
+        weir_soft_object_new(WEIR_SOFT_GRAPH, sizeof(*graph), NULL, graph_release);
+    *ret_graph = graph;
+    return graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUgraphNodeType weir_soft_op_node_type(const struct weir_soft_op *op)
+{
+    switch (op->kind) {
+    case WEIR_SOFT_OP_KERNEL:
+        return CU_GRAPH_NODE_TYPE_KERNEL;
+    case WEIR_SOFT_OP_COPY:
+        return CU_GRAPH_NODE_TYPE_MEMCPY;
+    case WEIR_SOFT_OP_SET:
+        return CU_GRAPH_NODE_TYPE_MEMSET;
+    case WEIR_SOFT_OP_HOST:
+    case WEIR_SOFT_OP_CALLBACK:
+        return CU_GRAPH_NODE_TYPE_HOST;
+    case WEIR_SOFT_OP_RECORD:
+        return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    case WEIR_SOFT_OP_WAIT:
+        return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    case WEIR_SOFT_OP_MEMOPS:
+        return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    case WEIR_SOFT_OP_ALLOC:
+        return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    case WEIR_SOFT_OP_FREE:
+        return CU_GRAPH_NODE_TYPE_MEM_FREE;
+    case WEIR_SOFT_OP_EMPTY:
+    case WEIR_SOFT_OP_IPC_SIGNAL:
+    case WEIR_SOFT_OP_IPC_WAIT:
+        break;
+    }
+    return CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type,
+                             struct weir_soft_op *op, const struct weir_soft_nodes *before,
+                             struct weir_soft_node **ret_node)
+{
+    struct weir_soft_node *node =
+        weir_soft_object_new(WEIR_SOFT_NODE, sizeof(*node), NULL, node_release);
+    if (node == NULL) {
+        weir_soft_op_put(op);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    node->graph = graph;
+    node->type = type;
+    node->op = op;
+    for (uint32_t i = 0; i < before->n; i++) {
+        if (!weir_soft_nodes_add(&node->before, before->at[i], &before->edges[i])) {
+            weir_soft_object_retire(node);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (graph->last != NULL) {
+        graph->last->next = node;
+    } else {
+        graph->first = node;
+    }
+    graph->last = node;
+    graph->n_nodes++;
+    *ret_node = node;
+    return CUDA_SUCCESS;
+}
+
+/* The node of a clone that stands for one of the original. */
+static struct weir_soft_node *clone_of(const struct weir_soft_graph *clone,
+                                       const struct weir_soft_node *original)
+{
+    for (struct weir_soft_node *node = clone->first; node != NULL; node = node->next) {
+        if (node->cloned_from == original) {
+            return node;
+        }
+    }
+    return NULL;
+}
+
+CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
+                               struct weir_soft_graph **ret_clone)
+{
+    struct weir_soft_graph *clone;
+    const struct weir_soft_nodes none = {0};
+    WEIR_SOFT_TRY(weir_soft_graph_make(&clone));
+    clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
+    CUresult rc = CUDA_SUCCESS;
+    for (struct weir_soft_node *n = graph->first; n != NULL && rc == CUDA_SUCCESS; n = n->next) {
+        struct weir_soft_node *copy;
+        if (n->op != NULL) {
+            n->op->refs++;
+        }
+        rc = weir_soft_graph_add(clone, n->type, n->op, &none, &copy);
+        if (rc == CUDA_SUCCESS) {
+            copy->cloned_from = n;
+            if (n->child != NULL) {
+                rc = weir_soft_graph_clone(n->child, &copy->child);
+                if (rc == CUDA_SUCCESS) {
+                    weir_soft_object_ref(copy->child);
+                    copy->child->is_child = true;
+                }
+            }
+        }
+    }
+    for (struct weir_soft_node *n = graph->first; n != NULL && rc == CUDA_SUCCESS; n = n->next) {
+        struct weir_soft_node *copy = clone_of(clone, n);
+        for (uint32_t i = 0; i < n->before.n; i++) {
+            struct weir_soft_node *before = clone_of(clone, n->before.at[i]);
+            if (before != NULL &&
+                !weir_soft_nodes_add(&copy->before, before, &n->before.edges[i])) {
+                rc = CUDA_ERROR_OUT_OF_MEMORY;
+            }
+        }
+    }
+    if (rc != CUDA_SUCCESS) {
+        weir_soft_object_retire(clone);
+        return rc;
+    }
+    *ret_clone = clone;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ entries */
+
+CUresult weir_soft_graph_find(CUgraph handle, struct weir_soft_graph **ret_graph)
+{
+    *ret_graph = weir_soft_object_find(WEIR_SOFT_GRAPH, handle);
+    return *ret_graph != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_node)
+{
+    *ret_node = weir_soft_object_find(WEIR_SOFT_NODE, handle);
+    return *ret_node != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    if (ret == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_make(&graph));
+    *ret = (CUgraph)graph;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphDestroy(CUgraph handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    if (graph->is_child) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_soft_object_retire(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphClone(CUgraph *ret, CUgraph handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph, *clone;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_SOFT_TRY(weir_soft_graph_clone(graph, &clone));
+    *ret = (CUgraph)clone;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original,
+                                          CUgraph clone_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *clone;
+    struct weir_soft_node *node;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_find(clone_handle, &clone));
+    WEIR_SOFT_TRY(weir_soft_node_find(original, &node));
+    struct weir_soft_node *found = clone_of(clone, node);
+    if (found == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret = (CUgraphNode)found;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    if (type == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    *type = node->type;
+    return CUDA_SUCCESS;
+}
+
+/* The answer protocol of all lists: NULL asks for the number, spare slots are set to NULL. */
+static CUresult list_nodes(const struct weir_soft_graph *graph, bool roots, CUgraphNode *nodes,
+                           size_t *n_nodes)
+{
+    size_t n = 0;
+    if (n_nodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        if (roots && node->before.n != 0) {
+            continue;
+        }
+        if (nodes != NULL && n < *n_nodes) {
+            nodes[n] = (CUgraphNode)node;
+        }
+        n++;
+    }
+    for (size_t i = n; nodes != NULL && i < *n_nodes; i++) {
+        nodes[i] = NULL;
+    }
+    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n_nodes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    return list_nodes(graph, false, nodes, n_nodes);
+}
+
+CUresult weir_soft_cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_t *n_nodes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    return list_nodes(graph, true, nodes, n_nodes);
+}
+
+CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to,
+                                      CUgraphEdgeData *data, size_t *n_edges)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    if (n_edges == NULL || (from == NULL) != (to == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t n = 0;
+    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        for (uint32_t i = 0; i < node->before.n; i++, n++) {
+            if (from != NULL && n < *n_edges) {
+                from[n] = (CUgraphNode)node->before.at[i];
+                to[n] = (CUgraphNode)node;
+                if (data != NULL) {
+                    data[n] = node->before.edges[i];
+                }
+            }
+        }
+    }
+    for (size_t i = n; from != NULL && i < *n_edges; i++) {
+        from[i] = to[i] = NULL;
+    }
+    *n_edges = from == NULL || n < *n_edges ? n : *n_edges;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to,
+                                   size_t *n_edges)
+{
+    return weir_soft_cuGraphGetEdges_v2(handle, from, to, NULL, n_edges);
+}
+
+CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode *nodes,
+                                                 CUgraphEdgeData *data, size_t *n_nodes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    if (n_nodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t n = node->before.n;
+    for (size_t i = 0; nodes != NULL && i < *n_nodes; i++) {
+        nodes[i] = i < n ? (CUgraphNode)node->before.at[i] : NULL;
+        if (data != NULL && i < n) {
+            data[i] = node->before.edges[i];
+        }
+    }
+    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes,
+                                              size_t *n_nodes)
+{
+    return weir_soft_cuGraphNodeGetDependencies_v2(handle, nodes, NULL, n_nodes);
+}
+
+CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode *nodes,
+                                                   CUgraphEdgeData *data, size_t *n_nodes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    if (n_nodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t n = 0;
+    for (struct weir_soft_node *other = node->graph->first; other != NULL; other = other->next) {
+        for (uint32_t i = 0; i < other->before.n; i++) {
+            if (other->before.at[i] != node) {
+                continue;
+            }
+            if (nodes != NULL && n < *n_nodes) {
+                nodes[n] = (CUgraphNode)other;
+                if (data != NULL) {
+                    data[n] = other->before.edges[i];
+                }
+            }
+            n++;
+        }
+    }
+    for (size_t i = n; nodes != NULL && i < *n_nodes; i++) {
+        nodes[i] = NULL;
+    }
+    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode *nodes,
+                                                size_t *n_nodes)
+{
+    return weir_soft_cuGraphNodeGetDependentNodes_v2(handle, nodes, NULL, n_nodes);
+}
+
+static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNode *from,
+                            const CUgraphNode *to, size_t n)
+{
+    if (n > 0 && (from == NULL || to == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct weir_soft_node *a, *b;
+        WEIR_SOFT_TRY(weir_soft_node_find(from[i], &a));
+        WEIR_SOFT_TRY(weir_soft_node_find(to[i], &b));
+        if (a->graph != graph || b->graph != graph || a == b) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *from,
+                                             const CUgraphNode *to, const CUgraphEdgeData *data,
+                                             size_t n)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    for (size_t i = 0; i < n; i++) {
+        struct weir_soft_node *node = (struct weir_soft_node *)to[i];
+        uint32_t had = node->before.n;
+        if (!weir_soft_nodes_add(&node->before, (struct weir_soft_node *)from[i],
+                                 data != NULL ? &data[i] : NULL)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (node->before.n == had) {
+            return CUDA_ERROR_INVALID_VALUE; /* the edge exists */
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from,
+                                          const CUgraphNode *to, size_t n)
+{
+    return weir_soft_cuGraphAddDependencies_v2(handle, from, to, NULL, n);
+}
+
+static bool edge_remove(struct weir_soft_node *node, const struct weir_soft_node *before)
+{
+    for (uint32_t i = 0; i < node->before.n; i++) {
+        if (node->before.at[i] == before) {
+            node->before.n--;
+            for (uint32_t j = i; j < node->before.n; j++) {
+                node->before.at[j] = node->before.at[j + 1];
+                node->before.edges[j] = node->before.edges[j + 1];
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult weir_soft_cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNode *from,
+                                                const CUgraphNode *to, const CUgraphEdgeData *data,
+                                                size_t n)
+{
+    WEIR_SOFT_LOCKED();
+    (void)data;
+    struct weir_soft_graph *graph;
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    for (size_t i = 0; i < n; i++) {
+        if (!edge_remove((struct weir_soft_node *)to[i], (struct weir_soft_node *)from[i])) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode *from,
+                                             const CUgraphNode *to, size_t n)
+{
+    return weir_soft_cuGraphRemoveDependencies_v2(handle, from, to, NULL, n);
+}
+
+CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    struct weir_soft_graph *graph = node->graph;
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+        weir_soft_capture_uses(graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_node *last = NULL;
+    for (struct weir_soft_node **at = &graph->first; *at != NULL;) {
+        struct weir_soft_node *other = *at;
+        if (other == node) {
+            *at = node->next;
+            continue;
+        }
+        (void)edge_remove(other, node);
+        last = other;
+        at = &other->next;
+    }
+    graph->last = last;
+    graph->n_nodes--;
+    weir_soft_object_retire(node);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    (void)flags;
+    static const char *const names[] = {"kernel", "memcpy", "memset", "host",       "graph",
+                                        "empty",  "wait",   "record", "sem signal", "sem wait",
+                                        "alloc",  "free",   "mem op", "conditional"};
+    struct weir_soft_graph *graph;
+    if (path == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    fprintf(file, "digraph graph_%p {\n", (void *)graph);
+    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        const char *kernel =
+            node->type == CU_GRAPH_NODE_TYPE_KERNEL ? node->op->kernel.function->info->name : "";
+        fprintf(file, "  n%p [label=\"%s %s\"];\n", (void *)node, names[node->type], kernel);
+        for (uint32_t i = 0; i < node->before.n; i++) {
+            fprintf(file, "  n%p -> n%p;\n", (void *)node->before.at[i], (void *)node);
+        }
+    }
+    fprintf(file, "}\n");
+    return fclose(file) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* ------------------------------------------------------------------ user objects */
+
+CUresult weir_soft_cuUserObjectCreate(CUuserObject *ret, void *ptr, CUhostFn destroy,
+                                      unsigned int count, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    if (ret == NULL || destroy == NULL || count == 0 || count > INT32_MAX ||
+        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_user_object *object =
+        weir_soft_object_new(WEIR_SOFT_USER_OBJECT, sizeof(*object), NULL, NULL);
+    if (object == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    object->ptr = ptr;
+    object->destroy = destroy;
+    object->count = count;
+    *ret = (CUuserObject)object;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuUserObjectRetain(CUuserObject handle, unsigned int count)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
+    if (object == NULL || count == 0 || count > INT32_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    object->count += count;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuUserObjectRelease(CUuserObject handle, unsigned int count)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
+    if (object == NULL || count == 0 || count > object->count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_soft_user_object_drop(object, count);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_handle,
+                                           unsigned int count, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    struct weir_soft_user_object *object =
+        weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    if (object == NULL || count == 0 || count > INT32_MAX ||
+        (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t i = 0; i < graph->n_user_objects; i++) {
+        if (graph->user_objects[i].object == object) {
+            graph->user_objects[i].count += count;
+            object->count += (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0 ? 0 : count;
+            return CUDA_SUCCESS;
+        }
+    }
+    void *grown =
+        realloc(graph->user_objects, (graph->n_user_objects + 1) * sizeof(graph->user_objects[0]));
+    if (grown == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    graph->user_objects = grown;
+    graph->user_objects[graph->n_user_objects].object = object;
+    graph->user_objects[graph->n_user_objects++].count = count;
+    object->count += (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0 ? 0 : count;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_handle,
+                                            unsigned int count)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    struct weir_soft_user_object *object =
+        weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    for (uint32_t i = 0; object != NULL && i < graph->n_user_objects; i++) {
+        if (graph->user_objects[i].object == object && count != 0 &&
+            count <= graph->user_objects[i].count) {
+            graph->user_objects[i].count -= count;
+            if (graph->user_objects[i].count == 0) {
+                graph->user_objects[i] = graph->user_objects[--graph->n_user_objects];
+            }
+            weir_soft_user_object_drop(object, count);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,614 @@
+/*
+ * Executable graphs.
+ *
+ * An executable is a list of the graph's nodes in an order that respects the edges; each remembers
+ * which node it was made from, as updates name that node. A launch makes one task per node between
+ * a first and a last mark that stand in the stream; launches of one executable follow each other.
+ */
+#include "softgpu/driver/graph_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct exec_node {
+    struct weir_soft_node *source; /* identity only: the graph may be gone */
+    CUgraphNodeType type;
+    struct weir_soft_op *op;            /* counted; NULL for child graphs and empty nodes */
+    struct weir_soft_graph_exec *child; /* owned */
+    uint32_t *before;                   /* indices of earlier nodes; owned */
+    uint32_t n_before;
+    bool disabled;
+    bool has_next;
+    struct weir_soft_task *task; /* of the launch being made */
+};
+
+struct weir_soft_graph_exec {
+    struct weir_soft_object object;
+    struct exec_node *nodes;
+    uint32_t n_nodes;
+    cuuint64_t flags;
+    struct weir_soft_task *last; /* counted: the end of the last launch */
+};
+
+static void exec_free_nodes(struct weir_soft_graph_exec *exec)
+{
+    for (uint32_t i = 0; i < exec->n_nodes; i++) {
+        struct exec_node *node = &exec->nodes[i];
+        weir_soft_op_put(node->op);
+        weir_soft_object_retire(node->child);
+        free(node->before);
+    }
+    free(exec->nodes);
+    exec->nodes = NULL;
+    exec->n_nodes = 0;
+}
+
+static void exec_release(void *object)
+{
+    struct weir_soft_graph_exec *exec = object;
+    exec_free_nodes(exec);
+    weir_soft_task_put(exec->last);
+}
+
+/* Give each node its place in an order that respects the edges; false when there is a cycle. */
+static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **order)
+{
+    uint32_t n = 0;
+    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        node->order = UINT32_MAX;
+    }
+    bool progress = true;
+    while (progress && n < graph->n_nodes) {
+        progress = false;
+        for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+            bool ready = node->order == UINT32_MAX;
+            for (uint32_t i = 0; ready && i < node->before.n; i++) {
+                ready = node->before.at[i]->order != UINT32_MAX;
+            }
+            if (ready) {
+                node->order = n;
+                order[n++] = node;
+                progress = true;
+            }
+        }
+    }
+    return n == graph->n_nodes;
+}
+
+static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
+                          struct weir_soft_ctx *ctx, struct weir_soft_graph_exec **ret_exec);
+
+static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_node **order,
+                          uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct weir_soft_node *node = order[i];
+        struct exec_node *out = &exec->nodes[i];
+        *out = (struct exec_node){.source = order[i], .type = node->type, .op = node->op};
+        exec->n_nodes = i + 1;
+        if (node->op != NULL) {
+            node->op->refs++;
+        }
+        out->before = calloc(node->before.n + 1u, sizeof(uint32_t));
+        if (out->before == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        out->n_before = node->before.n;
+        for (uint32_t b = 0; b < node->before.n; b++) {
+            out->before[b] = node->before.at[b]->order;
+            exec->nodes[out->before[b]].has_next = true;
+        }
+        if (node->child != NULL) {
+            WEIR_SOFT_TRY(exec_make(node->child, exec->flags, exec->object.ctx, &out->child));
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
+                          struct weir_soft_ctx *ctx, struct weir_soft_graph_exec **ret_exec)
+{
+    struct weir_soft_node **order = calloc(graph->n_nodes + 1u, sizeof(struct weir_soft_node *));
+    struct weir_soft_graph_exec *exec =
+        weir_soft_object_new(WEIR_SOFT_GRAPH_EXEC, sizeof(*exec), ctx, exec_release);
+    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    if (order != NULL && exec != NULL) {
+        exec->flags = flags;
+        exec->nodes = calloc(graph->n_nodes + 1u, sizeof(struct exec_node));
+        if (exec->nodes != NULL) {
+            rc = sort_nodes(graph, order) ? exec_fill(exec, order, graph->n_nodes)
+                                          : CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    free(order);
+    if (rc != CUDA_SUCCESS) {
+        weir_soft_object_retire(exec);
+        return rc;
+    }
+    *ret_exec = exec;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ instantiation */
+
+#define INSTANTIATE_FLAGS                                                                          \
+    (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |        \
+     CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
+
+CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
+                                               unsigned long long flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph;
+    struct weir_soft_graph_exec *exec;
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if ((flags & ~(unsigned long long)INSTANTIATE_FLAGS) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(exec_make(graph, flags, ctx, &exec));
+    *ret = (CUgraphExec)exec;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
+                                         char *log, size_t log_bytes)
+{
+    if (error_node != NULL) {
+        *error_node = NULL;
+    }
+    if (log != NULL && log_bytes > 0) {
+        log[0] = '\0';
+    }
+    return weir_soft_cuGraphInstantiateWithFlags(ret, graph, 0);
+}
+
+CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
+                                                CUDA_GRAPH_INSTANTIATE_PARAMS *params,
+                                                CUstream default_stream)
+{
+    (void)default_stream; /* there is nothing to upload */
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    params->hErrNode_out = NULL;
+    CUresult rc = weir_soft_cuGraphInstantiateWithFlags(ret, graph, params->flags);
+    params->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                         : rc == CUDA_ERROR_NOT_SUPPORTED
+                             ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
+                             : CUDA_GRAPH_INSTANTIATE_ERROR;
+    return rc;
+}
+
+static CUresult exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec)
+{
+    *ret_exec = weir_soft_object_find(WEIR_SOFT_GRAPH_EXEC, handle);
+    return *ret_exec != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_soft_cuGraphExecDestroy(CUgraphExec handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    weir_soft_object_retire(exec);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    *flags = exec->flags;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ launch */
+
+/* Queue all nodes after `first`; `last` waits for those that nothing follows. */
+static bool queue_nodes(struct weir_soft_graph_exec *exec, struct weir_soft_task *first,
+                        struct weir_soft_task *last, int priority);
+
+static bool queue_node(struct weir_soft_graph_exec *exec, struct exec_node *node,
+                       struct weir_soft_task *first, struct weir_soft_task *last, int priority)
+{
+    struct weir_soft_ctx *ctx = exec->object.ctx;
+    struct weir_soft_op *op = node->disabled ? NULL : node->op;
+    struct weir_soft_task *begin =
+        weir_soft_task_new(ctx, node->child != NULL ? NULL : op, priority);
+    if (begin == NULL) {
+        return false;
+    }
+    bool good = node->n_before > 0 || weir_soft_task_after(begin, first);
+    for (uint32_t i = 0; i < node->n_before; i++) {
+        good = weir_soft_task_after(begin, exec->nodes[node->before[i]].task) && good;
+    }
+    if (op != NULL && op->kind == WEIR_SOFT_OP_WAIT) {
+        good = weir_soft_event_wait_in(op->event, begin) == CUDA_SUCCESS && good;
+    } else if (op != NULL && op->kind == WEIR_SOFT_OP_RECORD) {
+        weir_soft_event_set_task(op->event, begin);
+    }
+    node->task = begin;
+    if (node->child != NULL) {
+        struct weir_soft_task *end = weir_soft_task_new(ctx, NULL, priority);
+        if (end != NULL) {
+            good = weir_soft_task_after(end, begin) && good;
+            good = queue_nodes(node->child, begin, end, priority) && good;
+            weir_soft_task_start(end);
+            node->task = end;
+        }
+        good = good && end != NULL;
+        weir_soft_task_start(begin);
+        if (end != NULL) {
+            weir_soft_task_put(begin);
+        }
+    } else {
+        weir_soft_task_start(begin);
+    }
+    return (node->has_next || weir_soft_task_after(last, node->task)) && good;
+}
+
+static bool queue_nodes(struct weir_soft_graph_exec *exec, struct weir_soft_task *first,
+                        struct weir_soft_task *last, int priority)
+{
+    bool good = true;
+    uint32_t n = 0;
+    for (; n < exec->n_nodes && good; n++) {
+        exec->nodes[n].task = NULL;
+        good = queue_node(exec, &exec->nodes[n], first, last, priority);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        weir_soft_task_put(exec->nodes[i].task);
+        exec->nodes[i].task = NULL;
+    }
+    return good;
+}
+
+/* While a stream captures, a launch becomes a child node: the executable's operations in a graph.
+ */
+static CUresult capture_launch(struct weir_soft_stream *stream)
+{
+    stream->capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    if (stream->capture != NULL) {
+        return capture_launch(stream);
+    }
+    if (stream->legacy) {
+        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+    }
+    struct weir_soft_ctx *ctx = stream->object.ctx;
+    struct weir_soft_task *first = weir_soft_task_new(ctx, NULL, stream->priority);
+    struct weir_soft_task *last = weir_soft_task_new(ctx, NULL, stream->priority);
+    if (first == NULL || last == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* The first mark is held back until all tasks exist, so that no node runs ahead of the order.
+     */
+    first->n_waits++;
+    bool good = weir_soft_task_after(first, exec->last);
+    CUresult rc = weir_soft_stream_push(stream, first);
+    good = weir_soft_task_after(last, first) && good;
+    good = queue_nodes(exec, first, last, stream->priority) && good;
+    CUresult pushed = weir_soft_stream_push(stream, last);
+    weir_soft_task_put(exec->last);
+    exec->last = last;
+    weir_soft_task_start(first);
+    weir_soft_task_put(first);
+    rc = rc != CUDA_SUCCESS ? rc : pushed;
+    return rc != CUDA_SUCCESS ? rc : good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_soft_cuGraphUpload(CUgraphExec handle, CUstream stream_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    return weir_soft_stream_find(stream_handle, &stream);
+}
+
+/* ------------------------------------------------------------------ updates */
+
+static struct exec_node *exec_node_of(struct weir_soft_graph_exec *exec, const void *source)
+{
+    for (uint32_t i = 0; i < exec->n_nodes; i++) {
+        if (exec->nodes[i].source == source) {
+            return &exec->nodes[i];
+        }
+        struct exec_node *inside =
+            exec->nodes[i].child != NULL ? exec_node_of(exec->nodes[i].child, source) : NULL;
+        if (inside != NULL) {
+            return inside;
+        }
+    }
+    return NULL;
+}
+
+static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void *params,
+                               CUgraphNodeType type, struct exec_node **ret_node)
+{
+    struct weir_soft_graph_exec *exec;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    *ret_node = node == NULL ? NULL : exec_node_of(exec, node);
+    return *ret_node == NULL || params == NULL || (*ret_node)->type != type
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static CUresult exec_replace(struct exec_node *node, CUresult made, struct weir_soft_op *op)
+{
+    if (made == CUDA_SUCCESS && op != NULL) {
+        weir_soft_op_put(node->op);
+        node->op = op;
+    }
+    return made;
+}
+
+#define SET_EXEC(node_type, params, make)                                                          \
+    do {                                                                                           \
+        struct exec_node *node;                                                                    \
+        struct weir_soft_op *op = NULL;                                                            \
+        WEIR_SOFT_TRY(exec_node_find(handle, source, (params), (node_type), &node));               \
+        CUresult made = (make);                                                                    \
+        return exec_replace(node, made, op);                                                       \
+    } while (0)
+
+CUresult weir_soft_cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode source,
+                                                     const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, node->op, &op));
+}
+
+CUresult weir_soft_cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                                  const CUDA_MEMCPY3D *params, CUcontext ctx)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMCPY, params, weir_soft_node_copy(params, ctx, &op));
+}
+
+CUresult weir_soft_cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                                  const CUDA_MEMSET_NODE_PARAMS *params,
+                                                  CUcontext ctx)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_MEMSET, params, weir_soft_node_set(params, ctx, &op));
+}
+
+CUresult weir_soft_cuGraphExecHostNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                                const CUDA_HOST_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_HOST, params, weir_soft_node_host(params, &op));
+}
+
+CUresult weir_soft_cuGraphExecEventRecordNodeSetEvent(CUgraphExec handle, CUgraphNode source,
+                                                      CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event,
+             weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op));
+}
+
+CUresult weir_soft_cuGraphExecEventWaitNodeSetEvent(CUgraphExec handle, CUgraphNode source,
+                                                    CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event,
+             weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op));
+}
+
+CUresult weir_soft_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                                      const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_EXEC(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
+}
+
+CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                            CUgraphNodeParams *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct exec_node *node;
+    struct weir_soft_op *op = NULL;
+    if (params == NULL || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(exec_node_find(handle, source, params, params->type, &node));
+    CUresult made = weir_soft_node_any(params, node->op, &op);
+    return exec_replace(node, made, op);
+}
+
+/* The same shape: as many nodes of the same types with the same edges, in the graph's own order. */
+static CUgraphExecUpdateResult compare(const struct weir_soft_graph_exec *exec,
+                                       struct weir_soft_node **order, uint32_t n,
+                                       struct weir_soft_node **ret_bad)
+{
+    *ret_bad = NULL;
+    if (n != exec->n_nodes) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct exec_node *old = &exec->nodes[i];
+        *ret_bad = order[i];
+        if (order[i]->type != old->type) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        }
+        if (order[i]->before.n != old->n_before) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        }
+        for (uint32_t b = 0; b < old->n_before; b++) {
+            if (order[i]->before.at[b]->order != old->before[b]) {
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            }
+        }
+        if (old->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || old->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        }
+    }
+    *ret_bad = NULL;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+static CUgraphExecUpdateResult exec_update(struct weir_soft_graph_exec *exec,
+                                           struct weir_soft_graph *graph,
+                                           struct weir_soft_node **ret_bad)
+{
+    struct weir_soft_node **order = calloc(graph->n_nodes + 1u, sizeof(struct weir_soft_node *));
+    *ret_bad = NULL;
+    if (order == NULL || !sort_nodes(graph, order)) {
+        free(order);
+        return CU_GRAPH_EXEC_UPDATE_ERROR;
+    }
+    CUgraphExecUpdateResult result = compare(exec, order, graph->n_nodes, ret_bad);
+    for (uint32_t i = 0; i < graph->n_nodes && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+        if (exec->nodes[i].child != NULL) {
+            result = exec_update(exec->nodes[i].child, order[i]->child, ret_bad);
+        }
+    }
+    for (uint32_t i = 0; i < graph->n_nodes && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+        if (order[i]->op != NULL) {
+            order[i]->op->refs++;
+        }
+        weir_soft_op_put(exec->nodes[i].op);
+        exec->nodes[i].op = order[i]->op;
+    }
+    free(order);
+    return result;
+}
+
+CUresult weir_soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode source,
+                                                      CUgraph child)
+{
+    WEIR_SOFT_LOCKED();
+    struct exec_node *node;
+    struct weir_soft_graph *graph;
+    struct weir_soft_node *bad;
+    WEIR_SOFT_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
+    WEIR_SOFT_TRY(weir_soft_graph_find(child, &graph));
+    return exec_update(node->child, graph, &bad) == CU_GRAPH_EXEC_UPDATE_SUCCESS
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle,
+                                        CUgraphExecUpdateResultInfo *info)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    struct weir_soft_graph *graph;
+    struct weir_soft_node *bad;
+    if (info == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_graph_find(graph_handle, &graph));
+    *info = (CUgraphExecUpdateResultInfo){.result = exec_update(exec, graph, &bad)};
+    info->errorNode = (CUgraphNode)bad;
+    return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+                                                        : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode *error_node,
+                                     CUgraphExecUpdateResult *result)
+{
+    CUgraphExecUpdateResultInfo info = {0};
+    if (result == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
+    *result = info.result;
+    if (error_node != NULL) {
+        *error_node = info.errorNode;
+    }
+    return rc;
+}
+
+CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,
+                                         unsigned int enabled)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
+    if (node == NULL ||
+        (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+         node->type != CU_GRAPH_NODE_TYPE_MEMSET)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    node->disabled = enabled == 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
+                                         unsigned int *enabled)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    const struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
+    if (node == NULL || enabled == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *enabled = !node->disabled;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ memory of graphs */
+
+CUresult weir_soft_cuDeviceGraphMemTrim(CUdevice dev)
+{
+    return weir_soft_device_at(dev) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute id, void *value)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (value == NULL || (unsigned)id > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool high = id == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || id == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+    *(cuuint64_t *)value = high ? device->graph_high_bytes : device->graph_used_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute id, void *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (value == NULL || *(const cuuint64_t *)value != 0 ||
+        (id != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && id != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    device->graph_high_bytes = device->graph_used_bytes;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,654 @@
+/* Nodes of every kind: add, get and set parameters. */
+#include "softgpu/driver/graph_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ operations from parameters */
+
+CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
+                               const struct weir_soft_op *old, struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
+    void *function = params->func != NULL ? (void *)params->func : (void *)params->kern;
+    struct weir_soft_launch_args args = {
+        .function = function,
+        .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
+        .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
+        .shared_bytes = params->sharedMemBytes,
+        .cooperative = old != NULL && old->kernel.cooperative,
+        .params = params->kernelParams,
+        .extra = params->extra};
+    WEIR_SOFT_TRY(weir_soft_launch_make(ctx, &args, ret_op));
+    if (old != NULL) { /* attributes stay when parameters change */
+        memcpy((*ret_op)->kernel.attributes, old->kernel.attributes,
+               sizeof(old->kernel.attributes));
+        (*ret_op)->kernel.attributes_set = old->kernel.attributes_set;
+        (*ret_op)->kernel.priority = old->kernel.priority;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
+                             struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    bool host_src, host_dst;
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
+    return weir_soft_copy_resolve(params, ctx, ret_op, &host_src, &host_dst);
+}
+
+CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx_handle,
+                            struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
+    return weir_soft_set_make(params, ctx, ret_op);
+}
+
+CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    if (params == NULL || params->fn == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->host.fn = params->fn;
+    op->host.user = params->userData;
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_node_event(enum weir_soft_op_kind kind, CUevent handle,
+                              struct weir_soft_op **ret_op)
+{
+    struct weir_soft_event *event;
+    WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
+    struct weir_soft_op *op = weir_soft_op_new(kind, event->object.ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->event = weir_soft_object_ref(event);
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
+                               struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
+    return weir_soft_memops_make(ctx, params->count, params->paramArray, params->flags, ret_op);
+}
+
+void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
+{
+    if (memory != NULL && --memory->refs == 0) {
+        /* The context may have freed it: then another allocation, or none, has its address. */
+        struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
+        if (alloc != NULL && alloc->id == memory->id) {
+            weir_soft_space_free(alloc);
+        }
+        free(memory);
+    }
+}
+
+CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
+{
+    struct weir_soft_graph_memory *memory = calloc(1, sizeof(*memory));
+    struct weir_soft_alloc *alloc = NULL;
+    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    if (memory != NULL) {
+        rc = weir_soft_space_alloc(op->ctx, op->alloc.asked.bytesize, 0, WEIR_SOFT_ALLOC_GRAPH,
+                                   &alloc);
+    }
+    if (rc != CUDA_SUCCESS) {
+        free(memory);
+        weir_soft_op_put(op);
+        return rc;
+    }
+    memory->refs = 1;
+    memory->base = alloc->base;
+    memory->id = alloc->id;
+    op->alloc.memory = memory;
+    op->alloc.asked.dptr = alloc->base;
+    op->alloc.asked.accessDescs = NULL;
+    op->alloc.asked.accessDescCount = 0;
+    (void)weir_soft_space_set_accessible(alloc, false); /* until its node has run */
+    return CUDA_SUCCESS;
+}
+
+static CUresult node_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    if (params == NULL || params->bytesize == 0 ||
+        params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->alloc.asked = *params;
+    WEIR_SOFT_TRY(weir_soft_graph_memory_make(op));
+    params->dptr = op->alloc.asked.dptr;
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
+{
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    const struct weir_soft_alloc *alloc = weir_soft_space_at(address);
+    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_GRAPH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->free.address = address;
+    op->free.id = alloc->id;
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+static CUDA_MEMSET_NODE_PARAMS set_of_v2(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){p->dst,         p->pitch, p->value,
+                                     p->elementSize, p->width, p->height};
+}
+
+CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
+                            struct weir_soft_op **ret_op)
+{
+    *ret_op = NULL;
+    switch ((int)params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+        CUDA_KERNEL_NODE_PARAMS kernel;
+        _Static_assert(sizeof(kernel) == sizeof(params->kernel), "one layout");
+        memcpy(&kernel, &params->kernel, sizeof(kernel));
+        return weir_soft_node_kernel(&kernel, old, ret_op);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return weir_soft_node_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, ret_op);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        CUDA_MEMSET_NODE_PARAMS set = set_of_v2(&params->memset);
+        return weir_soft_node_set(&set, params->memset.ctx, ret_op);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+        CUDA_HOST_NODE_PARAMS host = {params->host.fn, params->host.userData};
+        return weir_soft_node_host(&host, ret_op);
+    }
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return weir_soft_node_event(WEIR_SOFT_OP_WAIT, params->eventWait.event, ret_op);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return weir_soft_node_event(WEIR_SOFT_OP_RECORD, params->eventRecord.event, ret_op);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        CUDA_BATCH_MEM_OP_NODE_PARAMS memops = {params->memOp.ctx, params->memOp.count,
+                                                params->memOp.paramArray, params->memOp.flags};
+        return weir_soft_node_memops(&memops, ret_op);
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+        CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+        _Static_assert(sizeof(alloc) == sizeof(params->alloc), "one layout");
+        memcpy(&alloc, &params->alloc, sizeof(alloc));
+        WEIR_SOFT_TRY(node_alloc(&alloc, ret_op));
+        params->alloc.dptr = alloc.dptr;
+        return CUDA_SUCCESS;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return node_free(params->free.dptr, ret_op);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* ------------------------------------------------------------------ adding */
+
+/* The graph and the nodes that a new one depends on, checked. */
+static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                          const CUgraphEdgeData *edges, size_t n,
+                          struct weir_soft_graph **ret_graph, struct weir_soft_nodes *ret_before)
+{
+    memset(ret_before, 0, sizeof(*ret_before));
+    if (ret == NULL || (n > 0 && before == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_graph_find(handle, ret_graph));
+    for (size_t i = 0; i < n; i++) {
+        struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, before[i]);
+        uint32_t had = ret_before->n;
+        if (node == NULL || node->graph != *ret_graph ||
+            !weir_soft_nodes_add(ret_before, node, edges != NULL ? &edges[i] : NULL) ||
+            ret_before->n == had) {
+            weir_soft_nodes_clear(ret_before);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Add the operation that was made (or failed) and clear up. Takes op. */
+static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraphNodeType type,
+                        CUresult made, struct weir_soft_op *op, struct weir_soft_graph *child,
+                        struct weir_soft_nodes *before)
+{
+    struct weir_soft_node *node;
+    CUresult rc = made;
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_soft_graph_add(graph, type, op, before, &node);
+    }
+    if (rc == CUDA_SUCCESS && child != NULL) {
+        rc = weir_soft_graph_clone(child, &node->child);
+        if (rc == CUDA_SUCCESS) {
+            weir_soft_object_ref(node->child);
+            node->child->is_child = true;
+        }
+    }
+    weir_soft_nodes_clear(before);
+    if (rc == CUDA_SUCCESS) {
+        *ret = (CUgraphNode)node;
+    }
+    return rc;
+}
+
+#define ADD_NODE(type, make, child)                                                                \
+    do {                                                                                           \
+        struct weir_soft_graph *graph;                                                             \
+        struct weir_soft_nodes nodes;                                                              \
+        struct weir_soft_op *op = NULL;                                                            \
+        WEIR_SOFT_TRY(add_begin(ret, handle, before, NULL, n, &graph, &nodes));                    \
+        CUresult made = (make);                                                                    \
+        return add_end(ret, graph, (type), made, op, (child), &nodes);                             \
+    } while (0)
+
+CUresult weir_soft_cuGraphAddKernelNode_v2(CUgraphNode *ret, CUgraph handle,
+                                           const CUgraphNode *before, size_t n,
+                                           const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_KERNEL, weir_soft_node_kernel(params, NULL, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddMemcpyNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                        size_t n, const CUDA_MEMCPY3D *params, CUcontext ctx)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_MEMCPY, weir_soft_node_copy(params, ctx, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddMemsetNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                        size_t n, const CUDA_MEMSET_NODE_PARAMS *params,
+                                        CUcontext ctx)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_MEMSET, weir_soft_node_set(params, ctx, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddHostNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                      size_t n, const CUDA_HOST_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_HOST, weir_soft_node_host(params, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddEmptyNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                       size_t n)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_EMPTY, CUDA_SUCCESS, NULL);
+}
+
+CUresult weir_soft_cuGraphAddChildGraphNode(CUgraphNode *ret, CUgraph handle,
+                                            const CUgraphNode *before, size_t n,
+                                            CUgraph child_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *child;
+    WEIR_SOFT_TRY(weir_soft_graph_find(child_handle, &child));
+    ADD_NODE(CU_GRAPH_NODE_TYPE_GRAPH, CUDA_SUCCESS, child);
+}
+
+CUresult weir_soft_cuGraphAddEventRecordNode(CUgraphNode *ret, CUgraph handle,
+                                             const CUgraphNode *before, size_t n, CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_EVENT_RECORD, weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op),
+             NULL);
+}
+
+CUresult weir_soft_cuGraphAddEventWaitNode(CUgraphNode *ret, CUgraph handle,
+                                           const CUgraphNode *before, size_t n, CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_WAIT_EVENT, weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op),
+             NULL);
+}
+
+CUresult weir_soft_cuGraphAddBatchMemOpNode(CUgraphNode *ret, CUgraph handle,
+                                            const CUgraphNode *before, size_t n,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, weir_soft_node_memops(params, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddMemAllocNode(CUgraphNode *ret, CUgraph handle,
+                                          const CUgraphNode *before, size_t n,
+                                          CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_MEM_ALLOC, node_alloc(params, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddMemFreeNode(CUgraphNode *ret, CUgraph handle,
+                                         const CUgraphNode *before, size_t n, CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    ADD_NODE(CU_GRAPH_NODE_TYPE_MEM_FREE, node_free(address, &op), NULL);
+}
+
+CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                     const CUgraphEdgeData *edges, size_t n,
+                                     CUgraphNodeParams *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_graph *graph, *child = NULL;
+    struct weir_soft_nodes nodes;
+    struct weir_soft_op *op = NULL;
+    if (params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        WEIR_SOFT_TRY(weir_soft_graph_find(params->graph.graph, &child));
+    }
+    WEIR_SOFT_TRY(add_begin(ret, handle, before, edges, n, &graph, &nodes));
+    CUresult made = weir_soft_node_any(params, NULL, &op);
+    return add_end(ret, graph, params->type, made, op, child, &nodes);
+}
+
+CUresult weir_soft_cuGraphAddNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
+                                  size_t n, CUgraphNodeParams *params)
+{
+    return weir_soft_cuGraphAddNode_v2(ret, handle, before, NULL, n, params);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *out,
+                        struct weir_soft_node **ret_node)
+{
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, ret_node));
+    return out == NULL || (*ret_node)->type != type ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
+                                                 CUDA_KERNEL_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node));
+    const struct weir_soft_op_kernel *k = &node->op->kernel;
+    bool is_kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, k->handle) != NULL;
+    *params = (CUDA_KERNEL_NODE_PARAMS){
+        .func = is_kernel ? NULL : (CUfunction)k->handle,
+        .gridDimX = k->grid[0],
+        .gridDimY = k->grid[1],
+        .gridDimZ = k->grid[2],
+        .blockDimX = k->block[0],
+        .blockDimY = k->block[1],
+        .blockDimZ = k->block[2],
+        .sharedMemBytes = k->shared_bytes,
+        .kernelParams = k->pointers, /* live as long as the node keeps these parameters */
+        .kern = is_kernel ? (CUkernel)k->handle : NULL,
+        .ctx = (CUcontext)node->op->ctx};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, &node));
+    *params = node->op->copy.asked;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, &node));
+    *params = node->op->set;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node));
+    *params = (CUDA_HOST_NODE_PARAMS){node->op->host.fn, node->op->host.user};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_GRAPH, ret, &node));
+    *ret = (CUgraph)node->child;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, ret, &node));
+    *ret = (CUevent)node->op->event;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, ret, &node));
+    *ret = (CUevent)node->op->event;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
+                                                  CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, &node));
+    *params = (CUDA_BATCH_MEM_OP_NODE_PARAMS){(CUcontext)node->op->ctx, node->op->memops.n_items,
+                                              node->op->memops.items, node->op->memops.flags};
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphMemAllocNodeGetParams(CUgraphNode handle,
+                                                CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, &node));
+    *params = node->op->alloc.asked;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, address, &node));
+    *address = node->op->free.address;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static CUresult node_replace(struct weir_soft_node *node, CUresult made, struct weir_soft_op *op)
+{
+    if (made == CUDA_SUCCESS && op != NULL) {
+        weir_soft_op_put(node->op);
+        node->op = op;
+    }
+    return made;
+}
+
+#define SET_NODE(node_type, params, make)                                                          \
+    do {                                                                                           \
+        struct weir_soft_node *node;                                                               \
+        struct weir_soft_op *op = NULL;                                                            \
+        WEIR_SOFT_TRY(node_of(handle, (node_type), (params), &node));                              \
+        CUresult made = (make);                                                                    \
+        return node_replace(node, made, op);                                                       \
+    } while (0)
+
+CUresult weir_soft_cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
+                                                 const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_KERNEL, params, weir_soft_node_kernel(params, node->op, &op));
+}
+
+CUresult weir_soft_cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_MEMCPY, params,
+             weir_soft_node_copy(params, (CUcontext)node->op->ctx, &op));
+}
+
+CUresult weir_soft_cuGraphMemsetNodeSetParams(CUgraphNode handle,
+                                              const CUDA_MEMSET_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_MEMSET, params,
+             weir_soft_node_set(params, (CUcontext)node->op->ctx, &op));
+}
+
+CUresult weir_soft_cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_HOST, params, weir_soft_node_host(params, &op));
+}
+
+CUresult weir_soft_cuGraphEventRecordNodeSetEvent(CUgraphNode handle, CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event,
+             weir_soft_node_event(WEIR_SOFT_OP_RECORD, event, &op));
+}
+
+CUresult weir_soft_cuGraphEventWaitNodeSetEvent(CUgraphNode handle, CUevent event)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event,
+             weir_soft_node_event(WEIR_SOFT_OP_WAIT, event, &op));
+}
+
+CUresult weir_soft_cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
+                                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    WEIR_SOFT_LOCKED();
+    SET_NODE(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, weir_soft_node_memops(params, &op));
+}
+
+CUresult weir_soft_cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *params)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    struct weir_soft_op *op = NULL;
+    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    if (params == NULL || params->type != node->type ||
+        node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult made = weir_soft_node_any(params, node->op, &op);
+    return node_replace(node, made, op);
+}
+
+/* ------------------------------------------------------------------ attributes of kernel nodes */
+
+CUresult weir_soft_cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                                 CUkernelNodeAttrValue *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
+    const struct weir_soft_op_kernel *k = &node->op->kernel;
+    if ((unsigned)id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *value = k->attributes[id];
+    if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+        value->cooperative = k->cooperative;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                                 const CUkernelNodeAttrValue *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *node;
+    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
+    struct weir_soft_op_kernel *k = &node->op->kernel;
+    if ((unsigned)id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    k->attributes[id] = *value;
+    k->attributes_set |= 1u << (unsigned)id;
+    if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+        k->cooperative = value->cooperative != 0;
+    } else if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+        k->priority = value->priority;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGraphKernelNodeCopyAttributes(CUgraphNode dst_handle, CUgraphNode src_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_node *dst, *src;
+    WEIR_SOFT_TRY(node_of(dst_handle, CU_GRAPH_NODE_TYPE_KERNEL, dst_handle, &dst));
+    WEIR_SOFT_TRY(node_of(src_handle, CU_GRAPH_NODE_TYPE_KERNEL, src_handle, &src));
+    memcpy(dst->op->kernel.attributes, src->op->kernel.attributes,
+           sizeof(src->op->kernel.attributes));
+    dst->op->kernel.attributes_set = src->op->kernel.attributes_set;
+    dst->op->kernel.cooperative = src->op->kernel.cooperative;
+    dst->op->kernel.priority = src->op->kernel.priority;
+    return CUDA_SUCCESS;
+}

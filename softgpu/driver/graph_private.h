@@ -1,0 +1,31 @@
+/* What graph.c, graph_nodes.c and graph_exec.c share. */
+#ifndef WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
+#define WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
+
+#include "softgpu/driver/driver.h"
+
+CUresult weir_soft_graph_find(CUgraph handle, struct weir_soft_graph **ret_graph);
+CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_node);
+
+/* Operations from node parameters, checked; the current context where the parameters name none. */
+CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
+                               const struct weir_soft_op *old, struct weir_soft_op **ret_op);
+CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx,
+                             struct weir_soft_op **ret_op);
+CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx,
+                            struct weir_soft_op **ret_op);
+CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_soft_op **ret_op);
+CUresult weir_soft_node_event(enum weir_soft_op_kind kind, CUevent event,
+                              struct weir_soft_op **ret_op);
+CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
+                               struct weir_soft_op **ret_op);
+/** The operation of a CUgraphNodeParams; NULL for child graphs and empty nodes. */
+CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
+                            struct weir_soft_op **ret_op);
+
+/** Give back references of a user object; calls its destructor, without the lock, at the last. */
+void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count);
+/** Is a capture adding to the graph? */
+bool weir_soft_capture_uses(const struct weir_soft_graph *graph);
+
+#endif

@@ -1,0 +1,254 @@
+/* Launches: geometry and resources are checked here, at the call, as programs probe limits so. */
+#include "base/log.h"
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BLOCK_THREADS 1024u
+#define MAX_PARAM_BYTES   32764u
+
+static CUresult check_geometry(const struct weir_soft_launch_args *args,
+                               const struct weir_soft_function *function)
+{
+    const struct weir_exec_kernel_info *info = function->info;
+    const unsigned *g = args->grid, *b = args->block;
+    if (g[0] == 0 || g[1] == 0 || g[2] == 0 || b[0] == 0 || b[1] == 0 || b[2] == 0 ||
+        g[0] > 2147483647u || g[1] > 65535 || g[2] > 65535 || b[0] > 1024 || b[1] > 1024 ||
+        b[2] > 64) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t threads = b[0] * b[1] * b[2];
+    if (threads > MAX_BLOCK_THREADS || threads > info->max_threads) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (info->required_block[i] != 0 && info->required_block[i] != b[i]) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_resources(const struct weir_soft_launch_args *args,
+                                const struct weir_soft_ctx *ctx,
+                                const struct weir_soft_function *function, bool cooperative)
+{
+    const struct weir_exec_kernel_info *info = function->info;
+    if (info->unsupported != NULL) {
+        weir_log_warn("softgpu: kernel %s cannot run: %s", info->name, info->unsupported);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (args->shared_bytes > (unsigned)function->max_dynamic_shared) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t threads = args->block[0] * args->block[1] * args->block[2];
+    uint32_t per_sm =
+        weir_exec_occupancy(ctx->device->engine, function->kernel, threads, args->shared_bytes);
+    if (per_sm == 0) {
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
+    uint64_t blocks = (uint64_t)args->grid[0] * args->grid[1] * args->grid[2];
+    if (cooperative && blocks > (uint64_t)per_sm * ctx->device->sm_count) {
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The two values of an "extra" array. */
+static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_bytes)
+{
+    const void *data = NULL;
+    const size_t *bytes = NULL;
+    for (int i = 0; i < 4 && extra[0] != CU_LAUNCH_PARAM_END; i += 2, extra += 2) {
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            data = extra[1];
+        } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            bytes = extra[1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (bytes == NULL || (data == NULL && *bytes != 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_data = data;
+    *ret_bytes = *bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_soft_launch_args *args)
+{
+    const struct weir_exec_kernel_info *info = k->function->info;
+    k->params_bytes = info->param_bytes;
+    k->params = calloc(1, info->param_bytes + 8u);
+    k->pointers = calloc(info->n_params + 1u, sizeof(void *));
+    if (k->params == NULL || k->pointers == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < info->n_params; i++) {
+        k->pointers[i] = (char *)k->params + info->params[i].offset;
+    }
+    if (args->extra != NULL) {
+        const void *data;
+        size_t bytes;
+        WEIR_SOFT_TRY(read_extra(args->extra, &data, &bytes));
+        if (bytes > MAX_PARAM_BYTES) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (bytes > 0) {
+            memcpy(k->params, data, bytes < info->param_bytes ? bytes : info->param_bytes);
+        }
+        return CUDA_SUCCESS;
+    }
+    if (info->n_params > 0 && args->params == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t i = 0; i < info->n_params; i++) {
+        if (args->params[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memcpy(k->pointers[i], args->params[i], info->params[i].bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Keep what the launch attributes say; those that only tune are accepted and have no effect. */
+static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAttribute *attributes,
+                                unsigned n)
+{
+    if (n > 0 && attributes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        unsigned id = (unsigned)attributes[i].id;
+        const CUlaunchAttributeValue *v = &attributes[i].value;
+        if (id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+            (v->clusterDim.x > 1 || v->clusterDim.y > 1 || v->clusterDim.z > 1)) {
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        }
+        if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+            v->deviceUpdatableKernelNode.deviceUpdatable != 0) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            k->cooperative = v->cooperative != 0;
+        } else if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+            k->priority = v->priority;
+        }
+        k->attributes[id] = *v;
+        k->attributes_set |= 1u << id;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft_launch_args *args,
+                               struct weir_soft_op **ret_op)
+{
+    struct weir_soft_function *function;
+    if (args->params != NULL && args->extra != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_function_find(args->function, ctx, &function));
+    WEIR_SOFT_TRY(check_geometry(args, function));
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_KERNEL, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct weir_soft_op_kernel *k = &op->kernel;
+    k->function = weir_soft_object_ref(function);
+    k->handle = args->function;
+    memcpy(k->grid, args->grid, sizeof(k->grid));
+    memcpy(k->block, args->block, sizeof(k->block));
+    k->shared_bytes = args->shared_bytes;
+    k->cooperative = args->cooperative;
+    CUresult rc = take_attributes(k, args->attributes, args->n_attributes);
+    if (rc == CUDA_SUCCESS) {
+        rc = check_resources(args, ctx, function, k->cooperative);
+    }
+    if (rc == CUDA_SUCCESS) {
+        rc = pack_params(k, args);
+    }
+    if (rc != CUDA_SUCCESS) {
+        weir_soft_op_put(op);
+        return rc;
+    }
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(const struct weir_soft_launch_args *args, CUstream stream_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    struct weir_soft_op *op;
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_SOFT_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
+    CUevent events[2] = {NULL, NULL};
+    const struct weir_soft_op_kernel *k = &op->kernel;
+    if ((k->attributes_set >> CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT & 1u) != 0) {
+        events[0] = k->attributes[CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT].programmaticEvent.event;
+    }
+    if ((k->attributes_set >> CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT & 1u) != 0) {
+        events[1] =
+            k->attributes[CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT].launchCompletionEvent.event;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+    for (int i = 0; i < 2; i++) {
+        struct weir_soft_event *event;
+        if (events[i] != NULL) {
+            WEIR_SOFT_TRY(weir_soft_event_find(events[i], &event));
+            WEIR_SOFT_TRY(weir_soft_event_record(event, stream, 0));
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
+                                  unsigned int bx, unsigned int by, unsigned int bz,
+                                  unsigned int shared_bytes, CUstream stream, void **params,
+                                  void **extra)
+{
+    struct weir_soft_launch_args args = {.function = f,
+                                         .grid = {gx, gy, gz},
+                                         .block = {bx, by, bz},
+                                         .shared_bytes = shared_bytes,
+                                         .params = params,
+                                         .extra = extra};
+    return launch(&args, stream);
+}
+
+CUresult weir_soft_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
+                                    void **extra, CUstream default_stream)
+{
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_launch_args args = {
+        .function = f,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .shared_bytes = config->sharedMemBytes,
+        .params = params,
+        .extra = extra,
+        .attributes = config->attrs,
+        .n_attributes = config->numAttrs};
+    return launch(&args, config->hStream != NULL ? config->hStream : default_stream);
+}
+
+CUresult weir_soft_cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy,
+                                             unsigned int gz, unsigned int bx, unsigned int by,
+                                             unsigned int bz, unsigned int shared_bytes,
+                                             CUstream stream, void **params)
+{
+    struct weir_soft_launch_args args = {.function = f,
+                                         .grid = {gx, gy, gz},
+                                         .block = {bx, by, bz},
+                                         .shared_bytes = shared_bytes,
+                                         .cooperative = true,
+                                         .params = params};
+    return launch(&args, stream);
+}

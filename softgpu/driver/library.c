@@ -1,0 +1,447 @@
+/*
+ * Libraries: images that belong to no context, loaded into each context that uses them, and their
+ * kernels, which stand for one function per context.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void library_release(void *object)
+{
+    struct weir_soft_library *library = object;
+    weir_soft_image_finish(&library->image);
+    free(library->instances);
+    free(library->kernels);
+}
+
+static void kernel_release(void *object)
+{
+    struct weir_soft_kernel *kernel = object;
+    free(kernel->name);
+}
+
+static void function_adopt(struct weir_soft_function *function,
+                           const struct weir_soft_kernel *kernel, int ordinal)
+{
+    if (kernel->max_dynamic_shared[ordinal] >= 0) {
+        function->max_dynamic_shared = kernel->max_dynamic_shared[ordinal];
+    }
+    function->carveout = kernel->carveout;
+    function->cluster_policy = kernel->cluster_policy;
+    function->non_portable_cluster = kernel->non_portable_cluster;
+    function->of_kernel = (struct weir_soft_kernel *)(uintptr_t)kernel;
+}
+
+static void instance_adopt(const struct weir_soft_library *library,
+                           const struct weir_soft_module *module)
+{
+    for (uint32_t i = 0; i < library->n_kernels; i++) {
+        struct weir_soft_function *f = weir_soft_module_function(module, library->kernels[i]->name);
+        if (f != NULL) {
+            function_adopt(f, library->kernels[i], module->object.ctx->device->ordinal);
+        }
+    }
+}
+
+static CUresult instance_load(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
+                              struct weir_soft_log *log, struct weir_soft_module **ret_module)
+{
+    struct weir_soft_module **grown =
+        realloc(library->instances, (library->n_instances + 1) * sizeof(struct weir_soft_module *));
+    if (grown == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    library->instances = grown;
+    struct weir_soft_module *module;
+    WEIR_SOFT_TRY(weir_soft_module_load(ctx, &library->image, log, &module));
+    module->library = library;
+    library->instances[library->n_instances++] = module;
+    instance_adopt(library, module);
+    *ret_module = module;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
+                                    struct weir_soft_module **ret_module)
+{
+    for (uint32_t i = 0; i < library->n_instances; i++) {
+        if (library->instances[i]->object.ctx == ctx) {
+            *ret_module = library->instances[i];
+            return CUDA_SUCCESS;
+        }
+    }
+    struct weir_soft_log log = {{0}};
+    return instance_load(library, ctx, &log, ret_module);
+}
+
+static void forget_in(void *object, void *user)
+{
+    struct weir_soft_library *library = object;
+    for (uint32_t i = 0; i < library->n_instances; i++) {
+        struct weir_soft_module *module = library->instances[i];
+        if (module->object.ctx == user) {
+            library->instances[i] = library->instances[--library->n_instances];
+            weir_soft_module_drop(module);
+            return;
+        }
+    }
+}
+
+void weir_soft_library_forget_ctx(struct weir_soft_ctx *ctx)
+{
+    weir_soft_object_visit(WEIR_SOFT_LIBRARY, forget_in, ctx);
+}
+
+/* Any instance, for questions that no context matters to; made for device 0 when there is none. */
+static CUresult any_instance(struct weir_soft_library *library,
+                             struct weir_soft_module **ret_module)
+{
+    struct weir_soft_ctx *ctx;
+    if (library->n_instances > 0) {
+        *ret_module = library->instances[0];
+        return CUDA_SUCCESS;
+    }
+    if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS) {
+        ctx = weir_soft_device_at(0)->primary;
+    }
+    return weir_soft_library_instance(library, ctx, ret_module);
+}
+
+static CUresult library_find(CUlibrary handle, struct weir_soft_library **ret_library)
+{
+    struct weir_soft_library *library = weir_soft_object_find(WEIR_SOFT_LIBRARY, handle);
+    if (library == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_library = library;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ load and unload */
+
+static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool now,
+                             struct weir_soft_log *log)
+{
+    WEIR_SOFT_TRY(weir_soft_image_verdict(image));
+    struct weir_soft_library *library =
+        weir_soft_object_new(WEIR_SOFT_LIBRARY, sizeof(*library), NULL, library_release);
+    if (library == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    library->image = *image;
+    memset(image, 0, sizeof(*image));
+    if (now) { /* plain PTX: its errors belong to this call */
+        struct weir_soft_ctx *ctx;
+        struct weir_soft_module *module;
+        if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS) {
+            ctx = weir_soft_device_at(0)->primary;
+        }
+        CUresult rc = instance_load(library, ctx, log, &module);
+        if (rc != CUDA_SUCCESS) {
+            weir_soft_object_retire(library);
+            return rc;
+        }
+    }
+    *ret = (CUlibrary)library;
+    return CUDA_SUCCESS;
+}
+
+static uint32_t capability_here(void)
+{
+    struct weir_soft_ctx *ctx;
+    return weir_soft_ctx_current(&ctx) == CUDA_SUCCESS ? ctx->device->compute_capability
+                                                       : weir_soft_device_at(0)->compute_capability;
+}
+
+CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_option *options,
+                                     void **values, unsigned int n_options,
+                                     CUlibraryOption *library_options, void **library_values,
+                                     unsigned int n_library_options)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_jit jit;
+    struct weir_soft_log log = {{0}};
+    struct weir_soft_image image = {0};
+    if (ret == NULL || data == NULL ||
+        (n_library_options > 0 && (library_options == NULL || library_values == NULL))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    CUresult rc = weir_soft_image_read(data, capability_here(), &image, &log);
+    if (rc == CUDA_SUCCESS) {
+        bool text = ((const char *)data)[0] == '/' || ((const char *)data)[0] == '.' ||
+                    ((const char *)data)[0] == '\n';
+        rc = library_make(ret, &image, text || n_options > 0, &log);
+    }
+    weir_soft_image_finish(&image);
+    weir_soft_jit_report(&jit, values, &log);
+    return rc;
+}
+
+CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit_option *options,
+                                         void **values, unsigned int n_options,
+                                         CUlibraryOption *library_options, void **library_values,
+                                         unsigned int n_library_options)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_jit jit;
+    struct weir_soft_log log = {{0}};
+    struct weir_soft_image image = {0};
+    char *data;
+    size_t bytes;
+    if (ret == NULL || path == NULL ||
+        (n_library_options > 0 && (library_options == NULL || library_values == NULL))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
+    CUresult rc = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
+    if (rc == CUDA_SUCCESS) {
+        rc = library_make(ret, &image, true, &log);
+    }
+    weir_soft_image_finish(&image);
+    free(data);
+    weir_soft_jit_report(&jit, values, &log);
+    return rc;
+}
+
+CUresult weir_soft_cuLibraryUnload(CUlibrary handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    uint32_t n = library->n_instances;
+    library->n_instances = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        weir_soft_module_drop(library->instances[i]);
+    }
+    for (uint32_t i = 0; i < library->n_kernels; i++) {
+        weir_soft_object_retire(library->kernels[i]);
+    }
+    weir_soft_object_retire(library);
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ kernels */
+
+static struct weir_soft_kernel *kernel_of(struct weir_soft_library *library, const char *name)
+{
+    for (uint32_t i = 0; i < library->n_kernels; i++) {
+        if (strcmp(library->kernels[i]->name, name) == 0) {
+            return library->kernels[i];
+        }
+    }
+    struct weir_soft_kernel **grown =
+        realloc(library->kernels, (library->n_kernels + 1) * sizeof(struct weir_soft_kernel *));
+    if (grown == NULL) {
+        return NULL;
+    }
+    library->kernels = grown;
+    struct weir_soft_kernel *kernel =
+        weir_soft_object_new(WEIR_SOFT_KERNEL, sizeof(*kernel), NULL, kernel_release);
+    char *copy = strdup(name);
+    if (kernel == NULL || copy == NULL) {
+        free(copy);
+        weir_soft_object_retire(kernel);
+        return NULL;
+    }
+    kernel->name = copy;
+    kernel->library = library;
+    kernel->carveout = -1;
+    for (int i = 0; i < WEIR_SOFT_MAX_DEVICES; i++) {
+        kernel->max_dynamic_shared[i] = -1;
+    }
+    library->kernels[library->n_kernels++] = kernel;
+    for (uint32_t i = 0; i < library->n_instances; i++) {
+        struct weir_soft_function *f = weir_soft_module_function(library->instances[i], name);
+        if (f != NULL) {
+            f->of_kernel = kernel;
+        }
+    }
+    return kernel;
+}
+
+CUresult weir_soft_cuLibraryGetKernel(CUkernel *ret, CUlibrary handle, const char *name)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    struct weir_soft_module *module;
+    if (ret == NULL || name == NULL || name[0] == '\0') {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(any_instance(library, &module));
+    if (weir_soft_module_function(module, name) == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    struct weir_soft_kernel *kernel = kernel_of(library, name);
+    if (kernel == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUkernel)kernel;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    struct weir_soft_module *module;
+    if (count == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(any_instance(library, &module));
+    *count = module->n_functions;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n, CUlibrary handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    struct weir_soft_module *module;
+    if (kernels == NULL || n == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(any_instance(library, &module));
+    for (unsigned i = 0; i < n && i < module->n_functions; i++) {
+        struct weir_soft_kernel *kernel = kernel_of(library, module->functions[i]->info->name);
+        if (kernel == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        kernels[i] = (CUkernel)kernel;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    struct weir_soft_module *module;
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_instance(library, ctx, &module));
+    *ret = (CUmodule)module;
+    return CUDA_SUCCESS;
+}
+
+static CUresult library_global(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
+                               const char *name, bool managed)
+{
+    struct weir_soft_library *library;
+    struct weir_soft_module *module;
+    struct weir_soft_ctx *ctx;
+    if (name == NULL || name[0] == '\0' || (address == NULL && bytes == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    CUresult rc = weir_soft_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS && !managed) {
+        return rc;
+    }
+    WEIR_SOFT_TRY(managed ? any_instance(library, &module)
+                          : weir_soft_library_instance(library, ctx, &module));
+    return weir_soft_module_global(module, name, managed, address, bytes);
+}
+
+CUresult weir_soft_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
+                                      const char *name)
+{
+    WEIR_SOFT_LOCKED();
+    return library_global(address, bytes, handle, name, false);
+}
+
+CUresult weir_soft_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
+                                       const char *name)
+{
+    WEIR_SOFT_LOCKED();
+    return library_global(address, bytes, handle, name, true);
+}
+
+CUresult weir_soft_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary handle, const char *symbol)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_library *library;
+    if (fptr == NULL || symbol == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(library_find(handle, &library));
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+/* ------------------------------------------------------------------ functions of kernels */
+
+CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
+                                 struct weir_soft_function **ret_function)
+{
+    struct weir_soft_function *function = weir_soft_object_find(WEIR_SOFT_FUNCTION, handle);
+    if (function == NULL) {
+        struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
+        struct weir_soft_module *module;
+        if (kernel == NULL) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        WEIR_SOFT_TRY(weir_soft_library_instance(kernel->library, ctx, &module));
+        function = weir_soft_module_function(module, kernel->name);
+        if (function == NULL) {
+            return CUDA_ERROR_NOT_FOUND;
+        }
+    } else if (function->object.ctx != ctx) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_function = function;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_function *function;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_object_find(WEIR_SOFT_KERNEL, handle) == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(weir_soft_function_find(handle, ctx, &function));
+    *ret = (CUfunction)function;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuKernelGetLibrary(CUlibrary *ret, CUkernel handle)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (kernel == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret = (CUlibrary)kernel->library;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuKernelGetName(const char **name, CUkernel handle)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
+    if (name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (kernel == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *name = kernel->name;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,322 @@
+/* Allocation of device, managed and host memory, and what can be asked about an address. */
+#include "softgpu/driver/driver.h"
+#include "softgpu/memory.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE_BYTES      4096u
+#define PITCH_ALIGNMENT 512u
+#define MAX_PITCH       2147483647u
+
+static CUresult current_for_alloc(struct weir_soft_ctx **ret_ctx)
+{
+    WEIR_SOFT_TRY(weir_soft_ctx_current(ret_ctx));
+    return weir_soft_capture_check();
+}
+
+CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (free_bytes == NULL || total_bytes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    *total_bytes = ctx->device->total_bytes;
+    *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_alloc *alloc;
+    if (ret == NULL || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
+    *ret = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAllocPitch_v2(CUdeviceptr *ret, size_t *pitch, size_t width_bytes,
+                                      size_t height, unsigned int element_bytes)
+{
+    if (ret == NULL || pitch == NULL || width_bytes == 0 || height == 0 ||
+        (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (width_bytes > MAX_PITCH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t row = (width_bytes + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
+    size_t bytes;
+    if (__builtin_mul_overflow(row, height, &bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_SOFT_TRY(weir_soft_cuMemAlloc_v2(ret, bytes));
+    *pitch = row;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_alloc *alloc;
+    if (ret == NULL || bytes == 0 ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, PAGE_BYTES, WEIR_SOFT_ALLOC_MANAGED, &alloc));
+    alloc->flags = flags;
+    *ret = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+/* Wait for everything that may use the memory: freeing synchronises. */
+static void settle(struct weir_soft_ctx *ctx)
+{
+    struct weir_soft_task *barrier = ctx->tasks == NULL ? NULL : weir_soft_task_barrier(ctx);
+    if (barrier != NULL) {
+        weir_soft_task_wait_unlocked(barrier);
+        weir_soft_task_put(barrier);
+    }
+}
+
+CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (address == 0) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_SOFT_TRY(weir_soft_capture_check());
+    struct weir_soft_alloc *alloc = weir_soft_space_at(address);
+    if (alloc == NULL || alloc->freeing ||
+        (alloc->kind != WEIR_SOFT_ALLOC_DEVICE && alloc->kind != WEIR_SOFT_ALLOC_MANAGED &&
+         alloc->kind != WEIR_SOFT_ALLOC_POOL && alloc->kind != WEIR_SOFT_ALLOC_GRAPH)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t id = alloc->id;
+    alloc->freeing = true;
+    settle(alloc->ctx);
+    alloc =
+        weir_soft_space_at(address); /* the context may have gone meanwhile, with all its memory */
+    if (alloc == NULL || alloc->id != id) {
+        return CUDA_SUCCESS;
+    }
+    if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
+        alloc->freeing = false;
+        return weir_soft_space_set_accessible(alloc, false);
+    }
+    weir_soft_space_free(alloc);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    if (alloc == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (base != NULL) {
+        *base = alloc->base;
+    }
+    if (bytes != NULL) {
+        *bytes = alloc->bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ host memory */
+
+#define HOST_ALLOC_FLAGS                                                                           \
+    (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)
+#define HOST_REGISTER_FLAGS                                                                        \
+    (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY)
+
+CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || bytes == 0 || (flags & ~HOST_ALLOC_FLAGS) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    if (bytes > SIZE_MAX / 2) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    size_t span = (bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1);
+    void *at = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct weir_soft_alloc like = {.base = (uint64_t)(uintptr_t)at,
+                                   .bytes = bytes,
+                                   .kind = WEIR_SOFT_ALLOC_HOST,
+                                   .ctx = ctx,
+                                   .device = ctx->device,
+                                   .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
+                                   .span_bytes = span,
+                                   .map_base = (uint64_t)(uintptr_t)at};
+    struct weir_soft_alloc *alloc;
+    CUresult rc = weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+    if (rc != CUDA_SUCCESS) {
+        munmap(at, span);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = at;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAllocHost_v2(void **ret, size_t bytes)
+{
+    return weir_soft_cuMemHostAlloc(ret, bytes, 0);
+}
+
+CUresult weir_soft_cuMemFreeHost(void *p)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (p == NULL) {
+        return CUDA_SUCCESS;
+    }
+    struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
+    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t id = alloc->id;
+    alloc->freeing = true;
+    settle(alloc->ctx);
+    alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
+    if (alloc != NULL && alloc->id == id) {
+        weir_soft_space_free(alloc);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Is all of it mapped in this process? Registering what is not must not crash a kernel later. */
+static bool is_mapped(uint64_t base, uint64_t bytes)
+{
+    enum { PAGES_AT_ONCE = 1024 };
+    unsigned char vec[PAGES_AT_ONCE];
+    uint64_t first = base & ~(uint64_t)(PAGE_BYTES - 1);
+    uint64_t last = base + bytes;
+    while (first < last) {
+        uint64_t step = last - first;
+        step = step > PAGES_AT_ONCE * PAGE_BYTES ? PAGES_AT_ONCE * PAGE_BYTES : step;
+        if (mincore((void *)(uintptr_t)first, step, vec) != 0) {
+            return errno != ENOMEM;
+        }
+        first += PAGES_AT_ONCE * PAGE_BYTES;
+    }
+    return true;
+}
+
+CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    uint64_t base = (uint64_t)(uintptr_t)p;
+    if (p == NULL || bytes == 0 || base + bytes < base ||
+        (flags & ~(HOST_REGISTER_FLAGS | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!weir_soft_space_is_empty(base, bytes)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    if (!is_mapped(base, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_alloc like = {.base = base,
+                                   .bytes = bytes,
+                                   .kind = WEIR_SOFT_ALLOC_REGISTERED,
+                                   .ctx = ctx,
+                                   .device = ctx->device,
+                                   .flags = flags | CU_MEMHOSTREGISTER_DEVICEMAP};
+    struct weir_soft_alloc *alloc;
+    bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    return weir_soft_space_adopt(
+        &like, read_only ? WEIR_SOFT_READ : WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+}
+
+CUresult weir_soft_cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
+{
+    return weir_soft_cuMemHostRegister_v2(p, bytes, flags);
+}
+
+CUresult weir_soft_cuMemHostUnregister(void *p)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
+    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    uint64_t id = alloc->id;
+    alloc->freeing = true;
+    settle(alloc->ctx);
+    alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
+    if (alloc != NULL && alloc->id == id) {
+        weir_soft_space_free(alloc);
+    }
+    return CUDA_SUCCESS;
+}
+
+static bool is_host(const struct weir_soft_alloc *alloc)
+{
+    return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED ||
+           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && alloc->chunk->device == NULL);
+}
+
+CUresult weir_soft_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret, void *p, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || p == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
+    if (alloc == NULL || !is_host(alloc)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret = (CUdeviceptr)(uintptr_t)p;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemHostGetFlags(unsigned int *flags, void *p)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (flags == NULL || p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
+    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_HOST) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = alloc->flags;
+    return CUDA_SUCCESS;
+}

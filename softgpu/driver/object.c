@@ -1,0 +1,166 @@
+/*
+ * The handle table: which addresses are live objects, and of which kind.
+ *
+ * An open-addressed hash set, grown at half full; a removed slot keeps a tombstone until the next
+ * growth. The lock is held by every caller.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define TOMBSTONE ((struct weir_soft_object *)1)
+
+static struct {
+    struct weir_soft_object **slots;
+    uint32_t n_slots; /* power of two */
+    uint32_t n_used;  /* live and tombstones */
+    uint32_t n_live;
+} table;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void weir_soft_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void weir_soft_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until)
+{
+    return pthread_cond_timedwait(cond, &lock, until) != ETIMEDOUT;
+}
+
+void weir_soft_lock_at_fork(void (*child)(void))
+{
+    pthread_atfork(weir_soft_lock, weir_soft_unlock, child);
+}
+
+static uint32_t slot_of(const void *object, uint32_t n_slots)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)object >> 4;
+    return (uint32_t)(bits * 0x9E3779B97F4A7C15ull >> 32) & (n_slots - 1);
+}
+
+static void insert(struct weir_soft_object **slots, uint32_t n_slots,
+                   struct weir_soft_object *object)
+{
+    uint32_t i = slot_of(object, n_slots);
+    while (slots[i] != NULL) {
+        i = (i + 1) & (n_slots - 1);
+    }
+    slots[i] = object;
+}
+
+static bool grow(void)
+{
+    uint32_t n_slots = table.n_slots == 0 ? 256 : table.n_slots;
+    if (table.n_live * 4 >= n_slots) {
+        n_slots *= 2;
+    }
+    struct weir_soft_object **slots = calloc(n_slots, sizeof(*slots));
+    if (slots == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < table.n_slots; i++) {
+        if (table.slots[i] != NULL && table.slots[i] != TOMBSTONE) {
+            insert(slots, n_slots, table.slots[i]);
+        }
+    }
+    free(table.slots);
+    table.slots = slots;
+    table.n_slots = n_slots;
+    table.n_used = table.n_live;
+    return true;
+}
+
+static struct weir_soft_object **find_slot(const void *object)
+{
+    if (table.n_slots == 0 || object == NULL || object == TOMBSTONE) {
+        return NULL;
+    }
+    uint32_t i = slot_of(object, table.n_slots);
+    while (table.slots[i] != NULL) {
+        if (table.slots[i] == object) {
+            return &table.slots[i];
+        }
+        i = (i + 1) & (table.n_slots - 1);
+    }
+    return NULL;
+}
+
+void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_soft_ctx *ctx,
+                           void (*release)(void *object))
+{
+    if (table.n_used * 2 >= table.n_slots && !grow()) {
+        return NULL;
+    }
+    struct weir_soft_object *object = calloc(1, bytes);
+    if (object == NULL) {
+        return NULL;
+    }
+    object->kind = kind;
+    object->refs = 1;
+    object->ctx = ctx;
+    object->release = release;
+    insert(table.slots, table.n_slots, object);
+    table.n_used++;
+    table.n_live++;
+    return object;
+}
+
+bool weir_soft_object_live(const void *object)
+{
+    return find_slot(object) != NULL;
+}
+
+void *weir_soft_object_find(enum weir_soft_kind kind, const void *handle)
+{
+    struct weir_soft_object **slot = find_slot(handle);
+    return slot != NULL && (*slot)->kind == kind ? *slot : NULL;
+}
+
+void *weir_soft_object_ref(void *object)
+{
+    if (object != NULL) {
+        ((struct weir_soft_object *)object)->refs++;
+    }
+    return object;
+}
+
+void weir_soft_object_put(void *object)
+{
+    struct weir_soft_object *o = object;
+    if (o != NULL && --o->refs == 0) {
+        if (o->release != NULL) {
+            o->release(o);
+        }
+        free(o);
+    }
+}
+
+void weir_soft_object_retire(void *object)
+{
+    struct weir_soft_object **slot = find_slot(object);
+    if (slot != NULL) {
+        *slot = TOMBSTONE;
+        table.n_live--;
+        weir_soft_object_put(object);
+    }
+}
+
+void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, void *user),
+                            void *user)
+{
+    /* Objects that fn makes may be missed; a growth restarts nothing as slots only move then. */
+    for (uint32_t i = 0; i < table.n_slots; i++) {
+        struct weir_soft_object *object = table.slots[i];
+        if (object != NULL && object != TOMBSTONE && object->kind == kind) {
+            fn(object, user);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+/*
+ * cuPointerGetAttribute(s), and advice on managed ranges.
+ *
+ * The single form refuses an address that is nobody's with CUDA_ERROR_INVALID_VALUE, the plural
+ * form answers neutral values: callers tell host memory by exactly that.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_host(const struct weir_soft_alloc *alloc)
+{
+    return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED ||
+           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && alloc->chunk->device == NULL);
+}
+
+static size_t attribute_bytes(CUpointer_attribute attribute)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        return 8;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return 4;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        return 1;
+    default:
+        return 0; /* P2P tokens need the kernel driver */
+    }
+}
+
+/* The value as 64 bits; the caller stores as many bytes as the attribute has. */
+static CUresult attribute_value(const struct weir_soft_alloc *a, CUpointer_attribute attribute,
+                                uint64_t address, uint64_t *ret_value)
+{
+    bool pool = a->kind == WEIR_SOFT_ALLOC_POOL;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *ret_value = pool || a->kind == WEIR_SOFT_ALLOC_MAPPED ? 0 : (uint64_t)(uintptr_t)a->ctx;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *ret_value = is_host(a) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *ret_value = address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        *ret_value = address;
+        return is_host(a) || a->kind == WEIR_SOFT_ALLOC_MANAGED ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *ret_value = a->sync_memops;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *ret_value = a->id;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *ret_value = a->kind == WEIR_SOFT_ALLOC_MANAGED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *ret_value = (uint64_t)(int64_t)a->device->ordinal;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *ret_value = a->kind == WEIR_SOFT_ALLOC_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *ret_value = a->base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *ret_value = a->bytes;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *ret_value = a->accessible;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *ret_value = a->chunk != NULL  ? (uint64_t)a->chunk->prop.requestedHandleTypes
+                     : a->pool != NULL ? (uint64_t)a->pool->props.handleTypes
+                                       : 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *ret_value = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *ret_value = !a->accessible ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+                     : a->read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                    : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *ret_value = (uint64_t)(uintptr_t)a->pool;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult weir_soft_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
+                                         CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    size_t bytes = attribute_bytes(attribute);
+    if (data == NULL || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    uint64_t value;
+    if (alloc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(attribute_value(alloc, attribute, address, &value));
+    memcpy(data, &value, bytes); /* little endian: the low bytes */
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
+                                          void **data, CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (n == 0 || attributes == NULL || data == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    for (unsigned i = 0; i < n; i++) {
+        if (data[i] == NULL || attribute_bytes(attributes[i]) == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t value = 0;
+        if (alloc == NULL) {
+            value = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)-2 : 0;
+        } else if (attribute_value(alloc, attributes[i], address, &value) != CUDA_SUCCESS) {
+            value = 0;
+        }
+        memcpy(data[i], &value, attribute_bytes(attributes[i]));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                         CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    if (alloc == NULL || is_host(alloc)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    alloc->sync_memops = *(const unsigned int *)value != 0;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ managed ranges */
+
+static CUresult managed_range(CUdeviceptr address, size_t bytes, struct weir_soft_alloc **ret_alloc)
+{
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    if (bytes == 0 || alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
+        bytes > alloc->bytes - (address - alloc->base)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_location(CUmemLocation location)
+{
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        return weir_soft_device_at(location.id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    }
+    return location.type == CU_MEM_LOCATION_TYPE_HOST ||
+                   location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+                   location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_soft_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
+                                  CUmemLocation location)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_alloc *alloc;
+    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
+    switch (advice) {
+    case CU_MEM_ADVISE_SET_READ_MOSTLY:
+    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+        alloc->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+        return CUDA_SUCCESS;
+    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+        WEIR_SOFT_TRY(check_location(location));
+        alloc->preferred_type = (int)location.type;
+        alloc->preferred_id = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1;
+        return CUDA_SUCCESS;
+    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+        alloc->preferred_type = 0;
+        alloc->preferred_id = -2;
+        return CUDA_SUCCESS;
+    case CU_MEM_ADVISE_SET_ACCESSED_BY:
+    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+        return check_location(location);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUmemLocation location_of(CUdevice dev)
+{
+    return (CUmemLocation){.type = dev == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST
+                                                        : CU_MEM_LOCATION_TYPE_DEVICE,
+                           .id = dev == CU_DEVICE_CPU ? 0 : dev};
+}
+
+CUresult weir_soft_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice dev)
+{
+    return weir_soft_cuMemAdvise_v2(address, bytes, advice, location_of(dev));
+}
+
+CUresult weir_soft_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location,
+                                         unsigned int flags, CUstream stream)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_alloc *alloc;
+    struct weir_soft_stream *s;
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
+    WEIR_SOFT_TRY(check_location(location));
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
+    alloc->prefetch_type = (int)location.type;
+    alloc->prefetch_id = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice dev,
+                                      CUstream stream)
+{
+    return weir_soft_cuMemPrefetchAsync_v2(address, bytes, location_of(dev), 0, stream);
+}
+
+CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+                                           CUmemLocation *locations, size_t *first,
+                                           size_t n_locations, unsigned long long flags,
+                                           CUstream stream)
+{
+    if (addresses == NULL || sizes == NULL || count == 0 || locations == NULL || first == NULL ||
+        n_locations == 0 || n_locations > count || first[0] != 0 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t location = 0;
+    for (size_t i = 0; i < count; i++) {
+        while (location + 1 < n_locations && first[location + 1] <= i) {
+            location++;
+        }
+        WEIR_SOFT_TRY(weir_soft_cuMemPrefetchAsync_v2(addresses[i], sizes[i], locations[location],
+                                                      0, stream));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+                                          unsigned long long flags, CUstream stream)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *s;
+    struct weir_soft_alloc *alloc;
+    if (addresses == NULL || sizes == NULL || count == 0 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
+    for (size_t i = 0; i < count; i++) {
+        WEIR_SOFT_TRY(
+            managed_range(addresses[i], sizes[i], &alloc)); /* contents may stay: allowed */
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes,
+                                                     size_t count, CUmemLocation *locations,
+                                                     size_t *first, size_t n_locations,
+                                                     unsigned long long flags, CUstream stream)
+{
+    WEIR_SOFT_TRY(weir_soft_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream));
+    return weir_soft_cuMemPrefetchBatchAsync(addresses, sizes, count, locations, first, n_locations,
+                                             flags, stream);
+}
+
+CUresult weir_soft_cuMemRangeGetAttribute(void *data, size_t data_bytes,
+                                          CUmem_range_attribute attribute, CUdeviceptr address,
+                                          size_t bytes)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_alloc *alloc;
+    if (data == NULL || data_bytes == 0 || data_bytes % 4 != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
+    int value;
+    switch ((int)attribute) {
+    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+        value = alloc->read_mostly;
+        break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+        value = alloc->preferred_id;
+        break;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+        value = alloc->prefetch_id;
+        break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+        value = alloc->preferred_type;
+        break;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
+        value = alloc->prefetch_type;
+        break;
+    case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
+        for (size_t i = 0; i < data_bytes / 4; i++) {
+            ((int *)data)[i] = -2;
+        }
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (data_bytes != 4) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(data, &value, 4);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,
+                                           CUmem_range_attribute *attributes, size_t n,
+                                           CUdeviceptr address, size_t bytes)
+{
+    if (data == NULL || data_bytes == NULL || attributes == NULL || n == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n; i++) {
+        WEIR_SOFT_TRY(weir_soft_cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i],
+                                                       address, bytes));
+    }
+    return CUDA_SUCCESS;
+}

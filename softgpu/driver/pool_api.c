@@ -1,0 +1,352 @@
+/*
+ * Memory pools and stream-ordered allocation.
+ *
+ * The address and its memory are given at the call; the free happens in stream order, so memory
+ * that is used after it faults. A pool is an account: the reserved bytes follow the use, down to
+ * the release threshold.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolProps *props,
+                             struct weir_soft_pool **ret_pool)
+{
+    struct weir_soft_pool *pool = weir_soft_object_new(WEIR_SOFT_POOL, sizeof(*pool), NULL, NULL);
+    if (pool == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->device = device;
+    pool->props = *props;
+    pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+    *ret_pool = pool;
+    return CUDA_SUCCESS;
+}
+
+static void raise_to(uint64_t *high, uint64_t value)
+{
+    *high = *high < value ? value : *high;
+}
+
+void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
+{
+    pool->used += (uint64_t)bytes;
+    raise_to(&pool->reserved, pool->used);
+    if (pool->reserved > pool->threshold) {
+        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
+    }
+    raise_to(&pool->used_high, pool->used);
+    raise_to(&pool->reserved_high, pool->reserved);
+}
+
+CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *props)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_pool *pool;
+    if (ret == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct weir_soft_device *device = weir_soft_device_at(props->location.id);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_SOFT_TRY(weir_soft_pool_make(device, props, &pool));
+    *ret = (CUmemoryPool)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemPoolDestroy(CUmemoryPool handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (pool == NULL || pool->is_default) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (pool->device->current_pool == pool) {
+        pool->device->current_pool = pool->device->default_pool;
+    }
+    weir_soft_object_retire(pool); /* lives on until its last allocation is freed */
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (pool == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t least = pool->used > keep ? pool->used : keep;
+    pool->reserved = pool->reserved > least ? least : pool->reserved;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                         void *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (pool == NULL || value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    switch ((int)attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] =
+            *(const int *)value != 0;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->threshold = *(const uint64_t *)value;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (*(const uint64_t *)value != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+            pool->used_high = pool->used;
+        } else {
+            pool->reserved_high = pool->reserved;
+        }
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult weir_soft_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                         void *value)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (pool == NULL || value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t *wide = value;
+    switch ((int)attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        *(int *)value = pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        *wide = pool->threshold;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        *wide = pool->reserved;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        *wide = pool->reserved_high;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        *wide = pool->used;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        *wide = pool->used_high;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult weir_soft_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *descs,
+                                      size_t count)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (pool == NULL || (descs == NULL && count != 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            weir_soft_device_at(descs[i].location.id) == NULL) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+        bool own = descs[i].location.id == pool->device->ordinal;
+        if (own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+            return CUDA_ERROR_INVALID_VALUE; /* a pool's own device keeps its access */
+        }
+        if (!own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            return CUDA_ERROR_INVALID_DEVICE; /* no peer access */
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
+                                      CUmemLocation *location)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (flags == NULL || location == NULL || pool == NULL ||
+        location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(location->id) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = location->id == pool->device->ordinal ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                   : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ the device's pools */
+
+CUresult weir_soft_cuDeviceGetDefaultMemPool(CUmemoryPool *ret, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret = (CUmemoryPool)device->default_pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetMemPool(CUmemoryPool *ret, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret = (CUmemoryPool)device->current_pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (pool == NULL || pool->device != device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    device->current_pool = pool;
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
+{
+    if (location == NULL || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult weir_soft_cuMemGetDefaultMemPool(CUmemoryPool *ret, CUmemLocation *location,
+                                          CUmemAllocationType type)
+{
+    WEIR_SOFT_TRY(check_place(location, type));
+    return weir_soft_cuDeviceGetDefaultMemPool(ret, location->id);
+}
+
+CUresult weir_soft_cuMemGetMemPool(CUmemoryPool *ret, CUmemLocation *location,
+                                   CUmemAllocationType type)
+{
+    WEIR_SOFT_TRY(check_place(location, type));
+    return weir_soft_cuDeviceGetMemPool(ret, location->id);
+}
+
+CUresult weir_soft_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                   CUmemoryPool pool)
+{
+    WEIR_SOFT_TRY(check_place(location, type));
+    return weir_soft_cuDeviceSetMemPool(location->id, pool);
+}
+
+/* ------------------------------------------------------------------ allocation in stream order */
+
+static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, bool current,
+                           CUstream stream_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_stream *stream;
+    struct weir_soft_alloc *alloc;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    struct weir_soft_pool *pool =
+        current ? ctx->device->current_pool : weir_soft_object_find(WEIR_SOFT_POOL, handle);
+    if (ret == NULL || bytes == 0 || pool == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    if (stream->capture != NULL) {
+        struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
+        if (op == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        op->alloc.asked.poolProps = pool->props;
+        op->alloc.asked.bytesize = bytes;
+        WEIR_SOFT_TRY(weir_soft_graph_memory_make(op));
+        uint64_t address = op->alloc.asked.dptr;
+        WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+        *ret = address;
+        return CUDA_SUCCESS;
+    }
+    WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->legacy ? ctx : NULL));
+    if (pool->props.maxSize != 0 && bytes > pool->props.maxSize - pool->used) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_POOL, &alloc));
+    alloc->pool = weir_soft_object_ref(pool);
+    weir_soft_pool_account(pool, (int64_t)bytes);
+    *ret = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAllocAsync(CUdeviceptr *ret, size_t bytes, CUstream stream)
+{
+    return alloc_from(ret, bytes, NULL, true, stream);
+}
+
+CUresult weir_soft_cuMemAllocFromPoolAsync(CUdeviceptr *ret, size_t bytes, CUmemoryPool pool,
+                                           CUstream stream)
+{
+    return alloc_from(ret, bytes, pool, false, stream);
+}
+
+CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    struct weir_soft_alloc *alloc = weir_soft_space_at(address);
+    if (alloc == NULL || alloc->freeing ||
+        (alloc->kind != WEIR_SOFT_ALLOC_POOL && alloc->kind != WEIR_SOFT_ALLOC_GRAPH &&
+         alloc->kind != WEIR_SOFT_ALLOC_DEVICE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->free.address = address;
+    op->free.id = alloc->id;
+    bool once = alloc->kind != WEIR_SOFT_ALLOC_GRAPH && stream->capture == NULL;
+    alloc->freeing = alloc->freeing || once;
+    CUresult rc = weir_soft_stream_submit(stream, op);
+    if (rc != CUDA_SUCCESS && once) {
+        alloc->freeing = false;
+    }
+    return rc;
+}

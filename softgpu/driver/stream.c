@@ -1,0 +1,618 @@
+/*
+ * Streams: the order of work, the legacy default stream's rules, per-thread default streams.
+ *
+ * A stream is its last task. Work in the legacy stream waits for the tails of all blocking streams
+ * of its context, work in a blocking stream for the legacy stream's tail; non-blocking streams
+ * stand apart. A destroyed stream with work left stays in the list as a zombie until that work is
+ * done, so that the legacy stream still waits for it.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_blocking(const struct weir_soft_stream *stream)
+{
+    return !stream->legacy && (stream->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+static void stream_release(void *object)
+{
+    struct weir_soft_stream *stream = object;
+    weir_soft_task_put(stream->tail);
+    weir_soft_capture_put(stream->capture);
+    weir_soft_nodes_clear(&stream->capture_nodes);
+    free(stream->capture_handles);
+}
+
+struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
+                                               int priority)
+{
+    struct weir_soft_stream *stream =
+        weir_soft_object_new(WEIR_SOFT_STREAM, sizeof(*stream), ctx, stream_release);
+    if (stream == NULL) {
+        return NULL;
+    }
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->id = weir_soft_next_id();
+    stream->next = ctx->streams;
+    ctx->streams = weir_soft_object_ref(stream);
+    return stream;
+}
+
+/* Drop destroyed streams whose work is done. */
+static void purge_zombies(struct weir_soft_ctx *ctx)
+{
+    struct weir_soft_stream **at = &ctx->streams;
+    while (*at != NULL) {
+        struct weir_soft_stream *stream = *at;
+        if (stream->zombie && weir_soft_task_is_done(stream->tail)) {
+            *at = stream->next;
+            weir_soft_object_put(stream);
+        } else {
+            at = &stream->next;
+        }
+    }
+}
+
+static void stream_destroy(struct weir_soft_stream *stream)
+{
+    weir_soft_capture_abandon(stream);
+    stream->zombie = true;
+    weir_soft_object_retire(stream);
+    purge_zombies(stream->object.ctx);
+}
+
+/* ------------------------------------------------------------------ per-thread default streams */
+
+#define THREAD_STREAMS 16
+
+struct thread_streams {
+    struct {
+        struct weir_soft_stream *stream; /* may be gone: compare id after a look-up */
+        struct weir_soft_ctx *ctx;
+        uint64_t id;
+    } at[THREAD_STREAMS];
+    uint32_t n;
+};
+
+static pthread_key_t thread_key;
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+
+static void thread_ends(void *value)
+{
+    struct thread_streams *mine = value;
+    weir_soft_lock();
+    for (uint32_t i = 0; i < mine->n; i++) {
+        struct weir_soft_stream *stream =
+            weir_soft_object_find(WEIR_SOFT_STREAM, mine->at[i].stream);
+        if (stream != NULL && stream->id == mine->at[i].id) {
+            stream_destroy(stream);
+        }
+    }
+    weir_soft_unlock();
+    free(mine);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&thread_key, thread_ends);
+}
+
+static struct weir_soft_stream *per_thread_stream(struct weir_soft_ctx *ctx)
+{
+    pthread_once(&thread_once, make_key);
+    struct thread_streams *mine = pthread_getspecific(thread_key);
+    if (mine == NULL) {
+        mine = calloc(1, sizeof(*mine));
+        if (mine == NULL || pthread_setspecific(thread_key, mine) != 0) {
+            free(mine);
+            return NULL;
+        }
+    }
+    uint32_t slot = mine->n;
+    for (uint32_t i = 0; i < mine->n; i++) {
+        struct weir_soft_stream *stream =
+            weir_soft_object_find(WEIR_SOFT_STREAM, mine->at[i].stream);
+        bool live = stream != NULL && stream->id == mine->at[i].id;
+        if (live && stream->object.ctx == ctx) {
+            return stream;
+        }
+        slot = live ? slot : i;
+    }
+    struct weir_soft_stream *stream =
+        slot < THREAD_STREAMS ? weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0) : NULL;
+    if (stream != NULL) {
+        stream->per_thread = true;
+        mine->at[slot].stream = stream;
+        mine->at[slot].ctx = ctx;
+        mine->at[slot].id = stream->id;
+        mine->n = slot == mine->n ? mine->n + 1 : mine->n;
+    }
+    return stream;
+}
+
+CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_stream)
+{
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        struct weir_soft_ctx *ctx;
+        WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+        *ret_stream = handle == CU_STREAM_PER_THREAD ? per_thread_stream(ctx) : ctx->legacy;
+        return *ret_stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_stream = stream;
+    return stream->object.ctx->sticky;
+}
+
+/* ------------------------------------------------------------------ queueing */
+
+CUresult weir_soft_stream_push(struct weir_soft_stream *stream, struct weir_soft_task *task)
+{
+    struct weir_soft_ctx *ctx = stream->object.ctx;
+    bool ordered = weir_soft_task_after(task, stream->tail);
+    if (stream->legacy) {
+        purge_zombies(ctx);
+        for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
+            ordered = (!is_blocking(s) || weir_soft_task_after(task, s->tail)) && ordered;
+        }
+    } else if (is_blocking(stream)) {
+        ordered = weir_soft_task_after(task, ctx->legacy->tail) && ordered;
+    }
+    weir_soft_task_put(stream->tail);
+    task->refs++;
+    stream->tail = task;
+    weir_soft_task_start(task);
+    return ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_soft_op *op)
+{
+    if (stream->capture != NULL) {
+        return weir_soft_capture_op(stream, op);
+    }
+    CUresult rc = CUDA_SUCCESS;
+    if (stream->legacy) {
+        rc = weir_soft_capture_check_legacy(stream->object.ctx);
+    }
+    struct weir_soft_task *task = NULL;
+    if (rc == CUDA_SUCCESS) {
+        int priority = op->kind == WEIR_SOFT_OP_KERNEL && op->kernel.priority != 0
+                           ? op->kernel.priority
+                           : stream->priority;
+        task = weir_soft_task_new(stream->object.ctx, op, priority);
+        rc = task == NULL ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_stream_push(stream, task);
+        weir_soft_task_put(task);
+    }
+    weir_soft_op_put(op);
+    return rc;
+}
+
+/* A task that is done when everything queued in the stream so far is; counted for the caller. */
+static struct weir_soft_task *stream_mark(struct weir_soft_stream *stream)
+{
+    if (!stream->legacy) {
+        if (stream->tail != NULL) {
+            stream->tail->refs++;
+        }
+        return stream->tail;
+    }
+    struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, NULL, 0);
+    if (mark != NULL) {
+        (void)weir_soft_stream_push(stream, mark);
+    }
+    return mark;
+}
+
+CUresult weir_soft_stream_sync(struct weir_soft_stream *stream)
+{
+    struct weir_soft_ctx *ctx = weir_soft_object_ref(stream->object.ctx);
+    struct weir_soft_task *mark = stream_mark(stream);
+    weir_soft_task_wait_unlocked(mark);
+    weir_soft_task_put(mark);
+    CUresult rc = ctx->sticky;
+    weir_soft_object_put(ctx);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ entries */
+
+CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags, int priority)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (ret == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+    struct weir_soft_stream *stream = weir_soft_stream_make(ctx, flags, priority);
+    if (stream == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUstream)stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamCreate(CUstream *ret, unsigned int flags)
+{
+    return weir_soft_cuStreamCreateWithPriority(ret, flags, 0);
+}
+
+CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
+{
+    WEIR_SOFT_LOCKED();
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
+    if (stream == NULL || stream->legacy || stream->per_thread) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream_destroy(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamQuery(CUstream handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if (stream->capture != NULL) {
+        stream->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    WEIR_SOFT_TRY(weir_soft_capture_check());
+    if (stream->legacy) {
+        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+    }
+    struct weir_soft_task *mark = stream_mark(stream);
+    bool done = weir_soft_task_is_done(mark);
+    weir_soft_task_put(mark);
+    return !done ? CUDA_ERROR_NOT_READY : stream->object.ctx->sticky;
+}
+
+static CUresult synchronize(CUstream handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if (stream->capture != NULL) {
+        stream->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    WEIR_SOFT_TRY(weir_soft_capture_check());
+    if (stream->legacy) {
+        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+    }
+    return weir_soft_stream_sync(stream);
+}
+
+CUresult weir_soft_cuStreamSynchronize(CUstream handle)
+{
+    CUresult rc = synchronize(handle);
+    weir_soft_print_flush();
+    return rc;
+}
+
+CUresult weir_soft_cuStreamGetPriority(CUstream handle, int *priority)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (priority == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetFlags(CUstream handle, unsigned int *flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *flags = stream->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (id == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *id = stream->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetDevice(CUstream handle, CUdevice *device)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *device = stream->object.ctx->device->ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetCtx(CUstream handle, CUcontext *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *ret = (CUcontext)stream->object.ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetCtx_v2(CUstream handle, CUcontext *ret, CUgreenCtx *green)
+{
+    WEIR_SOFT_TRY(weir_soft_cuStreamGetCtx(handle, ret));
+    if (green != NULL) {
+        *green = NULL;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,
+                                          unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
+        (bytes != 0 && bytes != alloc->bytes) ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+         flags != CU_MEM_ATTACH_SINGLE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return stream->legacy && flags == CU_MEM_ATTACH_SINGLE ? CUDA_ERROR_INVALID_VALUE
+                                                           : CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ attributes */
+
+static CUstreamAttrValue *attribute_of(struct weir_soft_stream *stream, CUstreamAttrID id)
+{
+    switch ((int)id) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        return &stream->policy_window;
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        return &stream->sync_policy;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        return &stream->sync_domain;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        return &stream->sync_domain_map;
+    default:
+        return NULL;
+    }
+}
+
+CUresult weir_soft_cuStreamGetAttribute(CUstream handle, CUstreamAttrID id,
+                                        CUstreamAttrValue *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    const CUstreamAttrValue *mine = attribute_of(stream, id);
+    if (value == NULL || (mine == NULL && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+        memset(value, 0, sizeof(*value));
+        value->priority = stream->priority;
+    } else {
+        *value = *mine;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
+                                        const CUstreamAttrValue *value)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    CUstreamAttrValue *mine = attribute_of(stream, id);
+    if (value == NULL || (mine == NULL && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+        stream->priority = value->priority > 0 ? 0 : value->priority < -5 ? -5 : value->priority;
+    } else {
+        *mine = *value;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamCopyAttributes(CUstream dst_handle, CUstream src_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *dst, *src;
+    WEIR_SOFT_TRY(weir_soft_stream_find(dst_handle, &dst));
+    WEIR_SOFT_TRY(weir_soft_stream_find(src_handle, &src));
+    dst->policy_window = src->policy_window;
+    dst->sync_policy = src->sync_policy;
+    dst->sync_domain = src->sync_domain;
+    dst->sync_domain_map = src->sync_domain_map;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ the program's functions */
+
+CUresult weir_soft_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (fn == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, stream->object.ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->host.fn = fn;
+    op->host.user = user;
+    return weir_soft_stream_submit(stream, op);
+}
+
+CUresult weir_soft_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, void *user,
+                                       unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (fn == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    if (stream->capture != NULL) {
+        stream->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_CALLBACK, stream->object.ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->callback.fn = fn;
+    op->callback.user = user;
+    op->callback.stream = handle == CU_STREAM_LEGACY ? NULL : handle;
+    return weir_soft_stream_submit(stream, op);
+}
+
+/* ------------------------------------------------------------------ values in memory */
+
+static CUresult check_item(const CUstreamBatchMemOpParams *item)
+{
+    switch (item->operation) {
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64: {
+        bool wide = item->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ||
+                    item->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+        uint64_t bytes = wide ? 8 : 4;
+        uint64_t address = item->waitValue.address; /* both structs begin alike */
+        struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+        return address % bytes == 0 && alloc != NULL &&
+                       alloc->bytes - (address - alloc->base) >= bytes
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+    }
+    case CU_STREAM_MEM_OP_BARRIER:
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+#define MAX_MEMOPS 256
+
+CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
+                               const CUstreamBatchMemOpParams *items, unsigned flags,
+                               struct weir_soft_op **ret_op)
+{
+    if (items == NULL || count == 0 || count > MAX_MEMOPS || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        WEIR_SOFT_TRY(check_item(&items[i]));
+    }
+    struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_MEMOPS, ctx);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->memops.items = malloc(count * sizeof(*items));
+    if (op->memops.items == NULL) {
+        weir_soft_op_put(op);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(op->memops.items, items, count * sizeof(*items));
+    op->memops.n_items = count;
+    op->memops.flags = flags;
+    *ret_op = op;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
+                                         CUstreamBatchMemOpParams *items, unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    struct weir_soft_op *op;
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_SOFT_TRY(weir_soft_memops_make(stream->object.ctx, count, items, flags, &op));
+    return weir_soft_stream_submit(stream, op);
+}
+
+static CUresult one_value(CUstream handle, CUstreamBatchMemOpType operation, CUdeviceptr address,
+                          uint64_t value, unsigned flags)
+{
+    bool write = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                 operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    unsigned known = write ? CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
+                           : (unsigned)CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
+    if ((flags & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUstreamBatchMemOpParams item;
+    memset(&item, 0, sizeof(item));
+    if (write) {
+        item.writeValue.operation = operation;
+        item.writeValue.address = address;
+        item.writeValue.value64 = value;
+        item.writeValue.flags = flags;
+    } else {
+        item.waitValue.operation = operation;
+        item.waitValue.address = address;
+        item.waitValue.value64 = value;
+        item.waitValue.flags = flags;
+    }
+    return weir_soft_cuStreamBatchMemOp_v2(handle, 1, &item, 0);
+}
+
+CUresult weir_soft_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                           unsigned int flags)
+{
+    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
+}
+
+CUresult weir_soft_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                          unsigned int flags)
+{
+    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
+}
+
+CUresult weir_soft_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                                           unsigned int flags)
+{
+    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
+}
+
+CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
+                                          unsigned int flags)
+{
+    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
+}
+
+CUresult weir_soft_cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                      CUstreamBatchMemOpParams *items, unsigned int flags)
+{
+    return weir_soft_cuStreamBatchMemOp_v2(stream, count, items, flags);
+}

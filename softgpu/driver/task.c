@@ -1,0 +1,269 @@
+/*
+ * Running queued work: a graph of tasks, and the threads that run those that are ready.
+ *
+ * Every operation of a stream, every node of a launched graph and every mark (an event, the join of
+ * a graph) is a task that waits for its predecessors. A task whose last predecessor finishes
+ * becomes ready: marks finish there and then, operations go to a queue by priority. A thread is
+ * started when there are more ready tasks than idle threads, because operations may block for long
+ * (host functions, waits for a memory value), and ends after ten idle seconds. Threads are never
+ * joined: at exit the process ends under them, kernels see the cancel flag.
+ *
+ * All of it is guarded by the driver's lock; operations run without it.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "softgpu/driver/driver.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define IDLE_SECONDS 10
+#define MAX_THREADS  1024
+
+static struct {
+    struct weir_soft_task *first; /* ready, by priority: smaller numbers first */
+    uint32_t n_ready, n_idle, n_threads;
+    pthread_cond_t more;
+    bool have_cond;
+} pool;
+
+struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir_soft_op *op,
+                                          int priority)
+{
+    struct weir_soft_task *task = calloc(1, sizeof(*task));
+    if (task == NULL) {
+        return NULL;
+    }
+    task->refs = 2; /* the caller's and its own, until it has run */
+    task->n_waits = 1;
+    task->op = op;
+    if (op != NULL) {
+        op->refs++;
+    }
+    task->priority = priority;
+    task->ctx = weir_soft_object_ref(ctx);
+    if (ctx != NULL) {
+        task->live_next = ctx->tasks;
+        task->live_prev = &ctx->tasks;
+        if (ctx->tasks != NULL) {
+            ctx->tasks->live_prev = &task->live_next;
+        }
+        ctx->tasks = task;
+    }
+    return task;
+}
+
+void weir_soft_task_put(struct weir_soft_task *task)
+{
+    if (task == NULL || --task->refs != 0) {
+        return;
+    }
+    weir_soft_op_put(task->op);
+    weir_soft_object_put(task->ctx);
+    free(task->next);
+    free(task);
+}
+
+bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *earlier)
+{
+    if (weir_soft_task_is_done(earlier) || earlier == task) {
+        return true;
+    }
+    if (earlier->n_next == earlier->cap_next) {
+        uint32_t cap = earlier->cap_next == 0 ? 4 : earlier->cap_next * 2;
+        struct weir_soft_task **next =
+            realloc(earlier->next, cap * sizeof(struct weir_soft_task *));
+        if (next == NULL) {
+            return false;
+        }
+        earlier->next = next;
+        earlier->cap_next = cap;
+    }
+    earlier->next[earlier->n_next++] = task;
+    task->n_waits++;
+    task->refs++;
+    return true;
+}
+
+static void *worker(void *unused);
+
+static void add_thread(void)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all, old;
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (pthread_create(&thread, &attr, worker, NULL) == 0) {
+        pool.n_threads++;
+    } else {
+        weir_log_error("softgpu: no thread for a stream threads=%u", pool.n_threads);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+static void make_ready(struct weir_soft_task *task)
+{
+    struct weir_soft_task **at = &pool.first;
+    while (*at != NULL && (*at)->priority <= task->priority) {
+        at = &(*at)->queue_next;
+    }
+    task->queue_next = *at;
+    *at = task;
+    pool.n_ready++;
+    if (pool.n_ready > pool.n_idle && pool.n_threads < MAX_THREADS) {
+        add_thread();
+    } else {
+        pthread_cond_signal(&pool.more);
+    }
+}
+
+static bool is_mark(const struct weir_soft_task *task)
+{
+    return task->op == NULL || task->op->kind == WEIR_SOFT_OP_EMPTY ||
+           task->op->kind == WEIR_SOFT_OP_RECORD || task->op->kind == WEIR_SOFT_OP_WAIT;
+}
+
+/* Finish a task and, without recursion, all marks that this frees. */
+static void finish(struct weir_soft_task *task)
+{
+    struct weir_soft_task *list = task;
+    task->queue_next = NULL;
+    while (list != NULL) {
+        struct weir_soft_task *t = list;
+        list = t->queue_next;
+        t->finished_ns = weir_clock_now_ns();
+        if (t->live_prev != NULL) {
+            *t->live_prev = t->live_next;
+            if (t->live_next != NULL) {
+                t->live_next->live_prev = t->live_prev;
+            }
+            t->live_prev = NULL;
+        }
+        __atomic_store_n(&t->done, 1, __ATOMIC_RELEASE);
+        weir_futex_wake(&t->done, INT32_MAX);
+        for (uint32_t i = 0; i < t->n_next; i++) {
+            struct weir_soft_task *later = t->next[i];
+            if (--later->n_waits == 0) {
+                if (is_mark(later)) {
+                    later->queue_next = list;
+                    list = later;
+                } else {
+                    make_ready(later);
+                }
+            }
+            weir_soft_task_put(later); /* its own reference keeps it */
+        }
+        t->n_next = 0;
+        weir_soft_task_put(t);
+    }
+}
+
+void weir_soft_task_start(struct weir_soft_task *task)
+{
+    if (!pool.have_cond) {
+        pthread_condattr_t attr;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&pool.more, &attr);
+        pthread_condattr_destroy(&attr);
+        pool.have_cond = true;
+    }
+    if (--task->n_waits == 0) {
+        if (is_mark(task)) {
+            finish(task);
+        } else {
+            make_ready(task);
+        }
+    }
+}
+
+/* What still runs in a context that has faulted: what somebody else waits for. */
+static bool runs_after_fault(const struct weir_soft_op *op)
+{
+    return op->kind == WEIR_SOFT_OP_CALLBACK || op->kind == WEIR_SOFT_OP_FREE ||
+           op->kind == WEIR_SOFT_OP_IPC_SIGNAL;
+}
+
+static void run_one(struct weir_soft_task *task)
+{
+    struct weir_soft_ctx *ctx = task->ctx;
+    CUresult rc = ctx != NULL ? ctx->sticky : CUDA_SUCCESS;
+    if (rc == CUDA_SUCCESS || runs_after_fault(task->op)) {
+        weir_soft_unlock();
+        rc = weir_soft_op_run(task->op);
+        weir_soft_lock();
+    }
+    task->result = rc;
+    if (rc != CUDA_SUCCESS && ctx != NULL) {
+        weir_soft_ctx_fail(ctx, rc);
+    }
+    finish(task);
+}
+
+static void *worker(void *unused)
+{
+    (void)unused;
+    weir_soft_lock();
+    for (;;) {
+        struct weir_soft_task *task = pool.first;
+        if (task != NULL) {
+            pool.first = task->queue_next;
+            pool.n_ready--;
+            run_one(task);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += IDLE_SECONDS;
+        pool.n_idle++;
+        bool late = !weir_soft_lock_wait(&pool.more, &until);
+        pool.n_idle--;
+        if (late && pool.first == NULL) {
+            break;
+        }
+    }
+    pool.n_threads--;
+    weir_soft_unlock();
+    return NULL;
+}
+
+void weir_soft_task_wait_unlocked(struct weir_soft_task *task)
+{
+    if (weir_soft_task_is_done(task)) {
+        return;
+    }
+    task->refs++;
+    weir_soft_unlock();
+    while (!weir_soft_task_is_done(task)) {
+        weir_futex_wait(&task->done, 0, WEIR_FOREVER);
+    }
+    weir_soft_lock();
+    weir_soft_task_put(task);
+}
+
+struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
+{
+    struct weir_soft_task *mark = weir_soft_task_new(NULL, NULL, 0);
+    if (mark == NULL) {
+        return NULL;
+    }
+    for (struct weir_soft_task *t = ctx->tasks; t != NULL; t = t->live_next) {
+        if (!weir_soft_task_after(mark, t)) {
+            break; /* without memory the barrier covers less; the caller waits once more */
+        }
+    }
+    weir_soft_task_start(mark);
+    return mark;
+}
+
+void weir_soft_tasks_forget(void)
+{
+    pool.first = NULL;
+    pool.n_ready = pool.n_idle = pool.n_threads = 0;
+    pool.have_cond = false;
+}

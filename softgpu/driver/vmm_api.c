@@ -1,0 +1,412 @@
+/*
+ * Virtual memory management: address reservations, physical chunks, mappings.
+ *
+ * A chunk is a file in memory, a mapping maps it at a fixed address. An address range that is
+ * reserved but not mapped is backed by private zero pages rather than by nothing: the memory map
+ * refuses kernels there, and a kernel that is caught between its check and its access by an unmap
+ * touches a page that nobody sees instead of crashing the process.
+ */
+#include "softgpu/driver/driver.h"
+#include "softgpu/memory.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GRANULARITY_BYTES (2ull << 20)
+
+struct reservation {
+    uint64_t base, bytes;
+    struct reservation *next;
+};
+
+static struct reservation *reservations;
+
+static void *map_nothing(uint64_t at, uint64_t bytes, int extra_flags)
+{
+    return mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
+}
+
+static struct reservation *reservation_of(uint64_t base, uint64_t bytes)
+{
+    for (struct reservation *r = reservations; r != NULL; r = r->next) {
+        if (base >= r->base && base - r->base < r->bytes && bytes <= r->bytes - (base - r->base)) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+/* Reserve where the caller wants it, if it is free there; else anywhere aligned. */
+static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
+{
+    if (hint != 0 && hint % alignment == 0) {
+        void *at = map_nothing(hint, bytes, MAP_FIXED_NOREPLACE);
+        if (at == (void *)(uintptr_t)hint) {
+            return hint;
+        }
+        if (at != MAP_FAILED) {
+            munmap(at, bytes);
+        }
+    }
+    if (bytes > UINT64_MAX / 2 - alignment) {
+        return 0;
+    }
+    void *at = map_nothing(0, bytes + alignment, 0);
+    if (at == MAP_FAILED) {
+        return 0;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)at;
+    uint64_t aligned = (base + alignment - 1) & ~(alignment - 1);
+    if (aligned != base) {
+        munmap(at, aligned - base);
+    }
+    uint64_t tail = base + alignment - aligned;
+    if (tail != 0) {
+        munmap((void *)(uintptr_t)(aligned + bytes), tail);
+    }
+    return aligned;
+}
+
+CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t alignment,
+                                       CUdeviceptr hint, unsigned long long flags)
+{
+    WEIR_SOFT_LOCKED();
+    if (ret == NULL || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0 ||
+        (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
+    struct reservation *r = malloc(sizeof(*r));
+    uint64_t base = r == NULL ? 0 : reserve_range(hint, bytes, alignment);
+    if (base == 0) {
+        free(r);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *r = (struct reservation){base, bytes, reservations};
+    reservations = r;
+    *ret = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
+{
+    WEIR_SOFT_LOCKED();
+    for (struct reservation **at = &reservations; *at != NULL; at = &(*at)->next) {
+        struct reservation *r = *at;
+        if (r->base == base && r->bytes == bytes) {
+            if (!weir_soft_space_is_empty(base, bytes)) {
+                return CUDA_ERROR_INVALID_VALUE; /* something is still mapped there */
+            }
+            munmap((void *)(uintptr_t)base, bytes);
+            *at = r->next;
+            free(r);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ------------------------------------------------------------------ chunks */
+
+static void chunk_release(void *object)
+{
+    struct weir_soft_chunk *chunk = object;
+    close(chunk->fd);
+    if (chunk->device != NULL) {
+        chunk->device->used_bytes -= chunk->bytes;
+    }
+}
+
+static struct weir_soft_chunk *chunk_find(CUmemGenericAllocationHandle handle)
+{
+    struct weir_soft_chunk *chunk =
+        weir_soft_object_find(WEIR_SOFT_CHUNK, (void *)(uintptr_t)handle);
+    return chunk != NULL && chunk->handles > 0 ? chunk : NULL;
+}
+
+static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_device **ret_device)
+{
+    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        *ret_device = weir_soft_device_at(prop->location.id);
+        return *ret_device != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_device = NULL;
+    return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 say so */
+}
+
+static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *prop,
+                           struct weir_soft_device *device, CUmemGenericAllocationHandle *ret)
+{
+    struct weir_soft_chunk *chunk =
+        weir_soft_object_new(WEIR_SOFT_CHUNK, sizeof(*chunk), NULL, chunk_release);
+    if (chunk == NULL) {
+        close(fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk->fd = fd;
+    chunk->bytes = bytes;
+    chunk->prop = *prop;
+    chunk->device = device;
+    chunk->handles = 1;
+    if (device != NULL) {
+        device->used_bytes += bytes;
+    }
+    *ret = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
+                               const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device;
+    if (ret == NULL || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(check_prop(prop, &device));
+    if (bytes > device->total_bytes || device->used_bytes > device->total_bytes - bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int fd = memfd_create("weir-softgpu-chunk", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return chunk_make(fd, bytes, prop, device, ret);
+}
+
+CUresult weir_soft_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_chunk *chunk = chunk_find(handle);
+    if (chunk == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    chunk->handles--;
+    if (chunk->handles == 0 && chunk->object.refs == 1) {
+        weir_soft_object_retire(chunk);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ mappings */
+
+CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                            CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_chunk *chunk = chunk_find(handle);
+    if (chunk == NULL || bytes == 0 || flags != 0 || bytes % GRANULARITY_BYTES != 0 ||
+        address % GRANULARITY_BYTES != 0 || offset % GRANULARITY_BYTES != 0 ||
+        offset > chunk->bytes || bytes > chunk->bytes - offset ||
+        reservation_of(address, bytes) == NULL || !weir_soft_space_is_empty(address, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    void *at = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED, chunk->fd, (off_t)offset);
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct weir_soft_device *device =
+        chunk->device != NULL ? chunk->device : weir_soft_device_at(0);
+    struct weir_soft_alloc like = {.base = address,
+                                   .bytes = bytes,
+                                   .kind = WEIR_SOFT_ALLOC_MAPPED,
+                                   .device = device,
+                                   .span_bytes = bytes,
+                                   .map_base = address,
+                                   .chunk = chunk,
+                                   .chunk_offset = offset};
+    struct weir_soft_alloc *alloc;
+    CUresult rc = weir_soft_space_adopt(&like, 0, &alloc);
+    if (rc != CUDA_SUCCESS) {
+        map_nothing(address, bytes, MAP_FIXED);
+        return rc;
+    }
+    weir_soft_object_ref(chunk);
+    return CUDA_SUCCESS;
+}
+
+/* Do whole mappings cover the range exactly? */
+static bool mappings_cover(uint64_t base, uint64_t bytes)
+{
+    uint64_t at = base;
+    if (bytes == 0 || base + bytes < base) {
+        return false;
+    }
+    while (at < base + bytes) {
+        const struct weir_soft_alloc *alloc = weir_soft_space_at(at);
+        if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
+            return false;
+        }
+        at += alloc->bytes;
+    }
+    return at == base + bytes;
+}
+
+CUresult weir_soft_cuMemUnmap(CUdeviceptr base, size_t bytes)
+{
+    WEIR_SOFT_LOCKED();
+    if (!mappings_cover(base, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t at = base;
+    while (at < base + bytes) {
+        struct weir_soft_alloc *alloc = weir_soft_space_at(at);
+        struct weir_soft_chunk *chunk = alloc->chunk;
+        uint64_t step = alloc->bytes;
+        weir_soft_object_ref(chunk);
+        weir_soft_space_free(alloc);
+        map_nothing(at, step, MAP_FIXED);
+        chunk->object.refs--; /* ours: the table's is left */
+        if (chunk->handles == 0 && chunk->object.refs == 1) {
+            weir_soft_object_retire(chunk);
+        }
+        at += step;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *descs,
+                                  size_t count)
+{
+    WEIR_SOFT_LOCKED();
+    if (descs == NULL || count == 0 || !mappings_cover(base, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+             descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+             descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (weir_soft_device_at(descs[i].location.id) == NULL) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+    }
+    for (uint64_t at = base; at < base + bytes;) {
+        struct weir_soft_alloc *alloc = weir_soft_space_at(at);
+        for (size_t i = 0; i < count; i++) {
+            WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, false));
+            alloc->read_only = descs[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
+            WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, descs[i].flags !=
+                                                                    CU_MEM_ACCESS_FLAGS_PROT_NONE));
+        }
+        at += alloc->bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                                  CUdeviceptr address)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_soft_device_at(location->id) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = !alloc->accessible ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+             : alloc->read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ sharing and questions */
+
+CUresult weir_soft_cuMemExportToShareableHandle(void *ret, CUmemGenericAllocationHandle handle,
+                                                CUmemAllocationHandleType type,
+                                                unsigned long long flags)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_chunk *chunk = chunk_find(handle);
+    if (ret == NULL || chunk == NULL || flags != 0 ||
+        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        (chunk->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd = fcntl(chunk->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memcpy(ret, &fd, sizeof(fd));
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ret,
+                                                  void *os_handle, CUmemAllocationHandleType type)
+{
+    WEIR_SOFT_LOCKED();
+    if (ret == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct stat info;
+    int fd = fcntl((int)(intptr_t)os_handle, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0 ||
+        (uint64_t)info.st_size % GRANULARITY_BYTES != 0) {
+        close(fd);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    return chunk_make(fd, (uint64_t)info.st_size, &prop, weir_soft_device_at(0), ret);
+}
+
+CUresult weir_soft_cuMemGetAllocationGranularity(size_t *granularity,
+                                                 const CUmemAllocationProp *prop,
+                                                 CUmemAllocationGranularity_flags option)
+{
+    struct weir_soft_device *device;
+    if (granularity == NULL || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                                option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(check_prop(prop, &device));
+    *granularity = GRANULARITY_BYTES;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                          CUmemGenericAllocationHandle handle)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_chunk *chunk = chunk_find(handle);
+    if (prop == NULL || chunk == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *prop = chunk->prop;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret, void *address)
+{
+    WEIR_SOFT_LOCKED();
+    const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)address);
+    if (ret == NULL || alloc == NULL || alloc->chunk == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    alloc->chunk->handles++;
+    *ret = (CUmemGenericAllocationHandle)(uintptr_t)alloc->chunk;
+    return CUDA_SUCCESS;
+}

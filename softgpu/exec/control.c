@@ -1,0 +1,248 @@
+/* Handlers of control flow: guards, branches, calls, returns, exits, block barriers. */
+#include "softgpu/exec/internal.h"
+
+#include <string.h>
+
+static uint32_t guard_mask(const struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    return (weir_x_pred(w, i->guard) ^ i->guard_flip) & w->mask;
+}
+
+/* @p on an instruction that only computes: run it for fewer lanes. */
+WEIR_X_HANDLER(guarded)
+{
+    uint32_t all = w->mask;
+    uint32_t mask = guard_mask(w, i);
+    if (mask == 0) {
+        return i + 1;
+    }
+    w->mask = mask;
+    const struct weir_x_inst *next = i->inner(w, i);
+    w->mask = all;
+    return next;
+}
+
+/* @p on one that moves lanes about: the others go on as a group of their own. */
+WEIR_X_HANDLER(guarded_split)
+{
+    uint32_t mask = guard_mask(w, i);
+    if (mask == 0) {
+        return i + 1;
+    }
+    if (mask == w->mask) {
+        return i->inner(w, i);
+    }
+    weir_x_warp_fork(w, w->mask & ~mask, i + 1);
+    const struct weir_x_inst *next = i->inner(w, i);
+    return next == NULL ? NULL : weir_x_leave(w, next, WEIR_X_EVENT_SWITCH);
+}
+
+WEIR_X_HANDLER(bra)
+{
+    (void)w;
+    return i->target;
+}
+
+WEIR_X_HANDLER(bra_guarded)
+{
+    uint32_t mask = guard_mask(w, i);
+    if (mask == 0) {
+        return i + 1;
+    }
+    if (mask == w->mask) {
+        return i->target;
+    }
+    weir_x_warp_fork(w, w->mask & ~mask, i + 1);
+    return weir_x_leave(w, i->target, WEIR_X_EVENT_SWITCH);
+}
+
+/* imm: struct weir_x_table; a: the index */
+WEIR_X_HANDLER(brx)
+{
+    const struct weir_x_table *table = i->ext;
+    const weir_x_u32 *index = weir_x_w32(w, i->a);
+    const struct weir_x_inst *mine = NULL;
+    uint32_t mine_mask = 0;
+    uint32_t left = w->mask;
+    while (left != 0) {
+        uint32_t first = (uint32_t)__builtin_ctz(left);
+        if (index[first] >= table->n) {
+            return weir_x_fault(w, i, 718, first, index[first], "brx.idx beyond its table");
+        }
+        const struct weir_x_inst *target = table->targets[index[first]];
+        uint32_t same = 0;
+        for (uint32_t rest = left; rest != 0; rest &= rest - 1) {
+            uint32_t l = (uint32_t)__builtin_ctz(rest);
+            if (index[l] == index[first]) {
+                same |= 1u << l;
+            }
+        }
+        left &= ~same;
+        if (mine == NULL) {
+            mine = target;
+            mine_mask = same;
+        } else {
+            weir_x_warp_fork(w, same, target);
+        }
+    }
+    return mine_mask == w->mask && w->event == WEIR_X_EVENT_NONE && w->n_groups == 1
+               ? mine
+               : weir_x_leave(w, mine, WEIR_X_EVENT_SWITCH);
+}
+
+static void copy_args(struct weir_x_warp *w, const struct weir_x_arg *args, uint32_t n,
+                      const struct weir_x_frame *from, struct weir_x_frame *to)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        const struct weir_x_arg *arg = &args[k];
+        WEIR_X_EACH_ACTIVE(w, l, {
+            char *lane = w->local + l * w->local_bytes;
+            const char *src = lane + from->local_base + arg->from;
+            char *dst = lane + to->local_base + arg->to;
+            if (arg->from_reg) {
+                const char *base = (arg->from & 3u) == WEIR_X_BASE_REGS ? from->regs
+                                   : (arg->from & 3u) == WEIR_X_BASE_CONSTS
+                                       ? from->func->consts
+                                       : w->base[WEIR_X_BASE_SPECIALS];
+                src = base + (arg->from & ~3u) + (arg->wide ? l * 8 : l * 4);
+            }
+            if (arg->to_reg) {
+                dst = to->regs + (arg->to & ~3u) + (arg->wide ? l * 8 : l * 4);
+            }
+            memcpy(dst, src, arg->bytes);
+        });
+    }
+}
+
+/* Enter a function with the running lanes. */
+static const struct weir_x_inst *call_function(struct weir_x_warp *w, const struct weir_x_inst *i,
+                                               const struct weir_x_func *callee)
+{
+    const struct weir_x_call *call = i->ext;
+    uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
+    if (callee->unsupported != NULL) {
+        return weir_x_fault(w, i, 715, lane, 0, "%s: %s", callee->name, callee->unsupported);
+    }
+    struct weir_x_frame *from = w->frame;
+    uint32_t base = (from->local_base + from->func->local_bytes + 15u) & ~15u;
+    if ((uint64_t)base + callee->local_bytes > w->local_bytes || from->depth >= 20000) {
+        return weir_x_fault(w, i, 714, lane, 0, "stack overflow calling %s", callee->name);
+    }
+    struct weir_x_frame *frame = weir_x_frame_get(w->core, callee);
+    if (frame == NULL) {
+        return weir_x_fault(w, i, 714, lane, 0, "no memory for the frame of %s", callee->name);
+    }
+    frame->parent = from;
+    frame->return_to = i + 1;
+    frame->mask = w->mask;
+    frame->depth = from->depth + 1;
+    frame->local_base = base;
+    copy_args(w, call->args, call->n_args, from, frame);
+    weir_x_warp_enter(w, frame);
+    /* A new activation has no one to meet, but those left behind must not stop it. */
+    return w->n_groups == 1 ? callee->code : weir_x_leave(w, callee->code, WEIR_X_EVENT_SWITCH);
+}
+
+/* Indirect: lanes with the same target go together, the others try again afterwards. */
+static const struct weir_x_inst *call_indirect(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    const struct weir_x_call *call = i->ext;
+    const weir_x_u64 *targets = weir_x_w64(w, i->a);
+    uint32_t first = (uint32_t)__builtin_ctz(w->mask);
+    uint64_t target = targets[first];
+    uint32_t same = 0;
+    WEIR_X_EACH_ACTIVE(w, l, same |= targets[l] == target ? 1u << l : 0);
+    struct weir_exec_kernel *kernel = w->block->grid->kernel;
+    uint64_t id = (target & ~WEIR_X_FUNC_TAG) / 16;
+    if ((target & WEIR_X_FUNC_TAG) != WEIR_X_FUNC_TAG || target % 16 != 0 || id == 0 ||
+        id > kernel->module->n_functions || kernel->by_id[id - 1] == NULL) {
+        return weir_x_fault(w, i, 718, first, target, "call through a bad function pointer");
+    }
+    const struct weir_x_func *callee = kernel->by_id[id - 1];
+    if (callee->param_bytes != call->param_bytes) {
+        return weir_x_fault(w, i, 718, first, target, "call of %s with another prototype",
+                            callee->name);
+    }
+    if (same != w->mask) {
+        weir_x_warp_fork(w, w->mask & ~same, i);
+    }
+    return call_function(w, i, callee);
+}
+
+WEIR_X_HANDLER(call)
+{
+    const struct weir_x_call *call = i->ext;
+    return call->callee != NULL ? call_function(w, i, call->callee) : call_indirect(w, i);
+}
+
+WEIR_X_HANDLER(exit)
+{
+    (void)i;
+    weir_x_warp_exit_lanes(w, w->mask);
+    w->event = WEIR_X_EVENT_GONE;
+    return NULL;
+}
+
+WEIR_X_HANDLER(ret)
+{
+    struct weir_x_frame *frame = w->frame;
+    if (frame->parent == NULL) {
+        return weir_x_exec_exit(w, i);
+    }
+    const struct weir_x_inst *next = frame->return_to;
+    const struct weir_x_call *call = next[-1].ext;
+    copy_args(w, call->results, call->n_results, frame, frame->parent);
+    weir_x_warp_enter(w, frame->parent);
+    frame->mask &= ~w->mask;
+    if (frame->mask == 0) {
+        weir_x_frame_put(w->core, frame);
+    }
+    return w->n_groups == 1 ? next : weir_x_leave(w, next, WEIR_X_EVENT_SWITCH);
+}
+
+WEIR_X_HANDLER(trap)
+{
+    return weir_x_fault(w, i, i->sub != 0 ? 715 : 719, (uint32_t)__builtin_ctz(w->mask), 0,
+                        "%s", i->sub != 0 ? "breakpoint without a debugger" : "trap");
+}
+
+WEIR_X_HANDLER(nop)
+{
+    (void)w;
+    return i + 1;
+}
+
+WEIR_X_HANDLER(nanosleep)
+{
+    return weir_x_leave(w, i + 1, WEIR_X_EVENT_YIELD);
+}
+
+/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or; c: predicate */
+WEIR_X_HANDLER(barrier)
+{
+    uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
+    uint32_t id = weir_x_w32(w, i->a)[lane];
+    uint32_t count = i->b == WEIR_X_NO_REF ? 0 : weir_x_w32(w, i->b)[lane];
+    if (id >= WEIR_X_BARRIERS && (i->sub2 & 2u) == 0) {
+        return weir_x_fault(w, i, 715, lane, id, "barrier id %u", id);
+    }
+    if (i->b != WEIR_X_NO_REF && count == 0) {
+        return weir_x_fault(w, i, 715, lane, 0, "barrier count 0");
+    }
+    return weir_x_block_arrive(w, i, id, count, i->sub != 1);
+}
+
+WEIR_X_HANDLER(unsupported)
+{
+    return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0, "%s",
+                        (const char *)i->ext);
+}
+
+/* d = the running frame's local base + imm, as an address (sub: 0 local offset, 1 generic) */
+WEIR_X_HANDLER(frame_address)
+{
+    weir_x_u64 *d = weir_x_w64(w, i->d);
+    uint64_t address = i->imm + w->frame->local_base;
+    WEIR_X_EACH(w, l, d[l] = address);
+    return i + 1;
+}

@@ -1,0 +1,464 @@
+/*
+ * From a function's IR to internal code, for one kernel.
+ *
+ * Pass 1 gives every register a row, every immediate a row of the constant pool and every variable
+ * of the body a place; pass 2 emits instructions (most IR instructions give one, addresses of frame
+ * variables and volatile special registers one more), and remembers which IR instruction begins
+ * where; pass 3 turns label ids into pointers. What it does not know becomes an instruction that
+ * faults, and the function's `unsupported` names the first.
+ *
+ * How operands and memory forms are resolved is in decode_operand.c, the forms of each opcode in
+ * decode_op.c.
+ */
+#include "softgpu/exec/decode.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
+{
+    struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
+    if (piece == NULL) {
+        x->no_memory = true;
+        return NULL;
+    }
+    piece->next = x->func->pieces;
+    x->func->pieces = piece;
+    return piece->bytes;
+}
+
+struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
+{
+    static struct weir_x_inst spare;
+    if (x->func->n_code == x->code_room) {
+        uint32_t room = x->code_room * 2 + 64;
+        struct weir_x_inst *grown = realloc(x->func->code, room * sizeof *grown);
+        if (grown == NULL) {
+            x->no_memory = true;
+            return &spare;
+        }
+        x->func->code = grown;
+        x->code_room = room;
+    }
+    struct weir_x_inst *i = &x->func->code[x->func->n_code++];
+    memset(i, 0, sizeof *i);
+    i->d = i->a = i->b = i->c = i->e = i->guard = WEIR_X_NO_REF;
+    i->line = x->ir != NULL ? x->ir->line : 0;
+    return i;
+}
+
+void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...)
+{
+    if (x->failed) {
+        return;
+    }
+    x->failed = true;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(x->reason, sizeof x->reason, fmt, args);
+    va_end(args);
+}
+
+/* The instruction as it was written, for messages. */
+static void describe(const struct weir_ptx_inst *ir, char *text, size_t bytes)
+{
+    size_t n = (size_t)snprintf(text, bytes, "%s", weir_ptx_op_info(ir->op)->name);
+    for (uint32_t m = 0; m < ir->n_mods && n < bytes; m++) {
+        if (ir->mods[m] == WEIR_PTX_MOD_SHAPE) {
+            n += (size_t)snprintf(text + n, bytes - n, ir->shape.k != 0 ? ".m%un%uk%u" : ".m%un%u",
+                                  ir->shape.m, ir->shape.n, ir->shape.k);
+        } else {
+            n += (size_t)snprintf(text + n, bytes - n, ".%s", weir_ptx_mod_text(ir->mods[m]));
+        }
+    }
+}
+
+static bool place_registers(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_func *f = x->func->ir;
+    x->regs = calloc((size_t)f->n_regs + 1, sizeof *x->regs);
+    x->starts = calloc((size_t)f->n_insts + 1, sizeof *x->starts);
+    if (x->regs == NULL || x->starts == NULL) {
+        return false;
+    }
+    uint32_t preds = 0;
+    for (uint32_t r = 0; r < f->n_regs; r++) {
+        preds += f->regs[r].bits == 1;
+    }
+    /* Predicates first, 8 bytes each; then rows. */
+    uint32_t at_pred = 0;
+    uint32_t at = (preds * 8 + 63u) & ~63u;
+    for (uint32_t r = 0; r < f->n_regs; r++) {
+        uint32_t bits = f->regs[r].bits;
+        if (bits == 1) {
+            x->regs[r] = at_pred;
+            at_pred += 8;
+        } else {
+            x->regs[r] = at;
+            at += bits <= 32 ? 128 : bits <= 64 ? 256 : 512;
+            x->func->n_regs32 += bits <= 32 ? 1 : bits / 32;
+        }
+    }
+    x->func->frame_bytes = at;
+    return true;
+}
+
+static uint32_t place_var(const struct weir_ptx_var *var, uint32_t at, uint32_t *ret_place)
+{
+    uint32_t align = var->align == 0 ? 1 : var->align;
+    at = (at + align - 1) & ~(align - 1);
+    *ret_place = at;
+    return at + (uint32_t)var->size_bytes;
+}
+
+/* Parameters, results, then .local and .param variables of the body, in the frame's local bytes. */
+static bool place_variables(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_func *f = x->func->ir;
+    x->places = calloc((size_t)f->n_vars + 1, sizeof *x->places);
+    x->param_places = calloc((size_t)f->n_params + f->n_returns + 1, sizeof *x->param_places);
+    if (x->places == NULL || x->param_places == NULL) {
+        return false;
+    }
+    uint32_t at = 0;
+    if (!f->is_entry) {
+        at = weir_x_place_params(f, x->param_places);
+    }
+    x->func->param_bytes = at;
+    for (uint32_t v = 0; v < f->n_vars; v++) {
+        uint8_t space = f->vars[v]->space;
+        if (space == WEIR_PTX_SPACE_LOCAL || space == WEIR_PTX_SPACE_PARAM) {
+            at = place_var(f->vars[v], at, &x->places[v]);
+        }
+    }
+    x->func->local_bytes = (at + 15u) & ~15u;
+    return at < WEIR_X_WINDOW_BYTES;
+}
+
+uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places)
+{
+    uint32_t at = 0;
+    for (uint32_t p = 0; p < f->n_params; p++) {
+        if (f->params[p]->reg == WEIR_PTX_NONE) {
+            at = place_var(f->params[p], at, &places[p]);
+        }
+    }
+    for (uint32_t p = 0; p < f->n_returns; p++) {
+        if (f->returns[p]->reg == WEIR_PTX_NONE) {
+            at = place_var(f->returns[p], at, &places[f->n_params + p]);
+        }
+    }
+    return at;
+}
+
+/* Whether the instruction itself must split groups when only some lanes run it. */
+static bool splits(uint16_t op)
+{
+    uint32_t flags = weir_ptx_op_info(op)->flags;
+    return (flags & (WEIR_PTX_OPF_CONTROL | WEIR_PTX_OPF_BARRIER | WEIR_PTX_OPF_CONVERGENT)) != 0 ||
+           op == WEIR_PTX_OP_NANOSLEEP || op == WEIR_PTX_OP_TRAP || op == WEIR_PTX_OP_BRKPT;
+}
+
+static void guard(struct weir_x_decoder *x, uint32_t first)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    for (uint32_t k = first; k < x->func->n_code; k++) {
+        struct weir_x_inst *i = &x->func->code[k];
+        i->guard = x->regs[ir->guard];
+        i->guard_flip = ir->guard_negated ? UINT32_MAX : 0;
+        i->inner = i->fn;
+        if (i->fn == weir_x_exec_bra) {
+            i->fn = weir_x_exec_bra_guarded;
+        } else {
+            i->fn = splits(ir->op) && k + 1 == x->func->n_code ? weir_x_exec_guarded_split : weir_x_exec_guarded;
+        }
+    }
+}
+
+/* In place of what it began to emit: a fault that says what was met. */
+static void refuse(struct weir_x_decoder *x, uint32_t first)
+{
+    char what[120];
+    char text[240];
+    describe(x->ir, what, sizeof what);
+    snprintf(text, sizeof text, "%s (line %u)%s%s", what, x->ir->line,
+             x->reason[0] != '\0' ? ": " : "", x->reason);
+    char *kept = weir_x_decode_alloc(x, strlen(text) + 1);
+    x->func->n_code = first;
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_unsupported;
+    i->ext = kept != NULL ? strcpy(kept, text) : "unsupported instruction";
+    if (x->func->unsupported == NULL) {
+        x->func->unsupported = kept;
+    }
+}
+
+static void decode_inst(struct weir_x_decoder *x, const struct weir_ptx_inst *ir)
+{
+    uint32_t first = x->func->n_code;
+    x->ir = ir;
+    x->failed = false;
+    x->reason[0] = '\0';
+    if (!weir_x_decode_op(x) || x->failed) {
+        refuse(x, first);
+    }
+    if (ir->guard != WEIR_PTX_NONE) {
+        guard(x, first);
+    }
+}
+
+static void link_labels(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_func *f = x->func->ir;
+    struct weir_x_inst *code = x->func->code;
+    for (uint32_t k = 0; k < x->func->n_code; k++) {
+        struct weir_x_inst *i = &code[k];
+        if (i->fn == weir_x_exec_bra || i->inner == weir_x_exec_bra) {
+            i->target = &code[x->starts[f->labels[i->imm].inst]];
+        } else if (i->fn == weir_x_exec_brx || i->inner == weir_x_exec_brx) {
+            const struct weir_ptx_table *from = i->ext;
+            struct weir_x_table *table =
+                weir_x_decode_alloc(x, sizeof *table + from->n * sizeof table->targets[0]);
+            if (table == NULL) {
+                return;
+            }
+            table->n = from->n;
+            for (uint32_t t = 0; t < from->n; t++) {
+                table->targets[t] = &code[x->starts[f->labels[from->labels[t]].inst]];
+            }
+            i->ext = table;
+        }
+    }
+}
+
+static bool keep_constants(struct weir_x_decoder *x)
+{
+    x->func->consts_bytes = x->consts_bytes;
+    x->func->consts = aligned_alloc(64, ((size_t)x->consts_bytes + 64) & ~(size_t)63);
+    if (x->func->consts == NULL) {
+        return false;
+    }
+    for (uint32_t c = 0; c < x->n_consts; c++) {
+        const struct weir_x_const *k = &x->consts[c];
+        for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
+            if (k->wide) {
+                ((weir_x_u64 *)(x->func->consts + k->at))[l] = k->bits;
+            } else {
+                ((weir_x_u32 *)(x->func->consts + k->at))[l] = (uint32_t)k->bits;
+            }
+        }
+    }
+    return true;
+}
+
+static void decode_body(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_func *f = x->func->ir;
+    for (uint32_t k = 0; k < f->n_insts; k++) {
+        x->starts[k] = x->func->n_code;
+        decode_inst(x, &f->insts[k]);
+    }
+    x->starts[f->n_insts] = x->func->n_code;
+    x->ir = NULL;
+    /* Falling off the end is a return. */
+    weir_x_emit(x)->fn = weir_x_exec_ret;
+}
+
+static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir)
+{
+    struct weir_x_func *func = calloc(1, sizeof *func);
+    if (func == NULL) {
+        return NULL;
+    }
+    func->name = ir->name;
+    func->ir = ir;
+    struct weir_x_func **end = &kernel->funcs;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = func; /* released with the kernel whatever happens now */
+    struct weir_x_decoder x = {.kernel = kernel, .func = func};
+    bool ok = place_registers(&x) && place_variables(&x);
+    if (ok) {
+        decode_body(&x);
+        link_labels(&x);
+        ok = !x.no_memory && keep_constants(&x);
+    }
+    func->frame_bytes = (func->frame_bytes + 63u) & ~63u;
+    free(x.regs);
+    free(x.starts);
+    free(x.places);
+    free(x.param_places);
+    free(x.consts);
+    return ok ? func : NULL;
+}
+
+struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir)
+{
+    for (struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
+        if (f->ir == ir) {
+            return f;
+        }
+    }
+    return decode_func(kernel, ir);
+}
+
+/* Longest chain of local bytes below a function; recursion marks it. */
+static uint64_t measure_stack(struct weir_x_func *func)
+{
+    if (func->visiting) {
+        func->recursive = true;
+        return 0;
+    }
+    if (func->deepest != 0) {
+        return func->deepest;
+    }
+    func->visiting = true;
+    uint64_t deepest = 0;
+    for (uint32_t c = 0; c < func->n_callees; c++) {
+        uint64_t below = measure_stack(func->callees[c]) + 16;
+        deepest = below > deepest ? below : deepest;
+        func->recursive = func->recursive || func->callees[c]->recursive;
+        func->calls_indirect = func->calls_indirect || func->callees[c]->calls_indirect;
+    }
+    func->visiting = false;
+    func->deepest = deepest + func->local_bytes + 16;
+    return func->deepest;
+}
+
+/* Local bytes per thread where recursion or function pointers make the need unknown. */
+#define OPEN_STACK_BYTES 65536u
+
+static const char *first_unsupported(struct weir_x_func *func)
+{
+    if (func->unsupported != NULL || func->visiting) {
+        return func->unsupported;
+    }
+    func->visiting = true;
+    const char *found = NULL;
+    for (uint32_t c = 0; c < func->n_callees && found == NULL; c++) {
+        found = first_unsupported(func->callees[c]);
+    }
+    func->visiting = false;
+    return found;
+}
+
+/* Decode everything that can be called through a pointer. */
+static bool decode_pointed_to(struct weir_exec_kernel *kernel)
+{
+    struct weir_exec_module *module = kernel->module;
+    for (uint32_t k = 0; k < module->n_functions; k++) {
+        if (!module->address_taken[k]) {
+            continue;
+        }
+        kernel->by_id[k] = weir_x_func_for(kernel, module->functions[k]);
+        if (kernel->by_id[k] == NULL) {
+            return false;
+        }
+        measure_stack(kernel->by_id[k]);
+    }
+    return true;
+}
+
+/* Registers that ptxas might use: a guess from the number of virtual ones. */
+static uint32_t estimate_registers(const struct weir_x_func *entry)
+{
+    uint32_t n = 12 + entry->n_regs32 / 4;
+    n = (n + 7u) & ~7u;
+    const struct weir_ptx_perf *perf = &entry->ir->perf;
+    if (perf->has_maxnreg && n > perf->maxnreg) {
+        n = perf->maxnreg;
+    }
+    uint32_t threads = perf->n_maxntid != 0 ? perf->maxntid[0] * perf->maxntid[1] * perf->maxntid[2]
+                                            : 1024;
+    uint32_t limit = threads == 0 ? 255 : 65536u / threads & ~7u;
+    n = n > limit ? limit : n;
+    return n < 16 ? 16 : n > 255 ? 255 : n;
+}
+
+static uint32_t static_shared(struct weir_exec_kernel *kernel)
+{
+    uint32_t at = 0;
+    for (uint32_t s = 0; s < kernel->n_shared; s++) {
+        const struct weir_ptx_var *var = kernel->shared[s].var;
+        if (!var->unsized) {
+            uint32_t end = kernel->shared[s].offset + (uint32_t)var->size_bytes;
+            at = end > at ? end : at;
+        }
+    }
+    return at;
+}
+
+static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
+{
+    struct weir_exec_module *module = kernel->module;
+    kernel->by_id = calloc((size_t)module->n_functions + 1, sizeof *kernel->by_id);
+    if (kernel->by_id == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (!weir_x_place_shared(kernel)) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    kernel->entry = weir_x_func_for(kernel, kernel->ir);
+    if (kernel->entry == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    kernel->stack_bytes = measure_stack(kernel->entry);
+    if (kernel->entry->calls_indirect && !decode_pointed_to(kernel)) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    struct weir_exec_kernel_info *info = &kernel->info;
+    info->local_bytes = kernel->entry->local_bytes == 0 && kernel->stack_bytes <= 16
+                            ? 0
+                            : (uint32_t)kernel->stack_bytes;
+    if (kernel->entry->calls_indirect || kernel->entry->recursive) {
+        kernel->stack_bytes += OPEN_STACK_BYTES;
+    }
+    info->static_shared_bytes = static_shared(kernel);
+    info->registers = estimate_registers(kernel->entry);
+    info->unsupported = first_unsupported(kernel->entry);
+    for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
+        info->uses_printf = info->uses_printf || f->uses_printf;
+    }
+    return WEIR_OK;
+}
+
+enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
+{
+    pthread_mutex_lock(&kernel->lock);
+    enum weir_status status = WEIR_OK;
+    if (!kernel->decoded) {
+        status = decode_locked(kernel);
+        if (status != WEIR_OK) {
+            weir_x_kernel_release(kernel);
+        }
+        kernel->decoded = status == WEIR_OK;
+    }
+    pthread_mutex_unlock(&kernel->lock);
+    return status;
+}
+
+void weir_x_kernel_release(struct weir_exec_kernel *kernel)
+{
+    while (kernel->funcs != NULL) {
+        struct weir_x_func *func = kernel->funcs;
+        kernel->funcs = func->next;
+        while (func->pieces != NULL) {
+            struct weir_x_piece *piece = func->pieces;
+            func->pieces = piece->next;
+            free(piece);
+        }
+        free(func->code);
+        free(func->consts);
+        free(func->callees);
+        free(func);
+    }
+    free(kernel->by_id);
+    free(kernel->shared);
+    kernel->by_id = NULL;
+    kernel->shared = NULL;
+    kernel->n_shared = 0;
+    kernel->entry = NULL;
+}

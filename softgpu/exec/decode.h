@@ -1,0 +1,66 @@
+/* Private to decode*.c: what is known while one function is decoded. */
+#ifndef WEIR_SOFTGPU_EXEC_DECODE_H
+#define WEIR_SOFTGPU_EXEC_DECODE_H
+
+#include "softgpu/exec/internal.h"
+
+struct weir_x_const {
+    uint64_t bits;
+    uint32_t at;
+    bool wide;
+};
+
+struct weir_x_decoder {
+    struct weir_exec_kernel *kernel;
+    struct weir_x_func *func;
+    const struct weir_ptx_inst *ir; /* being decoded */
+    weir_x_ref *regs;               /* by register id */
+    uint32_t *starts;               /* first internal instruction, by IR instruction */
+    uint32_t *places;               /* of .local and .param variables, by id */
+    uint32_t *param_places;         /* parameters, then results */
+    struct weir_x_const *consts;
+    uint32_t n_consts, consts_room, consts_bytes;
+    uint32_t code_room;
+    bool no_memory;
+    bool failed; /* this instruction is unsupported */
+    char reason[100];
+};
+
+void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes);
+struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x);
+void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...) WEIR_PRINTF(2, 3);
+struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir);
+uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places);
+bool weir_x_place_shared(struct weir_exec_kernel *kernel);
+
+/* decode_operand.c */
+/** A row of 32 lanes with this value. */
+weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide);
+/** A new row of the frame. */
+weir_x_ref weir_x_temp(struct weir_x_decoder *x, uint32_t bits);
+/** Width class of an operand's row: bits of its register, or those asked for. */
+uint32_t weir_x_operand_bits(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
+                             uint32_t otherwise);
+/** A source operand as a row; bits and type say how constants are made. May emit instructions. */
+weir_x_ref weir_x_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o, uint32_t bits,
+                         uint8_t type);
+/** A source predicate; negation emits an instruction. */
+weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o);
+weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *o);
+/** Fill space, a, imm (or e for atomics), ADDR64 from a memory operand. */
+bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
+                   const struct weir_ptx_operand *o, uint8_t space, bool offset_in_e);
+/** Address constant of a variable, or false when it has none (frame variables). */
+bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
+                        uint64_t *ret_address);
+uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *func);
+/** Offset of a .local or .param variable of this function in its frame. */
+uint32_t weir_x_frame_place(const struct weir_x_decoder *x, const struct weir_ptx_var *var);
+
+/* decode_op.c */
+bool weir_x_decode_op(struct weir_x_decoder *x);
+/* decode_mem.c */
+bool weir_x_decode_memory_op(struct weir_x_decoder *x);
+bool weir_x_decode_call(struct weir_x_decoder *x);
+
+#endif

@@ -1,0 +1,434 @@
+/* Decoding of memory instructions and calls: see decode.h. */
+#include "softgpu/exec/decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool wide_operand(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
+                         uint32_t bits)
+{
+    return weir_x_operand_bits(x, o, bits) > 32;
+}
+
+static uint32_t order_flags(const struct weir_ptx_inst *ir)
+{
+    return ir->order == WEIR_PTX_MOD_ACQUIRE   ? WEIR_X_F_ACQUIRE
+           : ir->order == WEIR_PTX_MOD_RELEASE ? WEIR_X_F_RELEASE
+                                               : 0;
+}
+
+/* The data operand of ld (dest) or st: one register or a vector. Sets vec, refs, d, WIDE. */
+static bool data_operand(struct weir_x_decoder *x, struct weir_x_inst *out,
+                         const struct weir_ptx_operand *o, uint8_t type, bool dest)
+{
+    uint32_t bits = out->bytes * 8u;
+    out->vec = 1;
+    if (o->kind != WEIR_PTX_OPERAND_VECTOR) {
+        out->d = dest ? weir_x_dest(x, o) : weir_x_source(x, o, bits, type);
+        out->flags |= wide_operand(x, o, bits) ? WEIR_X_F_WIDE : 0;
+        return true;
+    }
+    weir_x_ref *refs = weir_x_decode_alloc(x, o->n_elems * sizeof *refs);
+    if (refs == NULL || o->n_elems > 8) {
+        return false;
+    }
+    for (uint32_t e = 0; e < o->n_elems; e++) {
+        const struct weir_ptx_operand *elem = &o->elems[e];
+        bool sink = elem->kind == WEIR_PTX_OPERAND_SINK;
+        refs[e] = sink   ? WEIR_X_NO_REF
+                  : dest ? weir_x_dest(x, elem)
+                         : weir_x_source(x, elem, bits, type);
+        if (!sink && wide_operand(x, elem, bits)) {
+            out->flags |= WEIR_X_F_WIDE;
+        }
+    }
+    out->vec = (uint8_t)o->n_elems;
+    out->refs = refs;
+    return true;
+}
+
+static weir_x_fn pick_load(const struct weir_x_inst *i)
+{
+    bool plain = i->vec == 1 && (i->flags & (WEIR_X_F_ACQUIRE | WEIR_X_F_SIGNED)) == 0 &&
+                 i->d != WEIR_X_NO_REF;
+    bool wide = (i->flags & WEIR_X_F_WIDE) != 0;
+    if (plain && i->bytes == 4 && !wide) {
+        return weir_x_exec_ld_global32;
+    }
+    return plain && i->bytes == 8 && wide ? weir_x_exec_ld_global64 : weir_x_exec_ld;
+}
+
+static bool decode_ld(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    struct weir_x_inst out = {.d = WEIR_X_NO_REF, .a = WEIR_X_NO_REF};
+    out.bytes = (uint8_t)weir_ptx_type_bytes(ir->types[0]);
+    out.flags = order_flags(ir);
+    out.flags |= weir_ptx_type_class(ir->types[0]) == 'S' ? WEIR_X_F_SIGNED : 0;
+    if (!weir_x_memory(x, &out, &ir->operands[1], ir->space, false) ||
+        !data_operand(x, &out, &ir->operands[0], ir->types[0], true)) {
+        return false;
+    }
+    const struct weir_ptx_operand *mem = &ir->operands[1];
+    struct weir_x_inst *i = weir_x_emit(x);
+    uint32_t line = i->line;
+    weir_x_ref d = out.d;
+    uint8_t vec = out.vec;
+    if (vec == 1 && d == WEIR_X_NO_REF) { /* ld to nowhere still checks its address */
+        out.d = weir_x_temp(x, 64);
+        out.flags |= WEIR_X_F_WIDE;
+    }
+    out.fn = pick_load(&out);
+    if (out.space == WEIR_X_PARAM && mem->base == WEIR_PTX_BASE_VAR && out.bytes <= 8) {
+        out.imm += mem->var->offset_bytes;
+        uint64_t end = out.imm + (uint64_t)out.bytes * vec;
+        if (end > x->func->ir->params_size_bytes) {
+            return false;
+        }
+        out.fn = weir_x_exec_ld_param;
+    }
+    out.b = out.c = out.e = out.guard = WEIR_X_NO_REF;
+    *i = out;
+    i->line = line;
+    return true;
+}
+
+static bool decode_st(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    struct weir_x_inst out = {.d = WEIR_X_NO_REF, .a = WEIR_X_NO_REF};
+    out.bytes = (uint8_t)weir_ptx_type_bytes(ir->types[0]);
+    out.flags = order_flags(ir);
+    if (!weir_x_memory(x, &out, &ir->operands[0], ir->space, false) ||
+        !data_operand(x, &out, &ir->operands[1], ir->types[0], false)) {
+        return false;
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    bool plain = out.vec == 1 && out.bytes == 4 &&
+                 (out.flags & (WEIR_X_F_RELEASE | WEIR_X_F_WIDE)) == 0;
+    out.fn = plain ? weir_x_exec_st_global32 : weir_x_exec_st;
+    out.b = out.c = out.e = out.guard = WEIR_X_NO_REF;
+    out.line = i->line;
+    *i = out;
+    return true;
+}
+
+/* atom has a destination first, red has not. */
+static bool decode_atom(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    bool red = ir->op == WEIR_PTX_OP_RED;
+    const struct weir_ptx_operand *o = &ir->operands[red ? 0 : 1];
+    uint8_t type = ir->types[0];
+    struct weir_x_inst out = {0};
+    out.d = out.a = out.b = out.c = out.e = out.guard = WEIR_X_NO_REF;
+    out.bytes = (uint8_t)weir_ptx_type_bytes(type);
+    out.vec = 1;
+    uint32_t bits = out.bytes * 8u;
+    if (!weir_x_memory(x, &out, &o[0], ir->space, true)) {
+        return false;
+    }
+    if (o[1].kind == WEIR_PTX_OPERAND_VECTOR) {
+        uint32_t n = o[1].n_elems;
+        weir_x_ref *refs = weir_x_decode_alloc(x, 2 * n * sizeof *refs);
+        if (refs == NULL || n > 8) {
+            return false;
+        }
+        for (uint32_t e = 0; e < n; e++) {
+            refs[e] = red ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0].elems[e]);
+            refs[n + e] = weir_x_source(x, &o[1].elems[e], bits, type);
+        }
+        out.refs = refs;
+        out.vec = (uint8_t)n;
+    } else {
+        out.d = red ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
+        out.b = weir_x_source(x, &o[1], bits, type);
+    }
+    if (ir->action == WEIR_PTX_MOD_CAS) { /* d, [a], compare, value */
+        out.c = out.b;
+        out.b = weir_x_source(x, &o[2], bits, type);
+    }
+    out.flags |= bits > 32 ? WEIR_X_F_WIDE : 0;
+    if (bits == 128) {
+        out.fn = weir_x_exec_atom128;
+        out.sub = ir->action == WEIR_PTX_MOD_CAS;
+    } else {
+        out.fn = weir_x_exec_atom;
+        out.rmw = weir_x_find_rmw(ir);
+        if (out.rmw == NULL) {
+            return false;
+        }
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    out.line = i->line;
+    *i = out;
+    return true;
+}
+
+static uint8_t window_space(uint8_t space)
+{
+    switch (space) {
+    case WEIR_PTX_SPACE_SHARED:
+    case WEIR_PTX_SPACE_SHARED_CTA:
+    case WEIR_PTX_SPACE_SHARED_CLUSTER:
+        return WEIR_X_SHARED;
+    case WEIR_PTX_SPACE_LOCAL:
+        return WEIR_X_LOCAL;
+    case WEIR_PTX_SPACE_PARAM:
+    case WEIR_PTX_SPACE_PARAM_ENTRY:
+        return WEIR_X_PARAM;
+    default:
+        return WEIR_X_GLOBAL;
+    }
+}
+
+static bool decode_cvta(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    uint8_t space = window_space(ir->space);
+    if (weir_ptx_type_bits(ir->types[0]) != 64) {
+        return false;
+    }
+    if (space == WEIR_X_PARAM && !x->func->ir->is_entry) {
+        space = WEIR_X_LOCAL;
+    }
+    weir_x_ref a = weir_x_source(x, &ir->operands[1], 64, ir->types[0]);
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->a = a;
+    i->d = weir_x_dest(x, &ir->operands[0]);
+    i->space = space;
+    i->fn = space == WEIR_X_GLOBAL                      ? weir_x_exec_mov64
+            : (ir->flags & WEIR_PTX_FLAG_TO) != 0 ? weir_x_exec_cvta_to
+                                                  : weir_x_exec_cvta_from;
+    return true;
+}
+
+static bool decode_isspacep(struct weir_x_decoder *x)
+{
+    weir_x_ref a = weir_x_source(x, &x->ir->operands[1], 64, WEIR_PTX_TYPE_U64);
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_isspacep;
+    i->space = window_space(x->ir->space);
+    i->a = a;
+    i->d = weir_x_dest(x, &x->ir->operands[0]);
+    return x->ir->space != WEIR_PTX_SPACE_CONST;
+}
+
+/* cp.async copies at once; its groups have nothing to wait for. */
+static bool decode_cp(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_BULK)) {
+        bool group = weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
+                     weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP);
+        weir_x_emit(x)->fn = weir_x_exec_nop;
+        return group;
+    }
+    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
+        weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP) ||
+        weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_ALL)) {
+        weir_x_emit(x)->fn = weir_x_exec_nop;
+        return true;
+    }
+    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_MBARRIER) || ir->n_operands < 3 ||
+        ir->operands[2].kind != WEIR_PTX_OPERAND_INT) {
+        return false;
+    }
+    struct weir_x_inst to = {0};
+    struct weir_x_inst from = {0};
+    if (!weir_x_memory(x, &to, &ir->operands[0], WEIR_PTX_SPACE_SHARED, false) ||
+        !weir_x_memory(x, &from, &ir->operands[1], WEIR_PTX_SPACE_GLOBAL, true)) {
+        return false;
+    }
+    weir_x_ref size = WEIR_X_NO_REF;
+    weir_x_ref ignore = WEIR_X_NO_REF;
+    bool hint = weir_ptx_inst_has(ir, WEIR_PTX_MOD_L2_CACHE_HINT);
+    uint32_t extra = ir->n_operands - (hint ? 1u : 0);
+    if (extra > 3) {
+        const struct weir_ptx_operand *o = &ir->operands[3];
+        if (o->kind == WEIR_PTX_OPERAND_REG && x->func->ir->regs[o->reg].bits == 1) {
+            ignore = weir_x_pred_source(x, o);
+        } else {
+            size = weir_x_source(x, o, 32, WEIR_PTX_TYPE_U32);
+        }
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_cp_async;
+    i->a = to.a;
+    i->imm = to.imm;
+    i->flags = to.flags;
+    i->b = from.a;
+    i->e = from.e;
+    i->space = from.space;
+    i->c = size;
+    i->d = ignore;
+    i->sub = ignore != WEIR_X_NO_REF;
+    i->bytes = (uint8_t)ir->operands[2].bits;
+    return (from.flags & WEIR_X_F_ADDR64) != 0;
+}
+
+bool weir_x_decode_memory_op(struct weir_x_decoder *x)
+{
+    switch (x->ir->op) {
+    case WEIR_PTX_OP_LD:
+    case WEIR_PTX_OP_LDU:
+        return decode_ld(x);
+    case WEIR_PTX_OP_ST:
+        return decode_st(x);
+    case WEIR_PTX_OP_ATOM:
+    case WEIR_PTX_OP_RED:
+        return !weir_ptx_inst_has(x->ir, WEIR_PTX_MOD_ASYNC) && decode_atom(x);
+    case WEIR_PTX_OP_CVTA:
+        return decode_cvta(x);
+    case WEIR_PTX_OP_ISSPACEP:
+        return decode_isspacep(x);
+    case WEIR_PTX_OP_CP:
+        return decode_cp(x);
+    default:
+        return false;
+    }
+}
+
+static weir_x_fn builtin_handler(enum weir_x_builtin builtin)
+{
+    switch (builtin) {
+    case WEIR_X_BUILTIN_VPRINTF:
+        return weir_x_exec_vprintf;
+    case WEIR_X_BUILTIN_ASSERT:
+        return weir_x_exec_assertfail;
+    case WEIR_X_BUILTIN_MALLOC:
+        return weir_x_exec_malloc;
+    case WEIR_X_BUILTIN_FREE:
+        return weir_x_exec_free;
+    case WEIR_X_BUILTIN_NONE:
+        break;
+    }
+    return NULL;
+}
+
+/* One list of arguments or results: ours on the left, the callee's parameters on the right. */
+static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand *list,
+                        struct weir_ptx_var **vars, uint32_t n_vars, const uint32_t *places,
+                        bool results, struct weir_x_arg *args)
+{
+    if (list->n_elems != n_vars) {
+        return false;
+    }
+    for (uint32_t k = 0; k < n_vars; k++) {
+        const struct weir_ptx_operand *o = &list->elems[k];
+        bool theirs_reg = vars[k]->reg != WEIR_PTX_NONE;
+        bool ours_reg = o->kind != WEIR_PTX_OPERAND_VAR;
+        struct weir_x_arg arg = {.bytes = (uint32_t)vars[k]->size_bytes};
+        uint32_t bits = arg.bytes * 8;
+        uint32_t ours = ours_reg ? results ? weir_x_dest(x, o)
+                                           : weir_x_source(x, o, bits, vars[k]->type)
+                                 : weir_x_frame_place(x, o->var) + (uint32_t)o->offset;
+        /* A register in the callee is known only while it is decoded: its rows are laid out alike. */
+        uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
+        if ((theirs_reg && vars[k]->func == NULL) || arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
+            return false;
+        }
+        arg.wide = bits > 32;
+        arg.from = results ? theirs : ours;
+        arg.to = results ? ours : theirs;
+        arg.from_reg = results ? theirs_reg : ours_reg;
+        arg.to_reg = results ? ours_reg : theirs_reg;
+        args[k] = arg;
+    }
+    return true;
+}
+
+/* Rows of a callee's parameter registers, as place_registers() lays them out. */
+static weir_x_ref callee_row(const struct weir_ptx_func *f, uint32_t reg)
+{
+    uint32_t preds = 0;
+    for (uint32_t r = 0; r < f->n_regs; r++) {
+        preds += f->regs[r].bits == 1;
+    }
+    uint32_t at = (preds * 8 + 63u) & ~63u;
+    for (uint32_t r = 0; r < reg; r++) {
+        uint32_t bits = f->regs[r].bits;
+        at += bits == 1 ? 0 : bits <= 32 ? 128 : bits <= 64 ? 256 : 512;
+    }
+    return at;
+}
+
+static bool add_callee(struct weir_x_decoder *x, struct weir_x_func *callee)
+{
+    struct weir_x_func **grown =
+        realloc(x->func->callees, (x->func->n_callees + 1) * sizeof(struct weir_x_func *));
+    if (grown == NULL) {
+        x->no_memory = true;
+        return false;
+    }
+    x->func->callees = grown;
+    grown[x->func->n_callees++] = callee;
+    return true;
+}
+
+static const struct weir_ptx_func *prototype_of(const struct weir_ptx_inst *ir)
+{
+    if (ir->n_operands < 4 || ir->operands[3].kind != WEIR_PTX_OPERAND_TABLE) {
+        return NULL;
+    }
+    const struct weir_ptx_table *table = ir->operands[3].table;
+    return table->kind == WEIR_PTX_TABLE_PROTOTYPE ? table->proto
+           : table->n != 0                         ? table->funcs[0]
+                                                   : NULL;
+}
+
+bool weir_x_decode_call(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    const struct weir_ptx_operand *target = &ir->operands[1];
+    bool direct = target->kind == WEIR_PTX_OPERAND_FUNC;
+    const struct weir_ptx_func *shape =
+        direct ? weir_x_func_resolve(x->kernel->module, target->func) : prototype_of(ir);
+    if (shape == NULL || shape->n_params > 256 || shape->n_returns > 16) {
+        return false;
+    }
+    struct weir_x_call *call = weir_x_decode_alloc(x, sizeof *call);
+    struct weir_x_arg *args =
+        weir_x_decode_alloc(x, (shape->n_params + shape->n_returns + 1) * sizeof *args);
+    uint32_t places[256 + 16] = {0};
+    if (call == NULL || args == NULL) {
+        return false;
+    }
+    call->param_bytes = weir_x_place_params(shape, places);
+    call->args = args;
+    call->results = args + shape->n_params;
+    call->n_args = shape->n_params;
+    call->n_results = shape->n_returns;
+    if (!decode_args(x, &ir->operands[2], shape->params, shape->n_params, places, false, args) ||
+        !decode_args(x, &ir->operands[0], shape->returns, shape->n_returns,
+                     places + shape->n_params, true, call->results)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < shape->n_params; k++) {
+        args[k].to = args[k].to_reg ? callee_row(shape, args[k].to) : args[k].to;
+    }
+    for (uint32_t k = 0; k < shape->n_returns; k++) {
+        struct weir_x_arg *result = &call->results[k];
+        result->from = result->from_reg ? callee_row(shape, result->from) : result->from;
+    }
+    enum weir_x_builtin builtin =
+        direct && !shape->has_body ? weir_x_builtin_of(shape->name) : WEIR_X_BUILTIN_NONE;
+    weir_x_ref pointer = direct ? WEIR_X_NO_REF : weir_x_source(x, target, 64, WEIR_PTX_TYPE_U64);
+    if (builtin != WEIR_X_BUILTIN_NONE) {
+        x->func->uses_printf = x->func->uses_printf || builtin == WEIR_X_BUILTIN_VPRINTF;
+    } else if (direct) {
+        struct weir_x_func *callee =
+            shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
+        if (callee == NULL || !add_callee(x, callee)) {
+            return false;
+        }
+        call->callee = callee;
+    } else {
+        x->func->calls_indirect = true;
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = builtin != WEIR_X_BUILTIN_NONE ? builtin_handler(builtin) : weir_x_exec_call;
+    i->ext = call;
+    i->a = pointer;
+    return true;
+}

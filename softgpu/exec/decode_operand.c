@@ -1,0 +1,539 @@
+/* Operands of the IR as rows, and variables as addresses: see decode.h. */
+#include "softgpu/exec/decode.h"
+#include "softgpu/exec/half.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
+{
+    if (!wide) {
+        bits &= UINT32_MAX;
+    }
+    for (uint32_t c = x->n_consts; c-- > 0;) {
+        if (x->consts[c].bits == bits && x->consts[c].wide == wide) {
+            return x->consts[c].at | WEIR_X_BASE_CONSTS;
+        }
+        if (x->n_consts - c > 256) {
+            break; /* look back a little only: kernels with tables of constants stay linear */
+        }
+    }
+    if (x->n_consts == x->consts_room) {
+        uint32_t room = x->consts_room * 2 + 32;
+        struct weir_x_const *grown = realloc(x->consts, room * sizeof *grown);
+        if (grown == NULL) {
+            x->no_memory = true;
+            return WEIR_X_BASE_CONSTS;
+        }
+        x->consts = grown;
+        x->consts_room = room;
+    }
+    struct weir_x_const *k = &x->consts[x->n_consts++];
+    *k = (struct weir_x_const){.bits = bits, .at = x->consts_bytes, .wide = wide};
+    x->consts_bytes += wide ? 256 : 128;
+    return k->at | WEIR_X_BASE_CONSTS;
+}
+
+weir_x_ref weir_x_temp(struct weir_x_decoder *x, uint32_t bits)
+{
+    weir_x_ref ref = x->func->frame_bytes;
+    x->func->frame_bytes += bits == 1 ? 64 : bits <= 32 ? 128 : bits <= 64 ? 256 : 512;
+    return ref;
+}
+
+uint32_t weir_x_operand_bits(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
+                             uint32_t otherwise)
+{
+    return o->kind == WEIR_PTX_OPERAND_REG ? x->func->ir->regs[o->reg].bits : otherwise;
+}
+
+static bool is_shared(uint8_t space)
+{
+    return space == WEIR_PTX_SPACE_SHARED || space == WEIR_PTX_SPACE_SHARED_CTA ||
+           space == WEIR_PTX_SPACE_SHARED_CLUSTER;
+}
+
+uint32_t weir_x_frame_place(const struct weir_x_decoder *x, const struct weir_ptx_var *var)
+{
+    const struct weir_ptx_func *f = x->func->ir;
+    for (uint32_t p = 0; p < f->n_params; p++) {
+        if (f->params[p] == var) {
+            return x->param_places[p];
+        }
+    }
+    for (uint32_t p = 0; p < f->n_returns; p++) {
+        if (f->returns[p] == var) {
+            return x->param_places[f->n_params + p];
+        }
+    }
+    return var->id < f->n_vars && f->vars[var->id] == var ? x->places[var->id] : UINT32_MAX;
+}
+
+static bool is_entry_param(const struct weir_x_decoder *x, const struct weir_ptx_var *var)
+{
+    return var->is_param && x->func->ir->is_entry && var->func == x->func->ir;
+}
+
+static bool in_frame(const struct weir_x_decoder *x, const struct weir_ptx_var *var)
+{
+    return (var->space == WEIR_PTX_SPACE_LOCAL && var->func != NULL) ||
+           (var->space == WEIR_PTX_SPACE_PARAM && !is_entry_param(x, var));
+}
+
+bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
+                        uint64_t *ret_address)
+{
+    if (in_frame(x, var)) {
+        return false;
+    }
+    if (is_entry_param(x, var)) {
+        *ret_address = var->offset_bytes;
+        return true;
+    }
+    const struct weir_exec_module *module = x->kernel->module;
+    const struct weir_ptx_var *definition =
+        var->func == NULL ? weir_x_var_resolve(module, var) : var;
+    if (is_shared(definition->space)) {
+        for (uint32_t s = 0; s < x->kernel->n_shared; s++) {
+            if (x->kernel->shared[s].var == definition) {
+                *ret_address = x->kernel->shared[s].offset;
+                return true;
+            }
+        }
+        weir_x_unsupported(x, "shared variable %s is out of reach", var->name);
+        return false;
+    }
+    /* .global and .const: module.c left the address here. */
+    *ret_address = (uint64_t)(uintptr_t)definition->user;
+    return true;
+}
+
+uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *func)
+{
+    const struct weir_ptx_func *definition = weir_x_func_resolve(x->kernel->module, func);
+    uint64_t id = (uint64_t)(uintptr_t)definition->user;
+    if (id == 0) {
+        weir_x_unsupported(x, "address of %s", func->name);
+    }
+    return WEIR_X_FUNC_TAG | id * 16;
+}
+
+/* Bits of an immediate as an instruction of that type takes it. */
+static uint64_t immediate(const struct weir_ptx_operand *o, uint8_t type, uint32_t bits)
+{
+    bool is_float = weir_ptx_type_class(type) == 'F';
+    if (o->kind == WEIR_PTX_OPERAND_INT) {
+        return o->bits;
+    }
+    double d;
+    float f;
+    if (o->float_bits == 32) {
+        uint32_t low = (uint32_t)o->bits;
+        memcpy(&f, &low, 4);
+        d = (double)f;
+        if (bits <= 32 && type != WEIR_PTX_TYPE_F16 && type != WEIR_PTX_TYPE_BF16) {
+            return low;
+        }
+    } else {
+        memcpy(&d, &o->bits, 8);
+    }
+    if (type == WEIR_PTX_TYPE_F16) {
+        return weir_x_half_from_double(d);
+    }
+    if (type == WEIR_PTX_TYPE_BF16) {
+        return weir_x_bf16_from_double(d);
+    }
+    if (is_float && bits <= 32) {
+        f = (float)d;
+        uint32_t low;
+        memcpy(&low, &f, 4);
+        return low;
+    }
+    uint64_t out;
+    memcpy(&out, &d, 8);
+    return out;
+}
+
+static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operand *o, uint32_t bits)
+{
+    uint32_t c = o->component < 3 ? o->component : 0;
+    uint32_t row = WEIR_X_ZERO;
+    if (o->component == 3) {
+        row = o->sreg == WEIR_PTX_SREG_TID || o->sreg == WEIR_PTX_SREG_CTAID ? WEIR_X_ZERO
+                                                                             : WEIR_X_ONE;
+        return row * 128 | WEIR_X_BASE_SPECIALS;
+    }
+    switch (o->sreg) {
+    case WEIR_PTX_SREG_TID:
+        row = WEIR_X_TID_X + c;
+        break;
+    case WEIR_PTX_SREG_NTID:
+        row = WEIR_X_NTID_X + c;
+        break;
+    case WEIR_PTX_SREG_CTAID:
+    case WEIR_PTX_SREG_CLUSTERID: /* a cluster is one block */
+        row = WEIR_X_CTAID_X + c;
+        break;
+    case WEIR_PTX_SREG_NCTAID:
+    case WEIR_PTX_SREG_NCLUSTERID:
+        row = WEIR_X_NCTAID_X + c;
+        break;
+    case WEIR_PTX_SREG_CLUSTER_CTAID:
+    case WEIR_PTX_SREG_CLUSTER_CTARANK:
+        row = WEIR_X_ZERO;
+        break;
+    case WEIR_PTX_SREG_CLUSTER_NCTAID:
+    case WEIR_PTX_SREG_CLUSTER_NCTARANK:
+        row = WEIR_X_ONE;
+        break;
+    case WEIR_PTX_SREG_LANEID:
+        row = WEIR_X_LANEID;
+        break;
+    case WEIR_PTX_SREG_WARPID:
+        row = WEIR_X_WARPID;
+        break;
+    case WEIR_PTX_SREG_NWARPID:
+        row = WEIR_X_NWARPID;
+        break;
+    case WEIR_PTX_SREG_SMID:
+        row = WEIR_X_SMID;
+        break;
+    case WEIR_PTX_SREG_NSMID:
+        row = WEIR_X_NSMID;
+        break;
+    case WEIR_PTX_SREG_GRIDID:
+        row = WEIR_X_GRIDID;
+        break;
+    case WEIR_PTX_SREG_LANEMASK_EQ:
+        row = WEIR_X_MASK_EQ;
+        break;
+    case WEIR_PTX_SREG_LANEMASK_LE:
+        row = WEIR_X_MASK_LE;
+        break;
+    case WEIR_PTX_SREG_LANEMASK_LT:
+        row = WEIR_X_MASK_LT;
+        break;
+    case WEIR_PTX_SREG_LANEMASK_GE:
+        row = WEIR_X_MASK_GE;
+        break;
+    case WEIR_PTX_SREG_LANEMASK_GT:
+        row = WEIR_X_MASK_GT;
+        break;
+    case WEIR_PTX_SREG_ENVREG1:
+        row = WEIR_X_ENVREG1;
+        break;
+    case WEIR_PTX_SREG_ENVREG2:
+        row = WEIR_X_ENVREG2;
+        break;
+    case WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE:
+        row = WEIR_X_DYNAMIC_SMEM;
+        break;
+    case WEIR_PTX_SREG_TOTAL_SMEM_SIZE:
+    case WEIR_PTX_SREG_AGGR_SMEM_SIZE:
+        row = WEIR_X_TOTAL_SMEM;
+        break;
+    case WEIR_PTX_SREG_CLOCK:
+    case WEIR_PTX_SREG_CLOCK_HI:
+    case WEIR_PTX_SREG_CLOCK64:
+    case WEIR_PTX_SREG_GLOBALTIMER:
+    case WEIR_PTX_SREG_GLOBALTIMER_LO:
+    case WEIR_PTX_SREG_GLOBALTIMER_HI: {
+        struct weir_x_inst *i = weir_x_emit(x);
+        i->fn = weir_x_exec_sreg;
+        i->sub = (uint8_t)o->sreg;
+        i->d = weir_x_temp(x, bits);
+        i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
+        return i->d;
+    }
+    default: /* the other environment registers and counters read as 0 */
+        break;
+    }
+    weir_x_ref ref = row * 128 | WEIR_X_BASE_SPECIALS;
+    if (bits > 32 && row != WEIR_X_GRIDID) { /* a 32-bit one into a 64-bit register */
+        struct weir_x_inst *i = weir_x_emit(x);
+        struct weir_ptx_inst none = {.n_operands = 2};
+        i->type = WEIR_PTX_TYPE_U64;
+        i->type2 = WEIR_PTX_TYPE_U32;
+        i->sub = 2;
+        i->a = ref;
+        i->d = weir_x_temp(x, 64);
+        i->fn = weir_x_find_cvt(&none, i);
+        return i->d;
+    }
+    return ref;
+}
+
+static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_operand *o, bool wide)
+{
+    uint64_t address;
+    if (weir_x_var_address(x, o->var, &address)) {
+        return weir_x_const(x, address + (uint64_t)o->offset, wide);
+    }
+    uint32_t place = weir_x_frame_place(x, o->var);
+    if (place == UINT32_MAX) {
+        weir_x_unsupported(x, "address of %s", o->var->name);
+        return weir_x_const(x, 0, wide);
+    }
+    /* A 32-bit destination takes the low half of each lane's 64-bit cell: convert. */
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_frame_address;
+    i->imm = place + (uint64_t)o->offset;
+    i->d = weir_x_temp(x, 64);
+    weir_x_ref ref = i->d;
+    if (!wide) {
+        struct weir_ptx_inst none = {.n_operands = 2};
+        i = weir_x_emit(x);
+        i->type = WEIR_PTX_TYPE_U32;
+        i->type2 = WEIR_PTX_TYPE_U64;
+        i->sub = 1;
+        i->a = ref;
+        i->d = weir_x_temp(x, 32);
+        i->fn = weir_x_find_cvt(&none, i);
+        ref = i->d;
+    }
+    return ref;
+}
+
+weir_x_ref weir_x_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o, uint32_t bits,
+                         uint8_t type)
+{
+    switch ((enum weir_ptx_operand_kind)o->kind) {
+    case WEIR_PTX_OPERAND_REG:
+        if (o->selector != 0 || o->minus) {
+            weir_x_unsupported(x, "selector of a video instruction");
+        }
+        return x->regs[o->reg];
+    case WEIR_PTX_OPERAND_INT:
+    case WEIR_PTX_OPERAND_FLOAT:
+        return weir_x_const(x, immediate(o, type, bits), bits > 32);
+    case WEIR_PTX_OPERAND_SREG:
+        return special(x, o, bits);
+    case WEIR_PTX_OPERAND_VAR:
+        return variable(x, o, bits > 32);
+    case WEIR_PTX_OPERAND_FUNC:
+        return weir_x_const(x, weir_x_func_address(x, o->func), bits > 32);
+    case WEIR_PTX_OPERAND_SINK:
+    case WEIR_PTX_OPERAND_MEM:
+    case WEIR_PTX_OPERAND_VECTOR:
+    case WEIR_PTX_OPERAND_LABEL:
+    case WEIR_PTX_OPERAND_LIST:
+    case WEIR_PTX_OPERAND_TABLE:
+        break;
+    }
+    weir_x_unsupported(x, "operand of a kind that does not belong here");
+    return weir_x_const(x, 0, bits > 32);
+}
+
+weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o)
+{
+    if (o->kind == WEIR_PTX_OPERAND_INT) {
+        return weir_x_const(x, o->bits != 0 ? UINT32_MAX : 0, false);
+    }
+    if (o->kind != WEIR_PTX_OPERAND_REG) {
+        weir_x_unsupported(x, "predicate operand");
+        return weir_x_const(x, 0, false);
+    }
+    weir_x_ref ref = x->regs[o->reg];
+    if (o->negated) {
+        struct weir_x_inst *i = weir_x_emit(x);
+        i->fn = weir_x_exec_not_pred;
+        i->a = ref;
+        i->d = weir_x_temp(x, 1);
+        ref = i->d;
+    }
+    return ref;
+}
+
+weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *o)
+{
+    if (o->kind == WEIR_PTX_OPERAND_REG) {
+        return x->regs[o->reg];
+    }
+    if (o->kind != WEIR_PTX_OPERAND_SINK) {
+        weir_x_unsupported(x, "destination operand");
+    }
+    return WEIR_X_NO_REF;
+}
+
+static uint8_t access_space(const struct weir_x_decoder *x, uint8_t space)
+{
+    switch (space) {
+    case WEIR_PTX_SPACE_GLOBAL:
+    case WEIR_PTX_SPACE_CONST:
+        return WEIR_X_GLOBAL;
+    case WEIR_PTX_SPACE_SHARED:
+    case WEIR_PTX_SPACE_SHARED_CTA:
+    case WEIR_PTX_SPACE_SHARED_CLUSTER:
+        return WEIR_X_SHARED;
+    case WEIR_PTX_SPACE_LOCAL:
+        return WEIR_X_LOCAL;
+    case WEIR_PTX_SPACE_PARAM:
+    case WEIR_PTX_SPACE_PARAM_ENTRY:
+    case WEIR_PTX_SPACE_PARAM_FUNC:
+        return x->func->ir->is_entry ? WEIR_X_PARAM : WEIR_X_LOCAL;
+    default:
+        return WEIR_X_GENERIC;
+    }
+}
+
+static void set_offset(struct weir_x_inst *out, int64_t offset, bool in_e)
+{
+    if (in_e) {
+        out->e = (uint32_t)offset;
+    } else {
+        out->imm = (uint64_t)offset;
+    }
+}
+
+bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
+                   const struct weir_ptx_operand *o, uint8_t space, bool offset_in_e)
+{
+    out->space = access_space(x, space);
+    if (o->kind != WEIR_PTX_OPERAND_MEM || o->n_elems != 0) {
+        return false;
+    }
+    if (o->base == WEIR_PTX_BASE_INT) {
+        out->a = weir_x_const(x, o->bits, true);
+        out->flags |= WEIR_X_F_ADDR64;
+        set_offset(out, 0, offset_in_e);
+        return true;
+    }
+    set_offset(out, o->offset, offset_in_e);
+    if (o->base == WEIR_PTX_BASE_REG) {
+        out->a = x->regs[o->reg];
+        out->flags |= x->func->ir->regs[o->reg].bits > 32 ? WEIR_X_F_ADDR64 : 0;
+        return true;
+    }
+    uint64_t address;
+    out->flags |= WEIR_X_F_ADDR64;
+    if (weir_x_var_address(x, o->var, &address)) {
+        out->a = weir_x_const(x, address, true);
+        if (out->space == WEIR_X_GENERIC && is_shared(o->var->space)) {
+            out->space = WEIR_X_SHARED;
+        }
+        return true;
+    }
+    uint32_t place = weir_x_frame_place(x, o->var);
+    out->space = WEIR_X_FRAME;
+    out->a = weir_x_const(x, place, true);
+    return place != UINT32_MAX;
+}
+
+static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_var *var)
+{
+    for (uint32_t s = 0; s < kernel->n_shared; s++) {
+        if (kernel->shared[s].var == var) {
+            return true;
+        }
+    }
+    struct weir_x_shared_place *grown =
+        realloc(kernel->shared, (kernel->n_shared + 1) * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    kernel->shared = grown;
+    grown[kernel->n_shared++].var = var;
+    return true;
+}
+
+struct scan {
+    const struct weir_ptx_func **seen;
+    uint32_t n_seen, room;
+    bool indirect;
+};
+
+static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
+{
+    for (uint32_t k = 0; k < scan->n_seen; k++) {
+        if (scan->seen[k] == func) {
+            return true;
+        }
+    }
+    if (scan->n_seen == scan->room) {
+        uint32_t room = scan->room * 2 + 16;
+        const struct weir_ptx_func **grown = realloc(scan->seen, room * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        scan->seen = grown;
+        scan->room = room;
+    }
+    scan->seen[scan->n_seen++] = func;
+    return true;
+}
+
+static bool scan_inst(struct weir_exec_kernel *kernel, struct scan *scan,
+                      const struct weir_ptx_inst *inst)
+{
+    for (uint32_t o = 0; o < inst->n_operands; o++) {
+        const struct weir_ptx_operand *operand = &inst->operands[o];
+        bool is_var = operand->kind == WEIR_PTX_OPERAND_VAR ||
+                      (operand->kind == WEIR_PTX_OPERAND_MEM && operand->base == WEIR_PTX_BASE_VAR);
+        if (is_var && is_shared(operand->var->space)) {
+            const struct weir_ptx_var *var = operand->var->func == NULL
+                                                 ? weir_x_var_resolve(kernel->module, operand->var)
+                                                 : operand->var;
+            if (!add_shared(kernel, var)) {
+                return false;
+            }
+        }
+    }
+    if (inst->op == WEIR_PTX_OP_CALL) {
+        const struct weir_ptx_operand *target = &inst->operands[1];
+        if (target->kind == WEIR_PTX_OPERAND_FUNC) {
+            return scan_add(scan, weir_x_func_resolve(kernel->module, target->func));
+        }
+        scan->indirect = true;
+    }
+    return true;
+}
+
+static bool scan_all(struct weir_exec_kernel *kernel, struct scan *scan)
+{
+    bool pointed = false;
+    for (uint32_t k = 0; k < scan->n_seen; k++) {
+        const struct weir_ptx_func *func = scan->seen[k];
+        for (uint32_t n = 0; n < func->n_insts; n++) {
+            if (!scan_inst(kernel, scan, &func->insts[n])) {
+                return false;
+            }
+        }
+        const struct weir_exec_module *module = kernel->module;
+        for (uint32_t f = 0; scan->indirect && !pointed && f < module->n_functions; f++) {
+            if (module->address_taken[f] && !scan_add(scan, module->functions[f])) {
+                return false;
+            }
+        }
+        pointed = pointed || scan->indirect;
+    }
+    return true;
+}
+
+/* Static variables in order of appearance, then all dynamic ones at the same place. */
+bool weir_x_place_shared(struct weir_exec_kernel *kernel)
+{
+    struct scan scan = {0};
+    bool ok = scan_add(&scan, kernel->ir) && scan_all(kernel, &scan);
+    free(scan.seen);
+    uint32_t at = 0;
+    uint32_t dynamic_align = 16;
+    for (uint32_t s = 0; s < kernel->n_shared; s++) {
+        const struct weir_ptx_var *var = kernel->shared[s].var;
+        uint32_t align = var->align == 0 ? 1 : var->align;
+        if (var->unsized) {
+            dynamic_align = align > dynamic_align ? align : dynamic_align;
+            continue;
+        }
+        at = (at + align - 1) & ~(align - 1);
+        kernel->shared[s].offset = at;
+        at += (uint32_t)var->size_bytes;
+    }
+    at = (at + dynamic_align - 1) & ~(dynamic_align - 1);
+    for (uint32_t s = 0; s < kernel->n_shared; s++) {
+        if (kernel->shared[s].var->unsized) {
+            kernel->shared[s].offset = at;
+            kernel->dynamic_at = at;
+        }
+    }
+    return ok;
+}

@@ -1,0 +1,102 @@
+/* Narrow floating-point formats: to and from float and double, rounding once. */
+#ifndef WEIR_SOFTGPU_EXEC_HALF_H
+#define WEIR_SOFTGPU_EXEC_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* A binary format of up to 64 bits. */
+struct weir_x_format {
+    uint8_t exponent_bits;
+    uint8_t mantissa_bits; /* stored */
+    uint8_t finite_only;   /* 1: no infinity, only all ones is NaN (e4m3) */
+};
+extern const struct weir_x_format weir_x_format_f16, weir_x_format_bf16, weir_x_format_tf32,
+    weir_x_format_f32, weir_x_format_f64, weir_x_format_e4m3, weir_x_format_e5m2;
+
+/**
+ * The number (-1)^negative * significand * 2^exponent in a format.
+ *
+ * @param round     enum weir_x_round.
+ * @param saturate  overflow gives the largest finite number.
+ * @return its bits, sign included.
+ */
+uint64_t weir_x_format_pack(const struct weir_x_format *format, int negative, uint64_t significand,
+                            int exponent, int round, int saturate);
+uint64_t weir_x_format_from_double(const struct weir_x_format *format, double value, int round,
+                                   int saturate);
+double weir_x_format_to_double(const struct weir_x_format *format, uint64_t bits);
+
+static inline float weir_x_bf16_to_float(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static inline float weir_x_half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t rest = h & 0x7fffu;
+    uint32_t bits;
+    if (rest >= 0x7c00u) {
+        bits = 0x7f800000u | (rest & 0x3ffu) << 13;
+    } else if (rest >= 0x400u) {
+        bits = (rest << 13) + (112u << 23);
+    } else {
+        float small = (float)rest * 0x1p-24f;
+        memcpy(&bits, &small, 4);
+    }
+    bits |= sign;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* Nearest even; NaN becomes the canonical 0x7fff. */
+static inline uint16_t weir_x_half_from_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) {
+        return 0x7fffu;
+    }
+    if (bits >= 0x477ff000u) { /* 65520 and above */
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (bits < 0x38800000u) { /* subnormal: let the FPU round at bit 2^-24 */
+        float a;
+        memcpy(&a, &bits, 4);
+        a += 0.5f;
+        memcpy(&bits, &a, 4);
+        return (uint16_t)(sign | (bits - 0x3f000000u));
+    }
+    bits += 0xfffu + (bits >> 13 & 1u);
+    return (uint16_t)(sign | ((bits - (112u << 23)) >> 13));
+}
+
+static inline uint16_t weir_x_bf16_from_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return 0x7fffu;
+    }
+    bits += 0x7fffu + (bits >> 16 & 1u);
+    return (uint16_t)(bits >> 16);
+}
+
+static inline uint16_t weir_x_half_from_double(double d)
+{
+    return (uint16_t)weir_x_format_from_double(&weir_x_format_f16, d, 0, 0);
+}
+
+static inline uint16_t weir_x_bf16_from_double(double d)
+{
+    return (uint16_t)weir_x_format_from_double(&weir_x_format_bf16, d, 0, 0);
+}
+
+#endif

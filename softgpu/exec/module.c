@@ -1,0 +1,477 @@
+/*
+ * Modules: parse, link, place variables, list kernels. Kernels are decoded when first asked about.
+ *
+ * Linking is by name among the sources of one load: a declaration takes the definition of another
+ * source that is not private to it; a strong definition wins over a weak or common one. The IR's
+ * `user` fields carry the result: a variable definition's address, a function's id (from 1, what
+ * function pointers are made of).
+ */
+#include "softgpu/exec/internal.h"
+
+#include "ptx/ptx.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum weir_x_builtin weir_x_builtin_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum weir_x_builtin builtin;
+    } list[] = {
+        {"vprintf", WEIR_X_BUILTIN_VPRINTF},
+        {"__assertfail", WEIR_X_BUILTIN_ASSERT},
+        {"malloc", WEIR_X_BUILTIN_MALLOC},
+        {"free", WEIR_X_BUILTIN_FREE},
+    };
+    for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
+        if (strcmp(list[k].name, name) == 0) {
+            return list[k].builtin;
+        }
+    }
+    return WEIR_X_BUILTIN_NONE;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct weir_x_symbol *x = a;
+    const struct weir_x_symbol *y = b;
+    int order = strcmp(x->name, y->name);
+    return order != 0 ? order : x->rank - y->rank;
+}
+
+/* The first of that name: the strongest. */
+const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *module,
+                                               const char *name)
+{
+    uint32_t low = 0;
+    uint32_t high = module->n_symbols;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (strcmp(module->symbols[middle].name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool found = low < module->n_symbols && strcmp(module->symbols[low].name, name) == 0;
+    return found ? &module->symbols[low] : NULL;
+}
+
+struct weir_ptx_func *weir_x_func_resolve(const struct weir_exec_module *module,
+                                          struct weir_ptx_func *func)
+{
+    if (func->is_alias && func->alias_of != NULL) {
+        func = func->alias_of;
+    }
+    if (func->has_body && func->linkage != WEIR_PTX_LINKAGE_WEAK) {
+        return func;
+    }
+    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, func->name);
+    return symbol != NULL && symbol->func != NULL && symbol->rank < 3 ? symbol->func : func;
+}
+
+const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *module,
+                                              const struct weir_ptx_var *var)
+{
+    /* Dynamic shared memory is declared extern everywhere and defined nowhere. */
+    if (var->linkage == WEIR_PTX_LINKAGE_NONE || var->unsized) {
+        return var;
+    }
+    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, var->name);
+    return symbol != NULL && symbol->var != NULL ? symbol->var : var;
+}
+
+static uint8_t rank_of(uint8_t linkage)
+{
+    return linkage == WEIR_PTX_LINKAGE_VISIBLE ? 0
+           : linkage == WEIR_PTX_LINKAGE_WEAK  ? 1
+           : linkage == WEIR_PTX_LINKAGE_COMMON ? 2
+                                               : 3; /* private: only for look-ups from outside */
+}
+
+static bool in_memory(const struct weir_ptx_var *var)
+{
+    return (var->space == WEIR_PTX_SPACE_GLOBAL || var->space == WEIR_PTX_SPACE_CONST) &&
+           var->linkage != WEIR_PTX_LINKAGE_EXTERN;
+}
+
+static bool collect_symbols(struct weir_exec_module *module)
+{
+    size_t room = 1;
+    for (uint32_t s = 0; s < module->n_sources; s++) {
+        room += module->sources[s]->n_vars + module->sources[s]->n_funcs;
+    }
+    module->symbols = calloc(room, sizeof *module->symbols);
+    module->functions = calloc(room, sizeof(struct weir_ptx_func *));
+    module->address_taken = calloc(room, sizeof *module->address_taken);
+    module->kernels = calloc(room, sizeof *module->kernels);
+    if (module->symbols == NULL || module->functions == NULL || module->address_taken == NULL ||
+        module->kernels == NULL) {
+        return false;
+    }
+    for (uint32_t s = 0; s < module->n_sources; s++) {
+        struct weir_ptx_module *source = module->sources[s];
+        for (uint32_t v = 0; v < source->n_vars; v++) {
+            struct weir_ptx_var *var = source->vars[v];
+            if (var->linkage != WEIR_PTX_LINKAGE_EXTERN) {
+                module->symbols[module->n_symbols++] = (struct weir_x_symbol){
+                    .name = var->name, .var = var, .rank = rank_of(var->linkage)};
+            }
+        }
+        for (uint32_t f = 0; f < source->n_funcs; f++) {
+            struct weir_ptx_func *func = source->funcs[f];
+            if (!func->has_body) {
+                continue;
+            }
+            module->symbols[module->n_symbols++] = (struct weir_x_symbol){
+                .name = func->name, .func = func, .rank = rank_of(func->linkage)};
+            if (!func->is_entry) {
+                module->functions[module->n_functions++] = func;
+                func->user = (void *)(uintptr_t)module->n_functions; /* NOLINT: an id from 1 */
+            }
+        }
+    }
+    qsort(module->symbols, module->n_symbols, sizeof *module->symbols, by_name);
+    return true;
+}
+
+static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
+{
+    uint64_t align = var->align > 16 ? var->align : 16;
+    *at = (*at + align - 1) & ~(align - 1);
+    uint64_t offset = *at;
+    *at += var->size_bytes;
+    return offset;
+}
+
+typedef void (*var_fn)(struct weir_exec_module *module, struct weir_ptx_var *var, void *user);
+
+/* Every variable that lives in memory, at module scope and in bodies; of duplicates the strongest. */
+static void each_var(struct weir_exec_module *module, var_fn fn, void *user)
+{
+    for (uint32_t s = 0; s < module->n_sources; s++) {
+        struct weir_ptx_module *source = module->sources[s];
+        for (uint32_t v = 0; v < source->n_vars; v++) {
+            struct weir_ptx_var *var = source->vars[v];
+            if (in_memory(var) && weir_x_var_resolve(module, var) == var) {
+                fn(module, var, user);
+            }
+        }
+        for (uint32_t f = 0; f < source->n_funcs; f++) {
+            for (uint32_t v = 0; v < source->funcs[f]->n_vars; v++) {
+                if (in_memory(source->funcs[f]->vars[v])) {
+                    fn(module, source->funcs[f]->vars[v], user);
+                }
+            }
+        }
+    }
+}
+
+struct placing {
+    uint64_t at[2]; /* plain, managed */
+    uint64_t base[2];
+    bool assign;
+};
+
+static void place_var(struct weir_exec_module *module, struct weir_ptx_var *var, void *user)
+{
+    (void)module;
+    struct placing *p = user;
+    uint64_t offset = place(&p->at[var->managed], var);
+    if (p->assign) {
+        var->user = (void *)(uintptr_t)(p->base[var->managed] + offset); /* NOLINT: an address */
+    }
+}
+
+static uint64_t init_value(struct weir_exec_module *module, const struct weir_ptx_init *init)
+{
+    uint64_t value = init->bits;
+    if (init->kind == WEIR_PTX_INIT_VAR) {
+        const struct weir_ptx_var *var = weir_x_var_resolve(module, init->var);
+        value = (uintptr_t)var->user + (uint64_t)init->offset;
+    } else if (init->kind == WEIR_PTX_INIT_FUNC) {
+        const struct weir_ptx_func *func = weir_x_func_resolve(module, init->func);
+        uint64_t id = (uintptr_t)func->user;
+        if (id != 0) {
+            module->address_taken[id - 1] = true;
+        }
+        value = WEIR_X_FUNC_TAG | id * 16;
+    }
+    if (init->mask != 0) {
+        value = (value & init->mask) >> __builtin_ctzll(init->mask);
+    }
+    return value;
+}
+
+static void initialise(struct weir_exec_module *module, struct weir_ptx_var *var, void *user)
+{
+    (void)user;
+    uint32_t bytes = weir_ptx_type_bytes(var->type);
+    char *base = (char *)var->user;
+    for (uint32_t k = 0; k < var->n_inits; k++) {
+        uint64_t value = init_value(module, &var->inits[k]);
+        uint64_t at = var->inits[k].index * bytes;
+        if (bytes <= 8 && at <= var->size_bytes && bytes <= var->size_bytes - at) {
+            memcpy(base + at, &value, bytes);
+        }
+    }
+}
+
+static enum weir_status place_variables(struct weir_exec_module *module)
+{
+    struct placing p = {.assign = false};
+    each_var(module, place_var, &p);
+    for (uint32_t m = 0; m < 2; m++) {
+        if (p.at[m] == 0) {
+            continue;
+        }
+        enum weir_status status = module->memory.allocate(module->memory.user, p.at[m], 512, m != 0,
+                                                          &module->storage[m]);
+        if (status != WEIR_OK) {
+            module->storage[m] = 0;
+            return status;
+        }
+        p.base[m] = module->storage[m];
+        p.at[m] = 0;
+    }
+    p.assign = true;
+    each_var(module, place_var, &p);
+    each_var(module, initialise, NULL);
+    return WEIR_OK;
+}
+
+/* What an instruction names must be somewhere; function pointers are noted. */
+static enum weir_status check_operand(struct weir_exec_module *module,
+                                      const struct weir_ptx_inst *inst, uint32_t position,
+                                      struct weir_diag *diag)
+{
+    const struct weir_ptx_operand *o = &inst->operands[position];
+    bool is_var = o->kind == WEIR_PTX_OPERAND_VAR ||
+                  (o->kind == WEIR_PTX_OPERAND_MEM && o->base == WEIR_PTX_BASE_VAR);
+    if (is_var && o->var->linkage == WEIR_PTX_LINKAGE_EXTERN && !o->var->unsized &&
+        weir_x_var_resolve(module, o->var) == o->var) {
+        weir_diag_set(diag, inst->line, 0, "undefined variable %s", o->var->name);
+        return WEIR_ERR_NOT_FOUND;
+    }
+    if (o->kind != WEIR_PTX_OPERAND_FUNC) {
+        return WEIR_OK;
+    }
+    const struct weir_ptx_func *func = weir_x_func_resolve(module, o->func);
+    bool called = inst->op == WEIR_PTX_OP_CALL && position == 1;
+    /* Device-side launches call cuda* functions: only kernels that reach them are refused. */
+    bool later = called && (weir_x_builtin_of(func->name) != WEIR_X_BUILTIN_NONE ||
+                            strncmp(func->name, "cuda", 4) == 0);
+    if (!func->has_body && !later) {
+        weir_diag_set(diag, inst->line, 0, "undefined function %s", func->name);
+        return WEIR_ERR_NOT_FOUND;
+    }
+    if (!called && func->user != NULL) {
+        module->address_taken[(uintptr_t)func->user - 1] = true;
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status check_references(struct weir_exec_module *module, struct weir_diag *diag)
+{
+    for (uint32_t s = 0; s < module->n_sources; s++) {
+        for (uint32_t f = 0; f < module->sources[s]->n_funcs; f++) {
+            const struct weir_ptx_func *func = module->sources[s]->funcs[f];
+            for (uint32_t k = 0; k < func->n_insts; k++) {
+                for (uint32_t o = 0; o < func->insts[k].n_operands; o++) {
+                    enum weir_status status = check_operand(module, &func->insts[k], o, diag);
+                    if (status != WEIR_OK) {
+                        return status;
+                    }
+                }
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+static uint32_t product(const uint32_t dims[3])
+{
+    return dims[0] * dims[1] * dims[2];
+}
+
+static bool describe_kernel(struct weir_exec_module *module, const struct weir_ptx_module *source,
+                            struct weir_ptx_func *func)
+{
+    struct weir_exec_kernel *kernel = &module->kernels[module->n_kernels];
+    kernel->module = module;
+    kernel->ir = func;
+    kernel->params = calloc((size_t)func->n_params + 1, sizeof *kernel->params);
+    if (kernel->params == NULL) {
+        return false;
+    }
+    pthread_mutex_init(&kernel->lock, NULL);
+    module->n_kernels++;
+    struct weir_exec_kernel_info *info = &kernel->info;
+    for (uint32_t p = 0; p < func->n_params; p++) {
+        kernel->params[p].offset = (uint32_t)func->params[p]->offset_bytes;
+        kernel->params[p].bytes = (uint32_t)func->params[p]->size_bytes;
+    }
+    info->name = func->name;
+    info->params = kernel->params;
+    info->n_params = func->n_params;
+    info->param_bytes = (uint32_t)func->params_size_bytes;
+    info->max_threads = 1024;
+    if (func->perf.n_reqntid != 0) {
+        memcpy(info->required_block, func->perf.reqntid, sizeof info->required_block);
+        info->max_threads = product(func->perf.reqntid);
+    } else if (func->perf.n_maxntid != 0) {
+        info->max_threads = product(func->perf.maxntid);
+    }
+    info->ptx_version = source->version_major * 10u + source->version_minor;
+    info->target = source->sm;
+    for (uint32_t v = 0; v < source->n_vars; v++) {
+        if (source->vars[v]->space == WEIR_PTX_SPACE_CONST) {
+            info->const_bytes += (uint32_t)source->vars[v]->size_bytes;
+        }
+    }
+    return true;
+}
+
+static enum weir_status parse_all(struct weir_exec_module *module,
+                                  const struct weir_exec_source *sources, uint32_t n_sources,
+                                  struct weir_diag *diag)
+{
+    for (uint32_t s = 0; s < n_sources; s++) {
+        enum weir_status status = weir_ptx_parse(sources[s].text, sources[s].bytes,
+                                                 WEIR_PTX_DROP_DEBUG, diag, &module->sources[s]);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        module->n_sources++;
+        uint32_t target = module->sources[s]->sm;
+        if (target > module->device->params.compute_capability) {
+            weir_diag_set(diag, 0, 0, "%s is for sm_%u, the device is sm_%u",
+                          sources[s].name != NULL ? sources[s].name : "the module", target,
+                          module->device->params.compute_capability);
+            return WEIR_ERR_VERSION;
+        }
+        if (module->sources[s]->address_size != 64) {
+            weir_diag_set(diag, 0, 0, "32-bit addresses");
+            return WEIR_ERR_UNSUPPORTED;
+        }
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status load(struct weir_exec_module *module, struct weir_diag *diag)
+{
+    if (!collect_symbols(module)) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    enum weir_status status = check_references(module, diag);
+    if (status == WEIR_OK) {
+        status = place_variables(module);
+    }
+    for (uint32_t s = 0; s < module->n_sources && status == WEIR_OK; s++) {
+        for (uint32_t f = 0; f < module->sources[s]->n_funcs; f++) {
+            struct weir_ptx_func *func = module->sources[s]->funcs[f];
+            if (func->is_entry && func->has_body &&
+                !describe_kernel(module, module->sources[s], func)) {
+                return WEIR_ERR_NO_MEMORY;
+            }
+        }
+    }
+    return status;
+}
+
+enum weir_status weir_exec_module_load(struct weir_exec_device *device,
+                                       const struct weir_exec_source *sources, uint32_t n_sources,
+                                       const struct weir_exec_memory *memory,
+                                       struct weir_diag *diag,
+                                       struct weir_exec_module **ret_module)
+{
+    if (n_sources == 0 || n_sources > 1024) {
+        return WEIR_ERR_INVALID;
+    }
+    struct weir_exec_module *module = calloc(1, sizeof *module);
+    if (module == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    module->device = device;
+    module->memory = *memory;
+    module->sources = calloc(n_sources, sizeof(struct weir_ptx_module *));
+    enum weir_status status =
+        module->sources == NULL ? WEIR_ERR_NO_MEMORY : parse_all(module, sources, n_sources, diag);
+    if (status == WEIR_OK) {
+        status = load(module, diag);
+    }
+    if (status != WEIR_OK) {
+        weir_exec_module_destroy(module);
+        return status;
+    }
+    *ret_module = module;
+    return WEIR_OK;
+}
+
+void weir_exec_module_destroy(struct weir_exec_module *module)
+{
+    if (module == NULL) {
+        return;
+    }
+    for (uint32_t k = 0; k < module->n_kernels; k++) {
+        weir_x_kernel_release(&module->kernels[k]);
+        pthread_mutex_destroy(&module->kernels[k].lock);
+        free(module->kernels[k].params);
+    }
+    for (uint32_t m = 0; m < 2; m++) {
+        if (module->storage[m] != 0) {
+            module->memory.release(module->memory.user, module->storage[m]);
+        }
+    }
+    for (uint32_t s = 0; s < module->n_sources; s++) {
+        weir_ptx_destroy(module->sources[s]);
+    }
+    free(module->sources);
+    free(module->symbols);
+    free(module->functions);
+    free(module->address_taken);
+    free(module->kernels);
+    free(module);
+}
+
+const struct weir_exec_kernel *weir_exec_module_kernel_at(const struct weir_exec_module *module,
+                                                          uint32_t index)
+{
+    return index < module->n_kernels ? &module->kernels[index] : NULL;
+}
+
+const struct weir_exec_kernel *weir_exec_module_kernel(const struct weir_exec_module *module,
+                                                       const char *name)
+{
+    for (uint32_t k = 0; k < module->n_kernels; k++) {
+        if (strcmp(module->kernels[k].info.name, name) == 0) {
+            return &module->kernels[k];
+        }
+    }
+    return NULL;
+}
+
+const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel)
+{
+    struct weir_exec_kernel *mutable_kernel = (struct weir_exec_kernel *)(uintptr_t)kernel;
+    if (weir_x_kernel_decode(mutable_kernel) != WEIR_OK) {
+        mutable_kernel->info.unsupported = "no memory to decode it";
+    }
+    return &kernel->info;
+}
+
+enum weir_status weir_exec_module_global(const struct weir_exec_module *module, const char *name,
+                                         struct weir_exec_global *ret_global)
+{
+    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, name);
+    if (symbol == NULL || symbol->var == NULL || !in_memory(symbol->var) ||
+        weir_ptx_type_class(symbol->var->type) == 'O') {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    ret_global->address = (uintptr_t)symbol->var->user;
+    ret_global->bytes = symbol->var->size_bytes;
+    ret_global->managed = symbol->var->managed;
+    ret_global->constant = symbol->var->space == WEIR_PTX_SPACE_CONST;
+    return WEIR_OK;
+}

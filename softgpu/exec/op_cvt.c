@@ -1,0 +1,339 @@
+/*
+ * cvt: between all integer and floating-point types.
+ *
+ * The frequent pairs have loops of their own. All others go by way of a 64-bit integer or a double,
+ * both of which hold every source exactly, and are then rounded once into the result's format.
+ */
+#include "softgpu/exec/half.h"
+#include "softgpu/exec/internal.h"
+
+#include <fenv.h>
+#include <math.h>
+
+#define DIRECT(name, wa, ca, Ta, wd, cd, expr)                                                     \
+    static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i)      \
+    {                                                                                              \
+        cd *d = (cd *)wd(w, i->d);                                                                 \
+        const ca *a = (const ca *)wa(w, i->a);                                                     \
+        WEIR_X_EACH(w, l, {                                                                        \
+            Ta x = (Ta)a[l];                                                                       \
+            d[l] = (cd)(expr);                                                                     \
+        });                                                                                        \
+        return i + 1;                                                                              \
+    }
+DIRECT(u64_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w64, weir_x_u64, x)
+DIRECT(s64_s32, weir_x_w32, weir_x_u32, int32_t, weir_x_w64, weir_x_u64, (int64_t)x)
+DIRECT(u32_u64, weir_x_w64, weir_x_u64, uint32_t, weir_x_w32, weir_x_u32, x)
+DIRECT(u32_u16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_u32, x)
+DIRECT(s32_s16, weir_x_w32, weir_x_u32, int16_t, weir_x_w32, weir_x_u32, (int32_t)x)
+DIRECT(u64_u16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w64, weir_x_u64, x)
+DIRECT(s64_s16, weir_x_w32, weir_x_u32, int16_t, weir_x_w64, weir_x_u64, (int64_t)x)
+DIRECT(u16_u64, weir_x_w64, weir_x_u64, uint16_t, weir_x_w32, weir_x_u32, x)
+DIRECT(f32_s32, weir_x_w32, weir_x_u32, int32_t, weir_x_w32, weir_x_f32, x)
+DIRECT(f32_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w32, weir_x_f32, x)
+DIRECT(f64_s32, weir_x_w32, weir_x_u32, int32_t, weir_x_w64, weir_x_f64, x)
+DIRECT(f64_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w64, weir_x_f64, x)
+DIRECT(f64_f32, weir_x_w32, weir_x_f32, float, weir_x_w64, weir_x_f64, x)
+DIRECT(f32_f16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_f32, weir_x_half_to_float(x))
+DIRECT(f32_bf16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_f32, weir_x_bf16_to_float(x))
+DIRECT(f16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_half_from_float(x))
+DIRECT(bf16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_bf16_from_float(x))
+
+static uint64_t read_cell(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane)
+{
+    return (i->sub & 1u) != 0 ? weir_x_w64(w, i->a)[lane] : weir_x_w32(w, i->a)[lane];
+}
+
+/* sub: bit 0 the source register is 64 bits, bit 1 the result's is; bit 2 round to an integer */
+static void write_cell(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane,
+                       uint64_t value)
+{
+    if ((i->sub & 2u) != 0) {
+        weir_x_w64(w, i->d)[lane] = value;
+    } else {
+        weir_x_w32(w, i->d)[lane] = (uint32_t)value;
+    }
+}
+
+static const struct weir_x_format *format_of(uint8_t type)
+{
+    switch (type) {
+    case WEIR_PTX_TYPE_F16:
+    case WEIR_PTX_TYPE_F16X2:
+        return &weir_x_format_f16;
+    case WEIR_PTX_TYPE_BF16:
+    case WEIR_PTX_TYPE_BF16X2:
+        return &weir_x_format_bf16;
+    case WEIR_PTX_TYPE_F32:
+        return &weir_x_format_f32;
+    case WEIR_PTX_TYPE_F64:
+        return &weir_x_format_f64;
+    case WEIR_PTX_TYPE_TF32:
+        return &weir_x_format_tf32;
+    case WEIR_PTX_TYPE_E4M3X2:
+        return &weir_x_format_e4m3;
+    case WEIR_PTX_TYPE_E5M2X2:
+        return &weir_x_format_e5m2;
+    default:
+        return NULL;
+    }
+}
+
+static double read_float(uint8_t type, uint64_t bits)
+{
+    float f;
+    double d;
+    if (type == WEIR_PTX_TYPE_F64) {
+        memcpy(&d, &bits, 8);
+        return d;
+    }
+    if (type == WEIR_PTX_TYPE_F32) {
+        uint32_t low = (uint32_t)bits;
+        memcpy(&f, &low, 4);
+        return (double)f;
+    }
+    if (type == WEIR_PTX_TYPE_F16) {
+        return (double)weir_x_half_to_float((uint16_t)bits);
+    }
+    if (type == WEIR_PTX_TYPE_BF16) {
+        return (double)weir_x_bf16_to_float((uint16_t)bits);
+    }
+    return weir_x_format_to_double(format_of(type), bits);
+}
+
+static double round_integral(double x, uint8_t round)
+{
+    switch (round) {
+    case WEIR_X_RZ:
+        return trunc(x);
+    case WEIR_X_RM:
+        return floor(x);
+    case WEIR_X_RP:
+        return ceil(x);
+    case WEIR_X_RNA:
+        return round > 0 ? (x < 0 ? ceil(x - 0.5) : floor(x + 0.5)) : x;
+    default:
+        return nearbyint(x);
+    }
+}
+
+/* Limits of an integer type as doubles; clamps, and NaN is 0 (0x8000.. for 64 bits on the GPU). */
+static uint64_t float_to_int(double x, uint8_t type, uint8_t round)
+{
+    uint32_t bits = weir_ptx_type_bits(type);
+    bool is_signed = weir_ptx_type_class(type) == 'S';
+    if (x != x) {
+        return bits == 64 ? 1ull << 63 : 0;
+    }
+    x = round_integral(x, round);
+    if (is_signed) {
+        double limit = ldexp(1.0, (int)bits - 1);
+        uint64_t top = (1ull << (bits - 1)) - 1;
+        return x >= limit ? top : x < -limit ? ~top : (uint64_t)(int64_t)x;
+    }
+    double limit = ldexp(1.0, (int)bits);
+    uint64_t top = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+    return x >= limit ? top : x <= 0 ? 0 : (uint64_t)x;
+}
+
+static int64_t read_int(uint8_t type, uint64_t bits)
+{
+    uint32_t n = weir_ptx_type_bits(type);
+    if (n == 64) {
+        return (int64_t)bits;
+    }
+    bits <<= 64 - n;
+    return weir_ptx_type_class(type) == 'S' ? (int64_t)bits >> (64 - n) : (int64_t)(bits >> (64 - n));
+}
+
+static const struct weir_x_inst *int_to_int(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    bool sat = (i->flags & WEIR_X_F_SAT) != 0;
+    bool from_signed = weir_ptx_type_class(i->type2) == 'S';
+    bool to_signed = weir_ptx_type_class(i->type) == 'S';
+    uint32_t bits = weir_ptx_type_bits(i->type);
+    uint64_t top = to_signed ? (1ull << (bits - 1)) - 1 : bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        int64_t x = read_int(i->type2, read_cell(w, i, l));
+        bool negative = from_signed && x < 0;
+        if (sat && negative) {
+            int64_t low = to_signed ? -(int64_t)top - 1 : 0;
+            x = x < low ? low : x;
+        } else if (sat && (uint64_t)x > top) {
+            x = (int64_t)top;
+        }
+        /* A result register wider than the type is extended as the type says. */
+        write_cell(w, i, l, (uint64_t)read_int(i->type, (uint64_t)x));
+    });
+    return i + 1;
+}
+
+static const struct weir_x_inst *cvt_float_to_int(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    bool ftz = (i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        double x = read_float(i->type2, read_cell(w, i, l));
+        if (ftz && fabs(x) < 0x1p-126) {
+            x = 0;
+        }
+        write_cell(w, i, l, float_to_int(x, i->type, i->round));
+    });
+    return i + 1;
+}
+
+static const struct weir_x_inst *int_to_float(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    const struct weir_x_format *format = format_of(i->type);
+    bool is_signed = weir_ptx_type_class(i->type2) == 'S';
+    WEIR_X_EACH_ACTIVE(w, l, {
+        int64_t x = read_int(i->type2, read_cell(w, i, l));
+        bool negative = is_signed && x < 0;
+        uint64_t magnitude = negative ? 0 - (uint64_t)x : (uint64_t)x;
+        write_cell(w, i, l, weir_x_format_pack(format, negative, magnitude, 0, i->round, 0));
+    });
+    return i + 1;
+}
+
+/* One value into the result's format with the instruction's flags. */
+static uint64_t to_format(const struct weir_x_inst *i, double x)
+{
+    const struct weir_x_format *format = format_of(i->type);
+    if ((i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32 && fabs(x) < 0x1p-126) {
+        x = copysign(0.0, x);
+    }
+    if ((i->flags & WEIR_X_F_SAT) != 0) {
+        x = x > 0 ? (x < 1 ? x : 1) : 0;
+    }
+    if ((i->flags & WEIR_X_F_RELU) != 0 && x < 0) {
+        x = 0;
+    }
+    if ((i->sub & 4u) != 0) {
+        x = round_integral(x, i->round);
+    }
+    uint64_t bits = weir_x_format_from_double(format, x, i->round, (i->flags & WEIR_X_F_NAN) != 0);
+    if ((i->flags & WEIR_X_F_FTZ) != 0 && i->type == WEIR_PTX_TYPE_F32 &&
+        (bits & 0x7f800000u) == 0) {
+        bits &= 0x80000000u;
+    }
+    return i->type == WEIR_PTX_TYPE_TF32 ? bits << 13 : bits;
+}
+
+static const struct weir_x_inst *float_to_float(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    WEIR_X_EACH_ACTIVE(
+        w, l, write_cell(w, i, l, to_format(i, read_float(i->type2, read_cell(w, i, l)))));
+    return i + 1;
+}
+
+static uint32_t element_bits(uint8_t type)
+{
+    return weir_ptx_type_bits(type) / 2;
+}
+
+/* cvt.x2 d, a, b: a goes high, b low */
+static const struct weir_x_inst *pair_from_two(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    uint32_t bits = element_bits(i->type);
+    const weir_x_u32 *b = weir_x_w32(w, i->b);
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t high = to_format(i, read_float(i->type2, read_cell(w, i, l)));
+        uint64_t low = to_format(i, read_float(i->type2, b[l]));
+        write_cell(w, i, l, high << bits | low);
+    });
+    return i + 1;
+}
+
+static uint8_t half_type(uint8_t type)
+{
+    return type == WEIR_PTX_TYPE_F16X2    ? WEIR_PTX_TYPE_F16
+           : type == WEIR_PTX_TYPE_BF16X2 ? WEIR_PTX_TYPE_BF16
+                                          : type;
+}
+
+static const struct weir_x_inst *pair_to_pair(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    uint32_t from = element_bits(i->type2);
+    uint32_t to = element_bits(i->type);
+    uint64_t mask = (1ull << from) - 1;
+    uint8_t element = half_type(i->type2);
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t source = read_cell(w, i, l);
+        uint64_t high = to_format(i, read_float(element, source >> from & mask));
+        uint64_t low = to_format(i, read_float(element, source & mask));
+        write_cell(w, i, l, high << to | low);
+    });
+    return i + 1;
+}
+
+/* f64 to f32 in the current (nearest) mode. */
+static const struct weir_x_inst *f32_f64(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);
+    const weir_x_f64 *a = (const weir_x_f64 *)weir_x_w64(w, i->a);
+    WEIR_X_EACH(w, l, d[l] = (float)a[l]);
+    return i + 1;
+}
+
+static const struct {
+    uint8_t to, from;
+    bool rounds; /* only with .rn, or without rounding where that is exact */
+    weir_x_fn fn;
+} direct_rows[] = {
+#define D(to, from, rounds, fn) {WEIR_PTX_TYPE_##to, WEIR_PTX_TYPE_##from, rounds, fn}
+    D(U64, U32, false, u64_u32), D(S64, S32, false, s64_s32), D(S64, U32, false, u64_u32),
+    D(U64, S32, false, s64_s32), D(U32, U64, false, u32_u64), D(U32, S64, false, u32_u64),
+    D(S32, U64, false, u32_u64), D(S32, S64, false, u32_u64), D(U32, U16, false, u32_u16),
+    D(S32, U16, false, u32_u16), D(S32, S16, false, s32_s16), D(U32, S16, false, s32_s16),
+    D(U16, U32, false, u32_u16), D(U16, S32, false, u32_u16), D(U16, U16, false, u32_u16),
+    D(U64, U16, false, u64_u16), D(S64, U16, false, u64_u16), D(S64, S16, false, s64_s16),
+    D(U16, U64, false, u16_u64), D(U16, S64, false, u16_u64), D(F32, S32, true, f32_s32),
+    D(F32, U32, true, f32_u32), D(F64, S32, true, f64_s32), D(F64, U32, true, f64_u32),
+    D(F64, F32, false, f64_f32), D(F32, F16, false, f32_f16), D(F32, BF16, false, f32_bf16),
+    D(F16, F32, true, f16_f32), D(BF16, F32, true, bf16_f32), D(F32, F64, true, f32_f64),
+};
+
+static bool is_pair(uint8_t type)
+{
+    return type == WEIR_PTX_TYPE_F16X2 || type == WEIR_PTX_TYPE_BF16X2 ||
+           type == WEIR_PTX_TYPE_E4M3X2 || type == WEIR_PTX_TYPE_E5M2X2;
+}
+
+static weir_x_fn find_pair(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
+{
+    if (ir->n_operands == 3 && is_pair(out->type) && out->type2 == WEIR_PTX_TYPE_F32) {
+        return pair_from_two;
+    }
+    return ir->n_operands == 2 && is_pair(out->type) && is_pair(out->type2) ? pair_to_pair : NULL;
+}
+
+/* decode has set type, type2, round, flags (SATFINITE as NAN), sub's register widths, d, a, b */
+weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
+{
+    char to = weir_ptx_type_class(out->type);
+    char from = weir_ptx_type_class(out->type2);
+    bool natural = ((out->sub & 1u) != 0) == (weir_ptx_type_bits(out->type2) == 64) &&
+                   ((out->sub & 2u) != 0) == (weir_ptx_type_bits(out->type) == 64);
+    for (size_t r = 0; natural && out->flags == 0 && r < sizeof direct_rows / sizeof direct_rows[0];
+         r++) {
+        if (direct_rows[r].to == out->type && direct_rows[r].from == out->type2 &&
+            (!direct_rows[r].rounds || out->round == WEIR_X_RN)) {
+            return direct_rows[r].fn;
+        }
+    }
+    if (to != 'F' && from != 'F') {
+        return to == 'P' || from == 'P' ? NULL : int_to_int;
+    }
+    if (is_pair(out->type) || is_pair(out->type2)) {
+        return find_pair(ir, out);
+    }
+    if ((to == 'F' && format_of(out->type) == NULL) ||
+        (from == 'F' && format_of(out->type2) == NULL) || ir->n_operands != 2) {
+        return NULL;
+    }
+    if (to == 'F' && from == 'F') {
+        bool integral = ir->round >= WEIR_PTX_MOD_RNI && ir->round <= WEIR_PTX_MOD_RPI;
+        out->sub |= integral ? 4 : 0;
+        return float_to_float;
+    }
+    return to == 'F' ? int_to_float : cvt_float_to_int;
+}

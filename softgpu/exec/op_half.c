@@ -1,0 +1,156 @@
+/*
+ * f16, bf16 and their packed pairs: computed in double, rounded once.
+ *
+ * Sums and products of two such numbers are exact in double or differ from exact in a bit too far
+ * down to matter, but for sums whose operands lie further apart than 53 bits: add_odd() keeps
+ * those from looking like a tie by leaving the last bit set (round to odd).
+ */
+#include "softgpu/exec/half.h"
+#include "softgpu/exec/internal.h"
+
+#include <math.h>
+
+enum { H_ADD = 1, H_SUB, H_MUL, H_FMA, H_MIN, H_MAX, H_NEG, H_ABS, H_EX2, H_TANH };
+#define H_BF16 0x1u /* sub2 */
+#define H_PAIR 0x2u
+
+static double to_double(uint16_t bits, bool bf16)
+{
+    return (double)(bf16 ? weir_x_bf16_to_float(bits) : weir_x_half_to_float(bits));
+}
+
+static double add_odd(double x, double y)
+{
+    double sum = x + y;
+    double part = sum - x;
+    double error = (x - (sum - part)) + (y - part);
+    uint64_t bits;
+    memcpy(&bits, &sum, 8);
+    if (error == error && error != 0 && (bits & 1u) == 0) {
+        bits += ((error > 0) == (sum > 0)) ? 1 : UINT64_MAX;
+        memcpy(&sum, &bits, 8);
+    }
+    return sum;
+}
+
+static uint16_t flush(uint16_t bits, const struct weir_x_inst *i)
+{
+    return (i->flags & WEIR_X_F_FTZ) != 0 && (bits & 0x7c00u) == 0 ? bits & 0x8000u : bits;
+}
+
+static uint16_t min_max(const struct weir_x_inst *i, uint16_t x, uint16_t y, bool bf16)
+{
+    double a = to_double(x, bf16);
+    double b = to_double(y, bf16);
+    if (a != a || b != b) {
+        bool nan = (i->flags & WEIR_X_F_NAN) != 0 || (a != a && b != b);
+        return nan ? 0x7fffu : a != a ? y : x;
+    }
+    bool less = a < b || (a == b && (x & 0x8000u) != 0);
+    return less == (i->sub == H_MIN) ? x : y;
+}
+
+static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uint16_t z)
+{
+    bool bf16 = (i->sub2 & H_BF16) != 0;
+    double a = to_double(x, bf16);
+    double b = to_double(y, bf16);
+    double r;
+    switch (i->sub) {
+    case H_ADD:
+        r = add_odd(a, b);
+        break;
+    case H_SUB:
+        r = add_odd(a, -b);
+        break;
+    case H_MUL:
+        r = a * b;
+        break;
+    case H_FMA:
+        r = add_odd(a * b, to_double(z, bf16));
+        break;
+    case H_MIN:
+    case H_MAX:
+        return min_max(i, x, y, bf16);
+    case H_NEG:
+        return x ^ 0x8000u;
+    case H_ABS:
+        return x & 0x7fffu;
+    case H_EX2:
+        r = exp2(a);
+        break;
+    default:
+        r = tanh(a);
+        break;
+    }
+    if ((i->flags & WEIR_X_F_SAT) != 0) {
+        r = r > 0 ? (r < 1 ? r : 1) : 0;
+    }
+    if ((i->flags & WEIR_X_F_RELU) != 0 && r < 0) {
+        r = 0;
+    }
+    return (uint16_t)weir_x_format_from_double(bf16 ? &weir_x_format_bf16 : &weir_x_format_f16, r,
+                                               WEIR_X_RN, 0);
+}
+
+static uint16_t one(const struct weir_x_inst *i, uint32_t x, uint32_t y, uint32_t z)
+{
+    return flush(compute(i, flush((uint16_t)x, i), flush((uint16_t)y, i), flush((uint16_t)z, i)), i);
+}
+
+static const struct weir_x_inst *half(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    weir_x_u32 *d = weir_x_w32(w, i->d);
+    const weir_x_u32 *a = weir_x_w32(w, i->a);
+    const weir_x_u32 *b = i->b != WEIR_X_NO_REF ? weir_x_w32(w, i->b) : a;
+    const weir_x_u32 *c = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c) : a;
+    bool pair = (i->sub2 & H_PAIR) != 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint32_t r = one(i, a[l], b[l], c[l]);
+        if (pair) {
+            r |= (uint32_t)one(i, a[l] >> 16, b[l] >> 16, c[l] >> 16) << 16;
+        }
+        d[l] = r;
+    });
+    return i + 1;
+}
+
+static uint8_t operation(uint16_t op)
+{
+    switch (op) {
+    case WEIR_PTX_OP_ADD:
+        return H_ADD;
+    case WEIR_PTX_OP_SUB:
+        return H_SUB;
+    case WEIR_PTX_OP_MUL:
+        return H_MUL;
+    case WEIR_PTX_OP_FMA:
+        return H_FMA;
+    case WEIR_PTX_OP_MIN:
+        return H_MIN;
+    case WEIR_PTX_OP_MAX:
+        return H_MAX;
+    case WEIR_PTX_OP_NEG:
+        return H_NEG;
+    case WEIR_PTX_OP_ABS:
+        return H_ABS;
+    case WEIR_PTX_OP_EX2:
+        return H_EX2;
+    case WEIR_PTX_OP_TANH:
+        return H_TANH;
+    default:
+        return 0;
+    }
+}
+
+weir_x_fn weir_x_find_half(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
+{
+    uint8_t type = ir->types[0];
+    bool bf16 = type == WEIR_PTX_TYPE_BF16 || type == WEIR_PTX_TYPE_BF16X2;
+    bool pair = type == WEIR_PTX_TYPE_F16X2 || type == WEIR_PTX_TYPE_BF16X2;
+    out->sub = operation(ir->op);
+    out->sub2 = (uint8_t)((bf16 ? H_BF16 : 0) | (pair ? H_PAIR : 0));
+    bool known = bf16 || pair || type == WEIR_PTX_TYPE_F16;
+    bool three = ir->n_operands > 3 && (out->sub == H_MIN || out->sub == H_MAX);
+    return known && out->sub != 0 && !three && ir->n_types == 1 ? half : NULL;
+}
