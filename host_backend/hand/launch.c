@@ -1,4 +1,4 @@
-/* Kernel launches. */
+/* Kernel launches, and what fits of them. */
 #include "host_backend/hand/hand.h"
 
 #include <string.h>
@@ -44,36 +44,71 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     return CUDA_SUCCESS;
 }
 
+#define ATTRIBUTES_MAX 32
+
+/* A launch as the driver takes it; attributes point into itself. */
+struct config {
+    CUlaunchConfig config;
+    CUlaunchAttribute attributes[ATTRIBUTES_MAX + 1];
+};
+
+static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], const uint32_t block[3],
+                            uint32_t shared_bytes, const CUlaunchAttribute *attributes, uint32_t n,
+                            struct config *c)
+{
+    if (n > ATTRIBUTES_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(&c->config, 0, sizeof c->config);
+    for (uint32_t i = 0; i < n; i++) {
+        c->attributes[i] = attributes[i];
+        WEIR_TRY(translate(s, &c->attributes[i]));
+    }
+    c->config.numAttrs = n;
+    c->config.attrs = c->attributes;
+    c->config.gridDimX = grid[0];
+    c->config.gridDimY = grid[1];
+    c->config.gridDimZ = grid[2];
+    c->config.blockDimX = block[0];
+    c->config.blockDimY = block[1];
+    c->config.blockDimZ = block[2];
+    c->config.sharedMemBytes = shared_bytes;
+    return CUDA_SUCCESS;
+}
+
 static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in,
                           const struct weir_function *f, CUstream stream, void **extra)
 {
-    CUlaunchAttribute attributes[33];
-    CUlaunchConfig config;
+    struct config c;
 
-    if (in->n_attributes > 32) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memset(&config, 0, sizeof config);
-    for (uint32_t i = 0; i < in->n_attributes; i++) {
-        attributes[i] = in->attributes[i];
-        WEIR_TRY(translate(s, &attributes[i]));
-        config.numAttrs++;
-    }
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
     if ((in->flags & 1) != 0) {
-        memset(&attributes[config.numAttrs], 0, sizeof attributes[0]);
-        attributes[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-        attributes[config.numAttrs++].value.cooperative = 1;
+        CUlaunchAttribute *cooperative = &c.attributes[c.config.numAttrs++];
+
+        memset(cooperative, 0, sizeof *cooperative);
+        cooperative->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        cooperative->value.cooperative = 1;
     }
-    config.gridDimX = in->grid[0];
-    config.gridDimY = in->grid[1];
-    config.gridDimZ = in->grid[2];
-    config.blockDimX = in->block[0];
-    config.blockDimY = in->block[1];
-    config.blockDimZ = in->block[2];
-    config.sharedMemBytes = in->shared_bytes;
-    config.hStream = stream;
-    config.attrs = attributes;
-    return s->driver->cuLaunchKernelEx(&config, f->o.native, NULL, extra);
+    c.config.hStream = stream;
+    return s->driver->cuLaunchKernelEx(&c.config, f->o.native, NULL, extra);
+}
+
+CUresult weir_host_occupancy_clusters(struct weir_session *s,
+                                      const struct weir_op_occupancy_clusters_in *in,
+                                      struct weir_op_occupancy_clusters_out *out)
+{
+    struct weir_function *f = weir_hand_function(s, in->f);
+    struct config c;
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
+    return in->potential != 0
+               ? s->driver->cuOccupancyMaxPotentialClusterSize(&out->value, f->o.native, &c.config)
+               : s->driver->cuOccupancyMaxActiveClusters(&out->value, f->o.native, &c.config);
 }
 
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "proto/ops.h"
 #include "proto/wire/accept.h"
+#include "proto/wire/op_hash.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +176,7 @@ static void *guest_thread(void *argument)
     id = ++a->worker->next_session;
     pthread_mutex_unlock(&a->worker->lock);
     if (a->fd >= 0) {
-        status = weir_accept_hello(a->fd, WEIR_WIRE_HASH, HELLO_WAIT_NS, &hello);
+        status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
     }
     if (status == WEIR_OK && hello != NULL && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
@@ -295,7 +295,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
     char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
                                             .n_endpoints = 1,
-                                            .wire_hash = WEIR_WIRE_HASH,
+                                            .wire_hash = weir_op_hash(),
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
                                             .user = worker};

@@ -1,7 +1,5 @@
 """proto/ops.h and ops.c: the operations' structs and their flat codec."""
 
-import hashlib
-
 from layout import round_up, size_align
 from writer import c_string, header, source
 
@@ -164,16 +162,6 @@ def emit_row(op):
             f"        .flags = {flags},\n{half('in', op.ins)}\n{half('out', op.outs)}\n    }},")
 
 
-def wire_hash(model):
-    """Changes with anything that an old reader would misread: ids, and the fields in their order."""
-    lines = [f"{op.id} {op.name} {way} {f.name} {f.ctype} {f.shape} {f.count} {f.max}"
-             for op in model.ops.values()
-             for way, fields in (("in", op.ins), ("out", op.outs)) for f in fields]
-    lines += [f"{op.id} {op.name} {op.posted} {op.notify}" for op in model.ops.values()]
-    digest = hashlib.sha256("\n".join(lines).encode()).digest()
-    return f"0x{int.from_bytes(digest[:8], 'big'):016x}ull"
-
-
 def emit_header(model):
     ids = "\n".join(f"    WEIR_OP_{op.name} = {op.id}," for op in model.ops.values())
     structs = "\n\n".join(
@@ -190,9 +178,6 @@ def emit_header(model):
 #include "proto/cuda_abi.h"
 #include "proto/wire/op_info.h"
 #include <stdint.h>
-
-/* Of everything below, for the handshake: both ends must have the same. */
-#define WEIR_WIRE_HASH {wire_hash(model)}
 
 enum weir_op {{
 {ids}
