@@ -49,7 +49,8 @@ struct weir_stream_capture_copy;
  * pointer, and is valid in every phase.
  */
 struct weir_guest {
-    uint32_t phase; /* atomic, enum weir_guest_phase */
+    uint32_t phase;   /* atomic, enum weir_guest_phase */
+    uint32_t session; /* counts weir_guest_start(); what threads remember is of one session */
 
     /* Set by cuInit, then immutable. */
     struct weir_channel channel;
