@@ -115,7 +115,7 @@ CUresult weir_guest_init(void);
 struct weir_welcome;
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
 
-/** Undo weir_guest_start(); for tests only, no other thread inside. */
+/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone */
 void weir_guest_stop(void);
 
 /**

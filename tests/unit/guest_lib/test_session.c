@@ -98,6 +98,7 @@ static void idle_stream_needs_no_message(void **state)
     OK(weir_guest_cuStreamSynchronize(s));
     OK(weir_guest_cuStreamSynchronize(s));
     OK(weir_guest_cuStreamQuery(s));
+    tl_host_drain();
     assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
     OK(weir_guest_cuStreamDestroy_v2(s));
     assert_int_equal(weir_guest_cuStreamQuery(s), CUDA_ERROR_INVALID_HANDLE);
@@ -181,6 +182,7 @@ static void completed_event_makes_its_stream_idle(void **state)
     OK(weir_guest_cuEventRecord(e, s));
     OK(weir_guest_cuEventSynchronize(e));
     OK(weir_guest_cuStreamQuery(s));
+    tl_host_drain();
     assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
 }
 
