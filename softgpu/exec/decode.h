@@ -62,5 +62,11 @@ bool weir_x_decode_op(struct weir_x_decoder *x);
 /* decode_mem.c */
 bool weir_x_decode_memory_op(struct weir_x_decoder *x);
 bool weir_x_decode_call(struct weir_x_decoder *x);
+/* texture.c */
+bool weir_x_decode_texture(struct weir_x_decoder *x);
+/* matrix.c */
+bool weir_x_decode_matrix(struct weir_x_decoder *x);
+/* mbarrier.c */
+bool weir_x_decode_mbarrier(struct weir_x_decoder *x);
 
 #endif

@@ -537,5 +537,15 @@ bool weir_x_decode_op(struct weir_x_decoder *x)
     if (computes && ir->op != WEIR_PTX_OP_CVTA && ir->op != WEIR_PTX_OP_ISSPACEP) {
         return ir->n_types != 0 && ir->n_operands <= 5 && decode_arithmetic(x);
     }
+    uint32_t kind = weir_ptx_op_info(ir->op)->flags;
+    if ((kind & WEIR_PTX_OPF_TEXTURE) != 0) {
+        return weir_x_decode_texture(x);
+    }
+    if ((kind & WEIR_PTX_OPF_MATRIX) != 0) {
+        return weir_x_decode_matrix(x);
+    }
+    if ((kind & WEIR_PTX_OPF_MBARRIER) != 0) {
+        return weir_x_decode_mbarrier(x);
+    }
     return weir_x_decode_memory_op(x);
 }

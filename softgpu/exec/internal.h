@@ -121,6 +121,7 @@ struct weir_x_inst {
         weir_x_rmw_fn rmw;
     };
     const weir_x_ref *refs; /* vector elements and other long lists */
+    uint64_t imm2;          /* address offset where the union holds something else */
 };
 
 /* One way that a call's argument or result goes: from register or frame to register or frame. */
@@ -509,6 +510,10 @@ weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
 
+/* op_warp.c */
+/** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL. */
+bool weir_x_take_part(struct weir_x_warp *w, const struct weir_x_inst *i);
+
 /* Handlers that decode.c names. */
 #define WEIR_X_HANDLER(name)                                                                       \
     const struct weir_x_inst *weir_x_exec_##name(struct weir_x_warp *w, const struct weir_x_inst *i)
@@ -569,5 +574,6 @@ WEIR_X_HANDLER(txq);
 WEIR_X_HANDLER(surface);
 WEIR_X_HANDLER(matrix);
 WEIR_X_HANDLER(ldmatrix);
+WEIR_X_HANDLER(wmma_memory);
 
 #endif
