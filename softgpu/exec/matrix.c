@@ -10,7 +10,8 @@
  * n of all slots counted through lanes, and what slots there are in excess repeat from the start.
  *
  * Products and sums are made in double and rounded once per result; integers wrap or saturate.
- * A GPU adds in an order and width of its own, so last bits differ from it, as they do between GPUs.
+ * A GPU adds in an order and width of its own, so last bits differ from it, as they do between
+ * GPUs.
  */
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
@@ -33,9 +34,9 @@ struct fragment {
 struct matrix_op {
     bool wmma;
     bool saturate;
-    bool column;   /* wmma load and store: layout in memory */
-    bool store;    /* stmatrix, wmma.store */
-    bool trans;    /* ldmatrix, stmatrix */
+    bool column; /* wmma load and store: layout in memory */
+    bool store;  /* stmatrix, wmma.store */
+    bool trans;  /* ldmatrix, stmatrix */
     uint8_t m, n, k;
     struct fragment f[4]; /* A B C D; loads and stores use [0] */
     weir_x_ref stride;
@@ -213,9 +214,7 @@ static void multiply(const struct matrix_op *op, const union number *a, const un
                 }
             }
             if (integer && op->saturate) {
-                sum->i = sum->i > INT32_MAX   ? INT32_MAX
-                         : sum->i < INT32_MIN ? INT32_MIN
-                                              : sum->i;
+                sum->i = sum->i > INT32_MAX ? INT32_MAX : sum->i < INT32_MIN ? INT32_MIN : sum->i;
             }
         }
     }

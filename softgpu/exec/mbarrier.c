@@ -39,9 +39,10 @@ WEIR_X_HANDLER(mbarrier)
 {
     uint64_t addr[WEIR_X_LANES];
     uint32_t passed = 0;
-    WEIR_X_EACH_ACTIVE(w, l, addr[l] = (i->flags & WEIR_X_F_ADDR64) != 0
-                                           ? weir_x_w64(w, i->a)[l] + i->imm2
-                                           : weir_x_w32(w, i->a)[l] + (uint32_t)i->imm2);
+    WEIR_X_EACH_ACTIVE(w, l,
+                       addr[l] = (i->flags & WEIR_X_F_ADDR64) != 0
+                                     ? weir_x_w64(w, i->a)[l] + i->imm2
+                                     : weir_x_w32(w, i->a)[l] + (uint32_t)i->imm2);
     if (!weir_x_translate(w, i, i->space, addr, 8, 8, WEIR_SOFT_READ | WEIR_SOFT_WRITE)) {
         return NULL;
     }

@@ -1,9 +1,10 @@
 /*
  * Instructions in which lanes of a warp take part together.
  *
- * Each begins with weir_x_take_part(): the lanes whose partners (member mask, less those that have exited)
- * are all here may go on; the others wait in a group of their own until scheduler merges bring the
- * partners to the same place, or the partners exit. bar.warp.sync may be met at different places.
+ * Each begins with weir_x_take_part(): the lanes whose partners (member mask, less those that have
+ * exited) are all here may go on; the others wait in a group of their own until scheduler merges
+ * bring the partners to the same place, or the partners exit. bar.warp.sync may be met at different
+ * places.
  */
 #include "softgpu/exec/internal.h"
 
@@ -55,7 +56,8 @@ static const struct weir_x_inst *done(struct weir_x_warp *w, const struct weir_x
 
 static bool same_kind(const struct weir_x_group *group, const struct weir_x_inst *i)
 {
-    return group->state == WEIR_X_WAIT_SYNC && group->ip->fn == i->fn && group->ip->inner == i->inner;
+    return group->state == WEIR_X_WAIT_SYNC && group->ip->fn == i->fn &&
+           group->ip->inner == i->inner;
 }
 
 /* Lanes may meet at different bar.warp.sync, in different activations. */

@@ -4,9 +4,9 @@
  * An object's value is its place in a table of pointers, plus one. Kernels read the table without a
  * lock; registration and removal hold one.
  *
- * Linear filtering follows the CUDA programming guide, "Texture Fetching": weights have 8 fractional
- * bits. Levels are chosen by rounding the level of detail: filtering between levels is left out, as
- * is anisotropy, because struct weir_exec_texture does not describe them.
+ * Linear filtering follows the CUDA programming guide, "Texture Fetching": weights have 8
+ * fractional bits. Levels are chosen by rounding the level of detail: filtering between levels is
+ * left out, as is anisotropy, because struct weir_exec_texture does not describe them.
  */
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
@@ -62,9 +62,8 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
 
 static const struct weir_exec_texture *object_of(uint64_t value)
 {
-    return value == 0 || value > OBJECTS
-               ? NULL
-               : __atomic_load_n(&objects[value - 1], __ATOMIC_ACQUIRE);
+    return value == 0 || value > OBJECTS ? NULL
+                                         : __atomic_load_n(&objects[value - 1], __ATOMIC_ACQUIRE);
 }
 
 static uint32_t channel_bytes(enum weir_exec_texture_format format)
@@ -198,7 +197,7 @@ static void texel_float(struct sampler *s, const int64_t at[3], float out[4])
         p = texel_pointer(s, at[0], at[1], at[2]);
     }
     for (uint32_t c = 0; c < 4; c++) {
-        out[c] = p == NULL           ? s->t->border[c]
+        out[c] = p == NULL            ? s->t->border[c]
                  : c < s->t->channels ? float_channel(s->t, p, c)
                                       : (c == 3 ? 1.0f : 0.0f);
     }
@@ -342,9 +341,9 @@ static void gather(struct sampler *s, const struct weir_x_inst *i, const float x
 {
     static const int64_t corners[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
     for (uint32_t k = 0; k < 4; k++) {
-        int64_t at[3] = {
-            address(s->t, 0, to_index(x[0] - 0.5f) + corners[k][0], s->level->width),
-            address(s->t, 1, to_index(x[1] - 0.5f) + corners[k][1], s->level->height), layer};
+        int64_t at[3] = {address(s->t, 0, to_index(x[0] - 0.5f) + corners[k][0], s->level->width),
+                         address(s->t, 1, to_index(x[1] - 0.5f) + corners[k][1], s->level->height),
+                         layer};
         float texel[4];
         uint32_t raw[4];
         if (gives_float(s->t)) {
@@ -424,7 +423,8 @@ static bool fetch_lane(struct weir_x_warp *w, const struct weir_x_inst *i, uint3
     return !s.bad;
 }
 
-/* a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather; sub2: channel */
+/* a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather; sub2: channel
+ */
 WEIR_X_HANDLER(tex)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
@@ -454,8 +454,8 @@ WEIR_X_HANDLER(txq)
         uint32_t level = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c)[l] : 0;
         const struct weir_exec_texture_level *at =
             &t->levels[level < t->n_levels ? level : t->n_levels - 1];
-        const uint64_t values[] = {at->width, at->height, at->depth,
-                                   t->normalized_coords, t->linear_filter, t->n_levels};
+        const uint64_t values[] = {at->width,        at->height, at->depth, t->normalized_coords,
+                                   t->linear_filter, t->n_levels};
         weir_x_w32(w, i->d)[l] = (uint32_t)values[i->sub];
     });
     return i + 1;
@@ -487,8 +487,8 @@ static char *surface_pointer(struct weir_x_warp *w, const struct weir_x_inst *i,
         if (d == 0 && (x % bytes != 0 || bytes > texel)) {
             outside = true;
         }
-        at[d] = surface_index(i, d == 0 ? x / (int64_t)texel - (x < 0 ? 1 : 0) : x, size[d],
-                              &outside);
+        at[d] =
+            surface_index(i, d == 0 ? x / (int64_t)texel - (x < 0 ? 1 : 0) : x, size[d], &outside);
     }
     if (layered) {
         at[2] = surface_index(i, (int32_t)weir_x_w32(w, i->refs[4])[l], level->depth, &outside);
@@ -614,9 +614,9 @@ static bool data_refs(struct weir_x_decoder *x, const struct weir_ptx_operand *o
         return false;
     }
     for (uint32_t k = 0; k < n; k++) {
-        refs[k] = dest ? weir_x_dest(x, &list[k])
-                       : weir_x_source(x, &list[k], weir_ptx_type_bits(x->ir->types[0]),
-                                       x->ir->types[0]);
+        refs[k] =
+            dest ? weir_x_dest(x, &list[k])
+                 : weir_x_source(x, &list[k], weir_ptx_type_bits(x->ir->types[0]), x->ir->types[0]);
     }
     *ret_n = n;
     return true;
@@ -624,8 +624,8 @@ static bool data_refs(struct weir_x_decoder *x, const struct weir_ptx_operand *o
 
 static bool decode_query(struct weir_x_decoder *x)
 {
-    static const uint16_t properties[] = {WEIR_PTX_MOD_WIDTH, WEIR_PTX_MOD_HEIGHT,
-                                          WEIR_PTX_MOD_DEPTH, WEIR_PTX_MOD_NORMALIZED_COORDS,
+    static const uint16_t properties[] = {WEIR_PTX_MOD_WIDTH,       WEIR_PTX_MOD_HEIGHT,
+                                          WEIR_PTX_MOD_DEPTH,       WEIR_PTX_MOD_NORMALIZED_COORDS,
                                           WEIR_PTX_MOD_FILTER_MODE, WEIR_PTX_MOD_NUM_MIPMAP_LEVELS};
     struct weir_x_inst out = {0};
     weir_x_ref refs[9];

@@ -1,12 +1,14 @@
 /* The memory map: ranges, neighbours, and readers against writers. */
 #include "softgpu/memory.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
-#include <pthread.h>
 #include <string.h>
+
+/* Needs the headers above. */
+#include <cmocka.h>
 
 #define RW (WEIR_SOFT_READ | WEIR_SOFT_WRITE)
 
@@ -94,7 +96,8 @@ static void readers_see_whole_maps(void **state)
     stop = 0;
     for (int t = 0; t < 2; t++) {
         uint64_t base = 0x100000 + (uint64_t)t * 0x1000;
-        assert_int_equal(pthread_create(&writers[t], NULL, write_ranges, (void *)(uintptr_t)base), 0);
+        assert_int_equal(pthread_create(&writers[t], NULL, write_ranges, (void *)(uintptr_t)base),
+                         0);
         assert_int_equal(pthread_create(&readers[t], NULL, read_ranges, NULL), 0);
     }
     for (int t = 0; t < 2; t++) {

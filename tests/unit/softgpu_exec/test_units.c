@@ -1,14 +1,17 @@
-/* Texture and surface units, matrix instructions, mbarriers, warp reductions, asynchronous copies. */
+/* Texture and surface units, matrix instructions, mbarriers, warp reductions, asynchronous copies.
+ */
 #include "fixture.h"
 
 #include "softgpu/exec/half.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
-#include <math.h>
 #include <string.h>
+
+/* Needs the headers above. */
+#include <cmocka.h>
 
 static struct weir_exec_device *device;
 static struct weir_exec_module *module;
@@ -30,7 +33,8 @@ static int tear_down(void **state)
 }
 
 #define RUN(kernel, n_threads, ...)                                                                \
-    tx_must(device, module, kernel, (struct tx_launch){.grid = 1, .block = (n_threads)}, __VA_ARGS__)
+    tx_must(device, module, kernel, (struct tx_launch){.grid = 1, .block = (n_threads)},           \
+            __VA_ARGS__)
 
 /* 4 x 2 texels of two channels: channel 0 is 10 y + x, channel 1 its negative. */
 static uint64_t make_texture(struct weir_exec_texture *t, float *texels)
@@ -129,8 +133,8 @@ static void linear_memory_and_surfaces(void **state)
     float *from = tx_alloc(8 * 4 * 4);
     float *to = tx_alloc(8 * 4 * 4);
     uint64_t objects[2];
-    struct weir_exec_texture s = {.format = WEIR_EXEC_TEX_F32, .channels = 1, .n_levels = 1,
-                                  .surface = true};
+    struct weir_exec_texture s = {
+        .format = WEIR_EXEC_TEX_F32, .channels = 1, .n_levels = 1, .surface = true};
     for (int k = 0; k < 2; k++) {
         s.levels[0] = (struct weir_exec_texture_level){
             .base = (uintptr_t)(k == 0 ? from : to), .width = 8, .height = 4, .row_bytes = 32};
