@@ -2,14 +2,10 @@
  * costs. */
 #include "fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/lib/tl_cmocka.h"
+
 #include <stdio.h>
 #include <time.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 static double now_s(void)
 {

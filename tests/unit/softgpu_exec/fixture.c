@@ -1,16 +1,12 @@
 #include "fixture.h"
 
+#include "tests/lib/tl_cmocka.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 char tx_text[65536];
 static pthread_mutex_t text_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -4,15 +4,11 @@
  */
 #include "fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/lib/tl_cmocka.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 struct test_case {
     char opcode[64];

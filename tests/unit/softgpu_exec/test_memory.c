@@ -1,14 +1,9 @@
 /* The memory map: ranges, neighbours, and readers against writers. */
 #include "softgpu/memory.h"
+#include "tests/lib/tl_cmocka.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 #define RW (WEIR_SOFT_READ | WEIR_SOFT_WRITE)
 

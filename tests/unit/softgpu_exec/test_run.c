@@ -1,15 +1,11 @@
 /* Whole kernels as nvcc makes them: scheduling, memory spaces, faults, text. */
 #include "fixture.h"
 
+#include "tests/lib/tl_cmocka.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 static struct weir_exec_device *device;
 static struct weir_exec_module *module;

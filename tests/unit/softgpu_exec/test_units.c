@@ -3,15 +3,10 @@
 #include "fixture.h"
 
 #include "softgpu/exec/half.h"
+#include "tests/lib/tl_cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-/* Needs the headers above. */
-#include <cmocka.h>
 
 static struct weir_exec_device *device;
 static struct weir_exec_module *module;
