@@ -417,9 +417,8 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
-    bool is_kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, k->handle) != NULL;
     *params = (CUDA_KERNEL_NODE_PARAMS){
-        .func = (CUfunction)k->handle,
+        .func = (CUfunction)k->function,
         .gridDimX = k->grid[0],
         .gridDimY = k->grid[1],
         .gridDimZ = k->grid[2],
@@ -428,7 +427,7 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
         .blockDimZ = k->block[2],
         .sharedMemBytes = k->shared_bytes,
         .kernelParams = k->pointers, /* live as long as the node keeps these parameters */
-        .kern = is_kernel ? (CUkernel)k->handle : NULL,
+        .kern = (CUkernel)k->function->of_kernel, /* what cudart knows it by */
         .ctx = (CUcontext)node->op->ctx};
     return CUDA_SUCCESS;
 }
