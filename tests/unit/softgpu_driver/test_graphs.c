@@ -154,6 +154,42 @@ static void child_graph_runs_between_its_neighbours(void **state)
     OK(cuMemFree_v2(d));
 }
 
+static void launch_in_a_capture_becomes_a_child(void **state)
+{
+    (void)state;
+    CUgraph graph, outer;
+    CUgraphNode node, only;
+    CUgraphExec exec, outer_exec;
+    CUgraphNodeType type;
+    CUstream stream;
+    CUdeviceptr d;
+    size_t n_nodes = 1;
+    unsigned out = 0;
+    OK(cuMemAlloc_v2(&d, 4));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMSET_NODE_PARAMS set = set_of(d, 11);
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, NULL));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamEndCapture(stream, &outer));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphGetNodes(outer, &only, &n_nodes));
+    OK(cuGraphNodeGetType(only, &type));
+    assert_int_equal(type, CU_GRAPH_NODE_TYPE_GRAPH);
+    OK(cuGraphInstantiateWithFlags(&outer_exec, outer, 0));
+    OK(cuGraphLaunch(outer_exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH_v2(&out, d, 4));
+    assert_int_equal(out, 11);
+    OK(cuGraphExecDestroy(outer_exec));
+    OK(cuGraphDestroy(outer));
+    OK(cuStreamDestroy_v2(stream));
+    OK(cuMemFree_v2(d));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +197,7 @@ int main(void)
         cmocka_unit_test(capture_with_an_unjoined_stream_is_refused),
         cmocka_unit_test(built_graph_takes_updates),
         cmocka_unit_test(child_graph_runs_between_its_neighbours),
+        cmocka_unit_test(launch_in_a_capture_becomes_a_child),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
 }

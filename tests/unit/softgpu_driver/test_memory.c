@@ -141,8 +141,8 @@ static void vmm_maps_one_chunk_at_two_addresses(void **state)
     int fd;
     unsigned value = 0;
     OK(cuMemGetAllocationGranularity(&step, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    OK(cuMemAddressReserve(&base, 2 * step, 0, 0x100000000000ull, 0));
-    assert_int_equal(base, 0x100000000000ull);
+    OK(cuMemAddressReserve(&base, 2 * step, 0, 0x300000000000ull, 0));
+    assert_int_equal(base, 0x300000000000ull);
     OK(cuMemCreate(&chunk, step, &prop, 0));
     OK(cuMemExportToShareableHandle(&fd, chunk, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     OK(cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
