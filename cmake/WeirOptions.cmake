@@ -3,6 +3,8 @@
 option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
 option(WEIR_WITH_EXPORT_TABLES
        "Answer the undocumented tables and the handshake that unmodified libcudart asks for" ON)
+option(WEIR_BUILD_DEMO
+       "Build the guest programs of ci/demo and ci/bundle also without BUILD_TESTING" OFF)
 option(WEIR_WERROR "Treat warnings as errors (CI does)" OFF)
 option(WEIR_FUZZ "Build the fuzz targets with libFuzzer (needs clang); otherwise they replay a corpus" OFF)
 option(WEIR_COVERAGE "Instrument for gcov" OFF)

@@ -101,11 +101,12 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
         if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != seen) {
             break;
         }
-        if (shm_peer_gone(&shm->base)) {
+        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
+        /* Not before the first slice: most waits end in it, and asking is a system call. */
+        if ((left_ns == 0 || slice_ns > FIRST_SLICE_NS) && shm_peer_gone(&shm->base)) {
             status = WEIR_ERR_CLOSED;
             break;
         }
-        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
         if (left_ns == 0) {
             status = WEIR_ERR_TIMED_OUT;
             break;

@@ -324,6 +324,7 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
 static enum weir_status await_node_locked(struct client *client, uint64_t spin_ns,
                                           uint64_t deadline_ns, struct weir_zmq_node **ret_node)
 {
+    spin_ns = weir_zmq_spin_ns(spin_ns);
     uint64_t spin_end_ns = spin_ns && deadline_ns ? weir_deadline_after(spin_ns) : 0;
     for (;;) {
         bool found = pump_locked(client);

@@ -200,6 +200,7 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
 /* Wait without the lock for a record to show up, or for the spin to be over. */
 static void spin(const struct weir_zmq_session *session, uint64_t spin_ns)
 {
+    spin_ns = weir_zmq_spin_ns(spin_ns);
     uint64_t end_ns = spin_ns ? weir_deadline_after(spin_ns) : 0;
     while (end_ns && weir_deadline_left_ns(end_ns) != 0) {
         for (int i = 0; i < SPIN_BATCH; i++) {

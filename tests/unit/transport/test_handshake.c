@@ -543,6 +543,8 @@ static void key_is_read_from_text_or_file(void **state)
 struct network {
     struct weir_keypair server_keys, alice_keys, stranger_keys;
     struct weir_zmq_server *server;
+    pthread_mutex_t lock; /* guards what follows: the I/O thread writes it */
+    pthread_cond_t taken;
     struct weir_transport *host; /* of the last guest taken */
     enum weir_status refuse_with;
     char tenant[32];
@@ -563,21 +565,37 @@ static void on_hello(void *user, const char *tenant, const struct weir_hello *he
                      struct weir_zmq_pending *pending)
 {
     struct network *network = user;
+    pthread_mutex_lock(&network->lock);
     snprintf(network->tenant, sizeof network->tenant, "%s", tenant);
     snprintf(network->program, sizeof network->program, "%.31s", hello->program);
     if (network->refuse_with != WEIR_OK) {
         weir_zmq_refuse(pending, network->refuse_with, 2, "not today");
-        return;
+    } else {
+        struct weir_welcome_params welcome = tl_welcome_params();
+        assert_int_equal(weir_zmq_accept(pending, &welcome, &network->host), WEIR_OK);
     }
-    struct weir_welcome_params welcome = tl_welcome_params();
-    assert_int_equal(weir_zmq_accept(pending, &welcome, &network->host), WEIR_OK);
+    pthread_cond_signal(&network->taken);
+    pthread_mutex_unlock(&network->lock);
+}
+
+/* The host's end, which may come into being a little after the guest's. */
+static struct weir_transport *wait_for_host(struct network *network)
+{
+    pthread_mutex_lock(&network->lock);
+    while (!network->host) {
+        pthread_cond_wait(&network->taken, &network->lock);
+    }
+    struct weir_transport *host = network->host;
+    pthread_mutex_unlock(&network->lock);
+    return host;
 }
 
 static int make_network(void **state)
 {
     static struct network network;
     const char *endpoints[] = {"tcp://127.0.0.1:*"};
-    network = (struct network){0};
+    network =
+        (struct network){.lock = PTHREAD_MUTEX_INITIALIZER, .taken = PTHREAD_COND_INITIALIZER};
     assert_int_equal(weir_keypair_generate(&network.server_keys), WEIR_OK);
     assert_int_equal(weir_keypair_generate(&network.alice_keys), WEIR_OK);
     assert_int_equal(weir_keypair_generate(&network.stranger_keys), WEIR_OK);
@@ -625,6 +643,7 @@ static void tcp_guest_is_its_keys_tenant(void **state)
     const void *bulk;
     size_t bulk_bytes;
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
+    struct weir_transport *host = wait_for_host(network);
     assert_string_equal(network->tenant, "alice");
     assert_string_equal(network->program, "far");
     assert_string_equal(welcome->transport, "zmq");
@@ -632,7 +651,6 @@ static void tcp_guest_is_its_keys_tenant(void **state)
     assert_int_equal(guest->ops->view(guest)->n_words, 1024);
     struct weir_record record = {.len_bytes = 32, .seq = 5};
     assert_int_equal(guest->ops->send(guest, &record, "hello", 5, WEIR_NS_PER_S), WEIR_OK);
-    struct weir_transport *host = network->host;
     assert_int_equal(host->ops->receive(host, &got, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
                      WEIR_OK);
     assert_int_equal(got->seq, 5);
@@ -660,7 +678,8 @@ static void tcp_guest_notices_that_the_server_ends(void **state)
     size_t bulk_bytes;
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
     weir_welcome_destroy(welcome);
-    network->host->ops->destroy(network->host);
+    struct weir_transport *host = wait_for_host(network);
+    host->ops->destroy(host);
     network->host = NULL;
     weir_zmq_server_destroy(network->server);
     network->server = NULL;
@@ -692,7 +711,9 @@ static void tcp_refusals_carry_reason_and_message(void **state)
     struct weir_transport *guest;
     struct weir_welcome *welcome;
     struct weir_connect_params params = tcp_params(network);
+    pthread_mutex_lock(&network->lock);
     network->refuse_with = WEIR_ERR_QUOTA;
+    pthread_mutex_unlock(&network->lock);
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_QUOTA);
     assert_string_equal(welcome->message, "not today");
     assert_int_equal(welcome->result, 2);

@@ -1,0 +1,71 @@
+/* Actions that wait for a stream to pass a point: see weir_stream_on_passed(). */
+#include "guest_lib/stream.h"
+#include <stdlib.h>
+
+struct action {
+    struct action *next;
+    struct weir_stream_point point;
+    weir_stream_action_fn fn;
+    void *user;
+};
+
+/* Guarded by lock; count is atomic, so that nobody pays while there is none. */
+static struct {
+    struct weir_lock lock;
+    struct weir_lock running; /* one thread runs actions at a time: they are in order */
+    struct action *first;
+    struct action **last;
+    uint32_t count;
+} actions;
+
+CUresult weir_stream_on_passed(const struct weir_stream_point *point, weir_stream_action_fn fn,
+                               void *user)
+{
+    struct action *action = malloc(sizeof *action);
+    if (!action) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *action = (struct action){.point = *point, .fn = fn, .user = user};
+    weir_lock_acquire(&actions.lock);
+    if (!actions.first) {
+        actions.last = &actions.first;
+    }
+    *actions.last = action;
+    actions.last = &action->next;
+    __atomic_add_fetch(&actions.count, 1, __ATOMIC_RELEASE);
+    weir_lock_release(&actions.lock);
+    return CUDA_SUCCESS;
+}
+
+static struct action *take_passed(void)
+{
+    weir_lock_acquire(&actions.lock);
+    struct action *found = NULL;
+    for (struct action **at = &actions.first; *at; at = &(*at)->next) {
+        if (weir_stream_passed(&(*at)->point)) {
+            found = *at;
+            *at = found->next;
+            if (actions.last == &found->next) {
+                actions.last = at;
+            }
+            __atomic_sub_fetch(&actions.count, 1, __ATOMIC_RELAXED);
+            break;
+        }
+    }
+    weir_lock_release(&actions.lock);
+    return found;
+}
+
+void weir_stream_run_actions(void)
+{
+    if (__builtin_expect(!__atomic_load_n(&actions.count, __ATOMIC_ACQUIRE), 1)) {
+        return;
+    }
+    weir_lock_acquire(&actions.running);
+    struct action *action;
+    while ((action = take_passed())) {
+        action->fn(action->user);
+        free(action);
+    }
+    weir_lock_release(&actions.running);
+}

@@ -1,0 +1,228 @@
+/*
+ * The callback runner. Notifications arrive through whichever thread reads the channel and are queued
+ * here; one thread runs them in that order, so a slow function holds up the next one, as CUDA says.
+ */
+#include "guest_lib/callback.h"
+#include "base/log.h"
+#include "guest_lib/entry.h"
+#include "proto/guest_calls.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PUMP_NS       (50 * WEIR_NS_PER_MS)
+#define OTHER_READ_NS WEIR_NS_PER_MS /* somebody else reads: look again after this */
+
+struct entry {
+    struct entry *next;
+    uint64_t token;
+    weir_callback_fn fn;
+    void *user;
+    bool once;
+};
+
+struct job {
+    struct job *next;
+    uint64_t token;
+    uint64_t ticket;
+};
+
+/* Guarded by lock. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct entry *entries;
+    struct job *first;
+    struct job **last;
+    uint64_t next_token;
+    pthread_t thread;
+    bool started;
+    bool stop;
+} runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static struct entry **find_locked(uint64_t token)
+{
+    struct entry **at = &runner.entries;
+    while (*at && (*at)->token != token) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void run_job(const struct job *job)
+{
+    pthread_mutex_lock(&runner.lock);
+    struct entry **at = find_locked(job->token);
+    struct entry *found = *at;
+    weir_callback_fn fn = found ? found->fn : NULL;
+    void *user = found ? found->user : NULL;
+    if (found && found->once) {
+        *at = found->next;
+        free(found);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    if (fn) {
+        fn(user);
+    } else {
+        weir_log_warn("guest: the host asked for an unknown function, token=%llu",
+                      (unsigned long long)job->token);
+    }
+    CUresult rc = weir_post_host_func_done(
+        weir_guest_channel(), &(struct weir_op_host_func_done_in){.ticket = job->ticket});
+    (void)rc; /* the host is gone: nothing waits for it any more */
+}
+
+static struct job *take_job_locked(void)
+{
+    struct job *job = runner.first;
+    if (job) {
+        runner.first = job->next;
+        if (!runner.first) {
+            runner.last = &runner.first;
+        }
+    }
+    return job;
+}
+
+static void nap_locked(uint64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)ns;
+    if (until.tv_nsec >= (long)WEIR_NS_PER_S) {
+        until.tv_nsec -= (long)WEIR_NS_PER_S;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&runner.changed, &runner.lock, &until);
+}
+
+/* Nothing to run: read the channel if functions are awaited and nobody else reads. */
+static void await_work_locked(void)
+{
+    if (!runner.entries || __atomic_load_n(&weir_guest.channel.dead, __ATOMIC_ACQUIRE)) {
+        pthread_cond_wait(&runner.changed, &runner.lock);
+        return;
+    }
+    pthread_mutex_unlock(&runner.lock);
+    bool led = weir_channel_pump(weir_guest_channel(), PUMP_NS);
+    pthread_mutex_lock(&runner.lock);
+    if (!led && !runner.first && !runner.stop) {
+        nap_locked(OTHER_READ_NS);
+    }
+}
+
+static void *runner_main(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&runner.lock);
+    while (!runner.stop) {
+        struct job *job = take_job_locked();
+        if (!job) {
+            await_work_locked();
+            continue;
+        }
+        pthread_mutex_unlock(&runner.lock);
+        run_job(job);
+        free(job);
+        pthread_mutex_lock(&runner.lock);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static bool start_locked(void)
+{
+    if (runner.started) {
+        return true;
+    }
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    runner.stop = false;
+    runner.started = pthread_create(&runner.thread, NULL, runner_main, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return runner.started;
+}
+
+CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t *ret_token)
+{
+    struct entry *entry = malloc(sizeof *entry);
+    if (!entry) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&runner.lock);
+    if (!start_locked()) {
+        pthread_mutex_unlock(&runner.lock);
+        free(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *entry = (struct entry){
+        .next = runner.entries, .token = ++runner.next_token, .fn = fn, .user = user, .once = once};
+    runner.entries = entry;
+    *ret_token = entry->token;
+    pthread_cond_signal(&runner.changed);
+    pthread_mutex_unlock(&runner.lock);
+    return CUDA_SUCCESS;
+}
+
+void weir_callback_remove(uint64_t token)
+{
+    pthread_mutex_lock(&runner.lock);
+    struct entry **at = find_locked(token);
+    struct entry *found = *at;
+    if (found) {
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&runner.lock);
+    free(found);
+}
+
+void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes)
+{
+    (void)user;
+    struct weir_op_host_func_call_in call;
+    if (op != WEIR_OP_host_func_call || !weir_ops[op].in_decode(body, body_bytes, &call)) {
+        weir_log_error("guest: malformed notification, op=%d", (int)op);
+        return;
+    }
+    struct job *job = malloc(sizeof *job);
+    if (!job) {
+        weir_log_error("guest: no memory for a host function");
+        return;
+    }
+    *job = (struct job){.token = call.token, .ticket = call.ticket};
+    pthread_mutex_lock(&runner.lock);
+    if (!runner.first) {
+        runner.last = &runner.first;
+    }
+    *runner.last = job;
+    runner.last = &job->next;
+    pthread_cond_signal(&runner.changed);
+    pthread_mutex_unlock(&runner.lock);
+}
+
+void weir_callbacks_finish(void)
+{
+    pthread_mutex_lock(&runner.lock);
+    bool started = runner.started;
+    runner.stop = true;
+    pthread_cond_signal(&runner.changed);
+    pthread_mutex_unlock(&runner.lock);
+    if (started) {
+        pthread_join(runner.thread, NULL);
+    }
+    runner.started = false;
+    while (runner.entries) {
+        struct entry *next = runner.entries->next;
+        free(runner.entries);
+        runner.entries = next;
+    }
+    while (runner.first) {
+        struct job *next = runner.first->next;
+        free(runner.first);
+        runner.first = next;
+    }
+}

@@ -1,0 +1,161 @@
+/*
+ * The guest's end of a session: one ordered channel shared by all threads of the process.
+ *
+ * Sending: a record is encoded outside the lock, numbered and sent under it. Receiving is
+ * leader/follower: a thread that waits for a reply reads the transport if nobody else does, and
+ * hands every other reply to its waiter; notifications go to the callback runner (callback.h).
+ * Once the host is gone every function here returns CUDA_ERROR_DEVICE_UNAVAILABLE, for ever.
+ *
+ * Source: docs/design/guest.md, docs/design/wire.md
+ */
+#ifndef WEIR_GUEST_LIB_CHANNEL_H
+#define WEIR_GUEST_LIB_CHANNEL_H
+
+#include "guest_lib/lock.h"
+#include "proto/cuda_abi.h"
+#include "proto/transport/transport.h"
+#include "proto/ops.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How threads wait; from the welcome and the number of processors. */
+struct weir_wait_policy {
+    uint64_t spin_ns;      /* pause, before anything else */
+    uint64_t yield_ns;     /* then sched_yield until this long has passed in all */
+    uint64_t slice_min_ns; /* then sleep in slices growing from here */
+    uint64_t slice_max_ns; /* .. to a sixteenth of the time waited, at most this */
+};
+
+struct weir_channel_wait;
+
+/* What a notification is handed to; called by whichever thread reads, must not block. */
+typedef void (*weir_channel_notify_fn)(void *user, enum weir_op op, const void *body,
+                                       size_t body_bytes);
+
+/* Internally locked. Fields above the locks never change after weir_channel_init(). */
+struct weir_channel {
+    struct weir_transport *transport;
+    struct weir_segment_header *header; /* the segment's, or &shadow: deferred and sticky errors */
+    const uint32_t *words;              /* NULL when remote */
+    uint8_t *arena;                     /* NULL when remote */
+    uint64_t arena_bytes;
+    uint32_t n_words;
+    bool remote;
+    struct weir_wait_policy wait;
+    weir_channel_notify_fn notify;
+    void *notify_user;
+
+    uint32_t dead;          /* atomic; 0 or the CUresult that every call gives from now on */
+    uint32_t reported_seq;  /* atomic; deferred errors up to this one have been returned */
+
+    struct weir_lock send_lock; /* guards next_seq and the transport's sending end */
+    uint64_t next_seq;
+
+    struct weir_lock receive_lock; /* guards reading and waits */
+    bool reading;                  /* a leader is in the transport's receiving end */
+    struct weir_channel_wait *waits;
+    struct weir_segment_header shadow; /* remote: the errors that the last reply told of */
+};
+
+/**
+ * Take over a connected transport.
+ *
+ * @param channel    zeroed memory; must outlive every use.
+ * @param transport  taken; weir_channel_finish() destroys it.
+ * @param wait       copied.
+ * @return WEIR_OK
+ * @return WEIR_ERR_PEER  a co-located transport without a segment.
+ * @thread before others see it
+ */
+enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_transport *transport,
+                                   const struct weir_wait_policy *wait) WEIR_MUST_CHECK;
+
+/** Drop the connection; for tests. Accepts a zeroed object. @thread no other call under way */
+void weir_channel_finish(struct weir_channel *channel);
+
+/**
+ * Send a request and wait for its reply. The generated weir_call_<op>() are its users.
+ *
+ * Variable-length outputs point into a buffer of the calling thread and stay until its next call.
+ *
+ * @param in   struct weir_<op>_in of op, or NULL if it has no inputs.
+ * @param out  struct weir_<op>_out, or NULL; written only on CUDA_SUCCESS.
+ * @return the host's CUresult; CUDA_ERROR_DEVICE_UNAVAILABLE when it is gone or talks nonsense.
+ * @thread any; blocks, holding no lock meanwhile
+ */
+CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const void *in, void *out);
+
+/**
+ * Send a record that has no reply; an error of it becomes a deferred error.
+ *
+ * @return CUDA_SUCCESS once sent; CUDA_ERROR_DEVICE_UNAVAILABLE when the host is gone;
+ *         CUDA_ERROR_INVALID_VALUE when it does not fit into a record.
+ * @thread any; blocks only while the ring is full
+ */
+CUresult weir_channel_post(struct weir_channel *channel, enum weir_op op, const void *in);
+
+/* What may travel beside a call. Zero means nothing. */
+struct weir_channel_extra {
+    const void *bulk; /* remote: sent beside the request */
+    size_t bulk_bytes;
+    void *ret_bulk; /* remote: the reply's bulk data goes here; must be exactly ret_bulk_bytes */
+    size_t ret_bulk_bytes;
+    bool send_fd; /* co-located: fd follows the request */
+    int fd;       /* borrowed */
+};
+
+/** weir_channel_call() with something beside it; posted: no reply is waited for. @thread any */
+CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, const void *in,
+                                 void *out, const struct weir_channel_extra *extra, bool posted);
+
+/** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order */
+CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
+
+/** Has the word reached value (signed distance)? Remote: asks the host. @thread any */
+bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint32_t value);
+
+/** The word's present content; 0 when remote and the host is gone. @thread any */
+uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word);
+
+/**
+ * Wait until the word has reached value.
+ *
+ * @param sleep_soon  the program asked for blocking synchronisation: hardly spin.
+ * @return CUDA_SUCCESS; the sticky error, if one appears meanwhile; CUDA_ERROR_DEVICE_UNAVAILABLE.
+ * @thread any; no lock held
+ */
+CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uint32_t value,
+                                bool sleep_soon);
+
+/**
+ * Read records for up to timeout_ns if nobody else does: how notifications are received while no
+ * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is gone.
+ * @thread any
+ */
+bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
+
+/** The host is gone or broke the protocol: every waiter wakes. @thread any */
+void weir_channel_kill(struct weir_channel *channel, CUresult error);
+
+/**
+ * The error that posted work left behind, once; a sticky one for ever; CUDA_SUCCESS if there is none.
+ * Calls that may return errors of earlier asynchronous work end with this.
+ * @thread any; two loads when there is nothing to report
+ */
+CUresult weir_channel_report_slow(struct weir_channel *channel);
+
+static inline CUresult weir_channel_report(struct weir_channel *channel)
+{
+    const struct weir_segment_header *header = channel->header;
+    if (__builtin_expect(__atomic_load_n(&header->deferred_seq, __ATOMIC_ACQUIRE) ==
+                                 __atomic_load_n(&channel->reported_seq, __ATOMIC_RELAXED) &&
+                             !__atomic_load_n(&header->sticky_error, __ATOMIC_RELAXED) &&
+                             !__atomic_load_n(&channel->dead, __ATOMIC_RELAXED),
+                         1)) {
+        return CUDA_SUCCESS;
+    }
+    return weir_channel_report_slow(channel);
+}
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * Waiting for completion words.
+ *
+ * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu wakes
+ * it, a GPU that writes it does not, so sleeps are short against the time waited already.
+ */
+#include "guest_lib/channel.h"
+#include "proto/guest_calls.h"
+#include <sched.h>
+
+#define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
+#define SOON_SPIN_NS    (5 * WEIR_NS_PER_US)
+#define PAUSES_PER_LOOK 16
+
+static bool value_reached(uint32_t now, uint32_t value)
+{
+    return (int32_t)(now - value) >= 0;
+}
+
+uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word)
+{
+    if (!channel->remote) {
+        /* W1: meets the GPU's or the worker's write; what came before it is visible. */
+        return __atomic_load_n(&channel->words[word], __ATOMIC_ACQUIRE);
+    }
+    struct weir_op_word_peek_out out = {0};
+    if (weir_call_word_peek(channel, &(struct weir_op_word_peek_in){.word = word}, &out)) {
+        return 0;
+    }
+    return out.value;
+}
+
+bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint32_t value)
+{
+    return value_reached(weir_channel_word(channel, word), value);
+}
+
+/* The error that makes waiting pointless, or CUDA_SUCCESS. */
+static CUresult hopeless(struct weir_channel *channel)
+{
+    uint32_t error = __atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
+    if (!error) {
+        error = __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE);
+    }
+    return (CUresult)error;
+}
+
+static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint32_t value,
+                              uint64_t start_ns)
+{
+    const struct weir_wait_policy *policy = &channel->wait;
+    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t checked_ns = now_ns;
+    for (;;) {
+        uint32_t seen = weir_channel_word(channel, word);
+        if (value_reached(seen, value)) {
+            return CUDA_SUCCESS;
+        }
+        CUresult rc = hopeless(channel);
+        if (rc) {
+            return rc;
+        }
+        uint64_t slice_ns = (now_ns - start_ns) / 16;
+        slice_ns = slice_ns > policy->slice_max_ns ? policy->slice_max_ns : slice_ns;
+        slice_ns = slice_ns < policy->slice_min_ns ? policy->slice_min_ns : slice_ns;
+        weir_futex_wait(&channel->words[word], seen, slice_ns);
+        now_ns = weir_clock_now_ns();
+        if (now_ns - checked_ns > PEER_CHECK_NS) {
+            checked_ns = now_ns;
+            if (channel->transport->ops->peer_gone(channel->transport)) {
+                weir_channel_kill(channel, CUDA_ERROR_DEVICE_UNAVAILABLE);
+            }
+        }
+    }
+}
+
+CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uint32_t value,
+                                bool sleep_soon)
+{
+    if (channel->remote) {
+        struct weir_op_word_wait_out out;
+        return weir_call_word_wait(
+            channel, &(struct weir_op_word_wait_in){.word = word, .value = value}, &out);
+    }
+    if (weir_channel_word_reached(channel, word, value)) {
+        return CUDA_SUCCESS;
+    }
+    const struct weir_wait_policy *policy = &channel->wait;
+    uint64_t spin_ns = sleep_soon ? SOON_SPIN_NS : policy->spin_ns;
+    uint64_t yield_ns = sleep_soon ? 0 : policy->yield_ns;
+    uint64_t start_ns = weir_clock_now_ns();
+    for (;;) {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            if (weir_channel_word_reached(channel, word, value)) {
+                return CUDA_SUCCESS;
+            }
+            weir_cpu_pause();
+        }
+        uint64_t waited_ns = weir_clock_now_ns() - start_ns;
+        if (waited_ns >= spin_ns) {
+            if (waited_ns >= yield_ns) {
+                return sleep_on_word(channel, word, value, start_ns);
+            }
+            sched_yield();
+        }
+        CUresult rc = hopeless(channel);
+        if (rc) {
+            return rc;
+        }
+    }
+}

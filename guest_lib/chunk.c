@@ -1,0 +1,414 @@
+/*
+ * Allocation of device and pinned memory, cut from chunks that the host grants.
+ *
+ * Each context has a heap per kind, so that its chunks can be returned when it goes. Small blocks share
+ * chunks of 32 MiB; a block of more than half of that has a chunk of its own. One empty chunk per heap
+ * is kept, others go back at once. A pinned chunk is a memfd, mapped here where the worker has it.
+ */
+#include "guest_lib/memory.h"
+#include "guest_lib/range.h"
+#include "guest_lib/register.h"
+#include "proto/guest_calls.h"
+#include "base/log.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CHUNK_BYTES   (32ull << 20)
+#define ROUND_BYTES   (2ull << 20) /* granularity of the GPU's own mappings */
+#define BLOCK_GRAIN   512          /* what cuMemAlloc aligns to at least */
+#define PINNED_GRAIN  4096         /* pages of different allocations are not shared */
+#define GRANT_DEVICE  0u
+#define GRANT_PINNED  1u
+
+struct weir_chunk {
+    struct weir_range_region region; /* first: a region is its chunk */
+    uint64_t id;
+    struct weir_chunk *next;
+};
+
+struct weir_mem_heap {
+    struct weir_lock lock; /* guards all of it */
+    struct weir_range_heap ranges;
+    struct weir_chunk *chunks;
+    struct weir_ctx *ctx;
+    bool pinned;
+};
+
+static struct weir_lock grant_lock; /* a reply and its descriptor are received by one thread */
+static uint64_t cached_bytes;       /* atomic: free bytes of device chunks */
+
+CUresult weir_mem_init(void)
+{
+    return CUDA_SUCCESS;
+}
+
+static struct weir_mem_heap *heap_of(struct weir_ctx *ctx, bool pinned)
+{
+    weir_lock_acquire(&ctx->lock);
+    struct weir_mem_heap *heap = ctx->heaps[pinned];
+    if (!heap && (heap = calloc(1, sizeof *heap))) {
+        heap->ctx = ctx;
+        heap->pinned = pinned;
+        heap->ranges.grain_bytes = pinned ? PINNED_GRAIN : BLOCK_GRAIN;
+        ctx->heaps[pinned] = heap;
+    }
+    weir_lock_release(&ctx->lock);
+    return heap;
+}
+
+static void count_free(const struct weir_mem_heap *heap, uint64_t before)
+{
+    if (!heap->pinned) {
+        __atomic_add_fetch(&cached_bytes, heap->ranges.free_bytes - before, __ATOMIC_RELAXED);
+    }
+}
+
+uint64_t weir_mem_cached_bytes(void)
+{
+    return __atomic_load_n(&cached_bytes, __ATOMIC_RELAXED);
+}
+
+/* ---------------------------------------------------------------- chunks */
+
+static bool in_window(uint64_t base, uint64_t bytes)
+{
+    return base >= weir_guest.window_base && bytes <= weir_guest.window_bytes &&
+           base - weir_guest.window_base <= weir_guest.window_bytes - bytes;
+}
+
+static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (!grant->n_fds) {
+        return weir_guest.same_process ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    int fd;
+    CUresult rc = weir_channel_receive_fd(weir_guest_channel(), &fd);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    void *want = (void *)(uintptr_t)grant->base;
+    void *got = weir_guest.same_process
+                    ? want
+                    : mmap(want, grant->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                           (off_t)grant->fd_offset);
+    close(fd);
+    return got == want ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void unmap_pinned(uint64_t base, uint64_t bytes)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (!weir_guest.same_process) {
+        void *at = mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        if (at == MAP_FAILED) {
+            weir_log_warn("guest: cannot take a pinned chunk's pages away");
+        }
+    }
+}
+
+static void return_chunk(uint64_t id)
+{
+    CUresult rc = weir_call_mem_return(weir_guest_channel(),
+                                       &(struct weir_op_mem_return_in){.chunk = id}, NULL);
+    if (rc != CUDA_SUCCESS) {
+        weir_log_warn("guest: a chunk was not taken back, result=%d", (int)rc);
+    }
+}
+
+static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
+                            struct weir_op_mem_grant_out *ret_grant)
+{
+    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle,
+                                      .bytes = bytes,
+                                      .kind = heap->pinned ? GRANT_PINNED : GRANT_DEVICE};
+    weir_lock_acquire(&grant_lock);
+    CUresult rc = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
+    if (rc == CUDA_SUCCESS && (!in_window(ret_grant->base, ret_grant->bytes) ||
+                               ret_grant->bytes < bytes || ret_grant->base % PINNED_GRAIN ||
+                               ret_grant->bytes % PINNED_GRAIN)) {
+        weir_log_error("guest: the host granted an impossible chunk");
+        rc = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    } else if (rc == CUDA_SUCCESS && heap->pinned) {
+        rc = map_pinned(ret_grant);
+        if (rc != CUDA_SUCCESS) {
+            return_chunk(ret_grant->chunk);
+        }
+    }
+    weir_lock_release(&grant_lock);
+    return rc;
+}
+
+static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
+{
+    struct weir_op_mem_grant_out grant = {0};
+    CUresult rc = grant_chunk(heap, bytes, &grant);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_chunk *chunk = calloc(1, sizeof *chunk);
+    if (!chunk || !weir_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
+        free(chunk);
+        return_chunk(grant.chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk->id = grant.chunk;
+    chunk->next = heap->chunks;
+    heap->chunks = chunk;
+    return CUDA_SUCCESS;
+}
+
+static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_chunk *chunk)
+{
+    struct weir_chunk **at = &heap->chunks;
+    while (*at != chunk) {
+        at = &(*at)->next;
+    }
+    *at = chunk->next;
+    weir_range_remove(&heap->ranges, &chunk->region);
+    if (heap->pinned) {
+        unmap_pinned(chunk->region.base, chunk->region.bytes);
+    }
+    return_chunk(chunk->id);
+    free(chunk);
+}
+
+/* Give back empty chunks until keep of them are left. */
+static bool trim_locked(struct weir_mem_heap *heap, unsigned int keep)
+{
+    bool dropped = false;
+    for (struct weir_chunk *chunk = heap->chunks; chunk;) {
+        struct weir_chunk *next = chunk->next;
+        if (!chunk->region.used_bytes) {
+            if (keep && chunk->region.bytes <= CHUNK_BYTES) {
+                keep--;
+            } else {
+                drop_chunk_locked(heap, chunk);
+                dropped = true;
+            }
+        }
+        chunk = next;
+    }
+    return dropped;
+}
+
+static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
+{
+    uint64_t exact = (bytes + ROUND_BYTES - 1) & ~(ROUND_BYTES - 1);
+    uint64_t want = bytes > CHUNK_BYTES / 2 ? exact : CHUNK_BYTES;
+    CUresult rc = add_chunk_locked(heap, want);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && trim_locked(heap, 0)) {
+        rc = add_chunk_locked(heap, want);
+    }
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && want > exact) {
+        rc = add_chunk_locked(heap, exact);
+    }
+    return rc;
+}
+
+static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes,
+                           struct weir_range_block **ret_block)
+{
+    weir_lock_acquire(&heap->lock);
+    uint64_t before = heap->ranges.free_bytes;
+    CUresult rc = CUDA_SUCCESS;
+    struct weir_range_block *block = weir_range_take(&heap->ranges, bytes);
+    if (!block) {
+        rc = grow_locked(heap, bytes);
+        block = rc == CUDA_SUCCESS ? weir_range_take(&heap->ranges, bytes) : NULL;
+    }
+    count_free(heap, before);
+    weir_lock_release(&heap->lock);
+    *ret_block = block;
+    return block ? CUDA_SUCCESS : rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
+}
+
+static void give_block(struct weir_mem_heap *heap, struct weir_range_block *block)
+{
+    weir_lock_acquire(&heap->lock);
+    uint64_t before = heap->ranges.free_bytes;
+    const struct weir_range_region *region = block->region;
+    weir_range_give(&heap->ranges, block);
+    if (!region->used_bytes) {
+        trim_locked(heap, 1);
+    }
+    count_free(heap, before);
+    weir_lock_release(&heap->lock);
+}
+
+/* ---------------------------------------------------------------- allocations */
+
+/* Remote: memory that is called pinned is the program's own; copies treat it as pageable. */
+static CUresult alloc_plain(struct weir_mem *mem)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    void *at = mmap(NULL, mem->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mem->kind = WEIR_MEM_HOST;
+    mem->base = mem->device_base = (uint64_t)(uintptr_t)at;
+    return CUDA_SUCCESS;
+}
+
+static CUresult alloc_block(struct weir_mem *mem)
+{
+    struct weir_mem_heap *heap = heap_of(mem->ctx, mem->kind != WEIR_MEM_DEVICE);
+    if (!heap) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct weir_range_block *block;
+    CUresult rc = take_block(heap, mem->bytes, &block);
+    if (rc == CUDA_SUCCESS) {
+        mem->owner = block;
+        mem->base = mem->device_base = block->base;
+    }
+    return rc;
+}
+
+CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
+                        unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem)
+{
+    struct weir_mem mem = {
+        .bytes = bytes, .kind = kind, .flags = flags, .ctx = ctx, .pool = pool};
+    if (!bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes > weir_guest.window_bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mem.buffer_id = weir_objects_next_id();
+    bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
+    CUresult rc = plain ? alloc_plain(&mem) : alloc_block(&mem);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!weir_mem_insert(&mem)) {
+        weir_mem_release(&mem);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_mem = mem;
+    return CUDA_SUCCESS;
+}
+
+void weir_mem_release(const struct weir_mem *mem)
+{
+    switch (mem->kind) {
+    case WEIR_MEM_DEVICE:
+    case WEIR_MEM_PINNED:
+    case WEIR_MEM_MANAGED:
+        give_block(mem->ctx->heaps[mem->kind != WEIR_MEM_DEVICE], mem->owner);
+        break;
+    case WEIR_MEM_REGISTERED:
+        weir_register_undo(mem);
+        break;
+    case WEIR_MEM_HOST:
+        if (!mem->owner) { /* allocated, not registered */
+            WEIR_GUEST_KEEP_ERRNO;
+            munmap((void *)(uintptr_t)mem->base, mem->bytes);
+        }
+        break;
+    case WEIR_MEM_MODULE:
+    case WEIR_MEM_IMPORTED:
+        break;
+    }
+}
+
+void weir_mem_trim(void)
+{
+    struct weir_ctx *ctx;
+    if (weir_ctx_current(&ctx) != CUDA_SUCCESS || !ctx->heaps[0]) {
+        return;
+    }
+    struct weir_mem_heap *heap = ctx->heaps[0];
+    weir_lock_acquire(&heap->lock);
+    uint64_t before = heap->ranges.free_bytes;
+    trim_locked(heap, 0);
+    count_free(heap, before);
+    weir_lock_release(&heap->lock);
+}
+
+/* ---------------------------------------------------------------- the end of a context */
+
+static bool is_of_context(const struct weir_mem *mem, void *ctx)
+{
+    return mem->ctx == ctx;
+}
+
+static void destroy_heap(struct weir_mem_heap *heap, bool tell_host)
+{
+    if (!heap) {
+        return;
+    }
+    uint64_t before = heap->ranges.free_bytes;
+    while (heap->chunks) {
+        struct weir_chunk *chunk = heap->chunks;
+        if (tell_host) {
+            drop_chunk_locked(heap, chunk);
+        } else {
+            heap->chunks = chunk->next;
+            weir_range_remove(&heap->ranges, &chunk->region);
+            free(chunk);
+        }
+    }
+    count_free(heap, before);
+    weir_range_finish(&heap->ranges);
+    free(heap);
+}
+
+static void drop_of_context(const struct weir_mem *mem)
+{
+    if (mem->pool) {
+        weir_pool_forget(mem);
+    }
+    weir_mem_release(mem);
+}
+
+void weir_mem_context_gone(struct weir_ctx *ctx)
+{
+    weir_mem_remove_if(is_of_context, drop_of_context, ctx);
+    weir_pools_context_gone(ctx);
+    for (int pinned = 0; pinned < 2; pinned++) {
+        weir_lock_acquire(&ctx->lock);
+        struct weir_mem_heap *heap = ctx->heaps[pinned];
+        ctx->heaps[pinned] = NULL;
+        weir_lock_release(&ctx->lock);
+        destroy_heap(heap, true);
+    }
+}
+
+static bool is_any(const struct weir_mem *mem, void *user)
+{
+    (void)mem;
+    (void)user;
+    return true;
+}
+
+static void drop_entry(const struct weir_mem *mem)
+{
+    (void)mem;
+}
+
+static void finish_context(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    struct weir_ctx *ctx = object;
+    destroy_heap(ctx->heaps[0], false);
+    destroy_heap(ctx->heaps[1], false);
+    ctx->heaps[0] = ctx->heaps[1] = NULL;
+}
+
+void weir_mem_finish(void)
+{
+    weir_mem_remove_if(is_any, drop_entry, NULL);
+    weir_pools_finish();
+    if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], finish_context, NULL);
+    }
+    __atomic_store_n(&cached_bytes, 0, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,153 @@
+/*
+ * Contexts: one primary object per device, made at cuInit, and those that the program creates.
+ *
+ * The device's real context lies in the worker and is shared; what a context means here is a legacy
+ * stream, an owner of memory, modules and streams, limits, and context-local storage. Structs are
+ * never freed (there are few), so the thread's stack may hold handles of destroyed ones and gets
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED instead of a crash.
+ */
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/stream.h"
+#include "proto/front/ctx_stack.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+
+/* The struct of a handle never changes, so one remembered pair needs no look-up and no lock. */
+static __thread struct {
+    CUcontext handle;
+    struct weir_ctx *ctx;
+    uint32_t session;
+} last_ctx;
+
+static weir_ctx_gone_fn gone_hooks[WEIR_CTX_GONE_HOOKS];
+
+bool weir_ctx_on_gone(weir_ctx_gone_fn hook)
+{
+    for (int i = 0; i < WEIR_CTX_GONE_HOOKS; i++) {
+        weir_ctx_gone_fn empty = NULL;
+        if (__atomic_compare_exchange_n(&gone_hooks[i], &empty, hook, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_ACQUIRE) ||
+            empty == hook) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct weir_ctx *weir_ctx_get(CUcontext handle)
+{
+    if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
+        return last_ctx.ctx;
+    }
+    struct weir_ctx *ctx = weir_object_get(WEIR_KIND_CONTEXT, handle);
+    if (ctx) {
+        last_ctx.handle = handle;
+        last_ctx.ctx = ctx;
+        last_ctx.session = weir_guest.session;
+    }
+    return ctx;
+}
+
+CUresult weir_ctx_resolve(CUcontext handle, struct weir_ctx **ret_ctx)
+{
+    if (!handle) {
+        handle = weir_ctx_stack_current();
+    }
+    struct weir_ctx *ctx = handle ? weir_ctx_get(handle) : NULL;
+    if (!ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t state = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(state != WEIR_CTX_ACTIVE, 0)) {
+        return state == WEIR_CTX_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                           : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    const struct weir_channel *channel = &weir_guest.channel;
+    uint32_t broken = __atomic_load_n(&channel->dead, __ATOMIC_RELAXED);
+    broken = broken ? broken : __atomic_load_n(&channel->header->sticky_error, __ATOMIC_RELAXED);
+    if (__builtin_expect(broken != 0, 0)) {
+        return (CUresult)broken;
+    }
+    *ret_ctx = ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_ctx_current(struct weir_ctx **ret_ctx)
+{
+    return weir_ctx_resolve(NULL, ret_ctx);
+}
+
+CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct weir_ctx **ret_ctx)
+{
+    struct weir_ctx *ctx = calloc(1, sizeof *ctx);
+    if (!ctx) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->device = device;
+    ctx->primary = primary;
+    ctx->flags = flags;
+    ctx->id = weir_objects_next_id();
+    ctx->api_version = 3020;
+    ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    weir_ctx_storage_init(&ctx->storage);
+    CUresult rc = weir_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
+    if (rc != CUDA_SUCCESS) {
+        free(ctx);
+        return rc;
+    }
+    *ret_ctx = ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_ctx_activate(struct weir_ctx *ctx)
+{
+    struct weir_stream *legacy;
+    CUresult rc = weir_stream_new_legacy(ctx, &legacy);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_post_ctx_create(weir_guest_channel(),
+                              &(struct weir_op_ctx_create_in){
+                                  .c = ctx->handle,
+                                  .legacy = legacy->handle,
+                                  .legacy_word = legacy->word,
+                                  .flags = ctx->flags,
+                                  .device = weir_guest.devices[ctx->device].host_ordinal,
+                              });
+    ctx->limit_known = 0;
+    __atomic_store_n(&ctx->legacy, legacy, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&ctx->epoch, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&ctx->state, WEIR_CTX_ACTIVE, __ATOMIC_RELEASE);
+    return rc;
+}
+
+CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
+{
+    CUcontext handle = (CUcontext)(uintptr_t)ctx->handle;
+    weir_ctx_storage_clear(&ctx->storage, handle);
+    CUresult waited = weir_streams_wait_all(ctx);
+    CUresult settled = weir_stream_settled(ctx);
+    waited = waited != CUDA_SUCCESS ? waited : settled;
+    for (int i = 0; i < WEIR_CTX_GONE_HOOKS; i++) {
+        weir_ctx_gone_fn hook = __atomic_load_n(&gone_hooks[i], __ATOMIC_ACQUIRE);
+        if (hook) {
+            hook(ctx);
+        }
+    }
+    __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
+                     __ATOMIC_RELEASE);
+    weir_mem_context_gone(ctx);
+    weir_streams_forget(ctx);
+    CUresult rc =
+        weir_call_ctx_destroy(
+        weir_guest_channel(), &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
+    return waited != CUDA_SUCCESS ? waited : rc;
+}
+
+CUresult weir_ctx_synchronize(struct weir_ctx *ctx)
+{
+    CUresult rc = weir_streams_wait_all(ctx);
+    CUresult settled = weir_stream_settled(ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
+}

@@ -1,0 +1,219 @@
+/*
+ * Linear copies. Both sides reachable by the GPU: one posted record. One side pageable: pieces through
+ * the staging arena, several under way. Both pageable: the program's own memory, copied here in the
+ * stream's order.
+ */
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include <string.h>
+
+#define DST_IN_ARENA 1u
+#define SRC_IN_ARENA 2u
+
+#define PIECE_MIN_BYTES (256ull << 10)
+#define PIECE_MAX_BYTES (4ull << 20)
+#define DEPTH           4 /* pieces on their way back at once */
+
+CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side)
+{
+    *ret_side = (struct weir_copy_side){.kind = WEIR_COPY_PAGEABLE, .address = address};
+    struct weir_mem mem;
+    if (!weir_mem_find(address, &mem)) {
+        bool in_window = address >= weir_guest.window_base &&
+                         address - weir_guest.window_base < weir_guest.window_bytes;
+        return !address || (in_window && !weir_guest.same_process) ? CUDA_ERROR_INVALID_VALUE
+                                                                   : CUDA_SUCCESS;
+    }
+    if (bytes > mem.bytes - (address - mem.base)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_mem_gpu_visible(&mem)) {
+        ret_side->kind = WEIR_COPY_GPU;
+        ret_side->address = mem.device_base + (address - mem.base);
+        ret_side->on_device = weir_mem_on_device(&mem);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes, struct weir_stream *stream,
+                          uint32_t flags)
+{
+    struct weir_op_copy_in in = {
+        .dst = dst, .src = src, .bytes = bytes, .s = stream->handle, .flags = flags};
+    weir_stream_work_begin(stream);
+    CUresult rc = weir_guest_capturing() ? weir_call_copy(weir_guest_channel(), &in, NULL)
+                                         : weir_post_copy(weir_guest_channel(), &in);
+    return weir_stream_work_end(stream, rc);
+}
+
+/* Four pieces or more of a large copy are under way together; a small one goes in one. */
+static uint64_t piece_bytes(uint64_t bytes)
+{
+    uint64_t piece = bytes / DEPTH & ~(PIECE_MIN_BYTES - 1);
+    piece = piece < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : piece;
+    piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
+    uint64_t most = weir_staging_max_bytes() / DEPTH;
+    return piece > most ? most : piece;
+}
+
+static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
+                        struct weir_stream *stream)
+{
+    uint64_t piece = piece_bytes(bytes);
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS; done += piece) {
+        uint64_t n = bytes - done < piece ? bytes - done : piece;
+        uint64_t offset;
+        rc = weir_staging_take(n, &offset);
+        if (rc != CUDA_SUCCESS) {
+            break;
+        }
+        rc = weir_staging_write(offset, src + done, n);
+        if (rc == CUDA_SUCCESS) {
+            rc = post_copy(dst + done, offset, n, stream, SRC_IN_ARENA);
+        }
+        struct weir_stream_point point = weir_stream_here(stream);
+        weir_staging_free_after(offset, &point);
+    }
+    return rc;
+}
+
+/* A piece on its way from the GPU. */
+struct incoming {
+    uint64_t offset;
+    uint64_t bytes;
+    uint8_t *dst;
+    struct weir_stream_point point;
+};
+
+static CUresult receive_piece(const struct incoming *piece)
+{
+    CUresult rc = weir_stream_wait(&piece->point);
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_staging_read(piece->offset, piece->dst, piece->bytes);
+    }
+    weir_staging_free_after(piece->offset, &piece->point);
+    return rc;
+}
+
+/* The piece has its staging block. */
+static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir_stream *stream)
+{
+    CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, DST_IN_ARENA);
+    piece->point = weir_stream_here(stream);
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_stream_mark(&piece->point);
+    }
+    if (rc != CUDA_SUCCESS) {
+        weir_staging_free_after(piece->offset, &piece->point);
+    }
+    return rc;
+}
+
+/*
+ * Pieces on their way back are ours alone to free, so with some of them out there is no waiting for
+ * more room: the oldest is received instead.
+ */
+static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir_stream *stream)
+{
+    struct incoming ring[DEPTH];
+    uint64_t piece = piece_bytes(bytes);
+    uint64_t sent = 0;
+    unsigned int first = 0, count = 0;
+    CUresult rc = CUDA_SUCCESS;
+    while (count || (sent < bytes && rc == CUDA_SUCCESS)) {
+        struct incoming *next = &ring[(first + count) % DEPTH];
+        if (sent < bytes && count < DEPTH && rc == CUDA_SUCCESS) {
+            uint64_t n = bytes - sent < piece ? bytes - sent : piece;
+            bool room = weir_staging_try(n, &next->offset);
+            if (!room && !count) {
+                rc = weir_staging_take(n, &next->offset);
+                room = rc == CUDA_SUCCESS;
+            }
+            if (room) {
+                next->bytes = n;
+                next->dst = dst + sent;
+                rc = send_for_piece(next, src + sent, stream);
+                count += rc == CUDA_SUCCESS;
+                sent += n;
+                continue;
+            }
+        }
+        if (count) {
+            CUresult received = receive_piece(&ring[first]);
+            rc = rc == CUDA_SUCCESS ? received : rc;
+            first = (first + 1) % DEPTH;
+            count--;
+        }
+    }
+    return rc;
+}
+
+/* A copy that the graph code may keep; see stream.h. True: it did, and *ret_result is the answer. */
+static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                     uint64_t bytes, struct weir_stream *stream, CUresult *ret_result)
+{
+    bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
+    if (!weir_guest_capturing() || !weir_guest.capture_copy) {
+        return false;
+    }
+    struct weir_stream_capture_copy copy = {
+        .to_gpu = to_gpu,
+        .host = (uint8_t *)(uintptr_t)(to_gpu ? src->address : dst->address),
+        .row_bytes = bytes,
+        .n_rows = 1,
+        .n_slices = 1,
+        .arena_bytes = bytes};
+    if (weir_staging_take(bytes, &copy.arena_offset) != CUDA_SUCCESS) {
+        return false;
+    }
+    if (!weir_guest.capture_copy(stream, &copy, ret_result)) {
+        weir_staging_free(copy.arena_offset);
+        return false;
+    }
+    if (*ret_result == CUDA_SUCCESS) {
+        *ret_result = post_copy(to_gpu ? dst->address : copy.arena_offset,
+                                to_gpu ? copy.arena_offset : src->address, bytes, stream,
+                                to_gpu ? SRC_IN_ARENA : DST_IN_ARENA);
+    }
+    return true;
+}
+
+static CUresult copy_in_program(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                                uint64_t bytes, struct weir_stream *stream)
+{
+    CUresult rc = weir_stream_synchronize(stream);
+    if (rc == CUDA_SUCCESS) {
+        memmove((void *)(uintptr_t)dst->address, (const void *)(uintptr_t)src->address, bytes);
+    }
+    return rc;
+}
+
+CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                          uint64_t bytes, struct weir_stream *stream, bool sync)
+{
+    if (!bytes) {
+        return sync ? weir_stream_synchronize(stream) : weir_guest_report();
+    }
+    bool from_program = src->kind == WEIR_COPY_PAGEABLE;
+    bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
+    CUresult rc;
+    if (from_program && to_program) {
+        return copy_in_program(dst, src, bytes, stream);
+    }
+    if ((from_program || to_program) && captured(dst, src, bytes, stream, &rc)) {
+        return rc;
+    }
+    if (from_program) {
+        rc = copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);
+    } else if (to_program) {
+        rc = copy_out((uint8_t *)(uintptr_t)dst->address, src->address, bytes, stream);
+    } else {
+        rc = post_copy(dst->address, src->address, bytes, stream, 0);
+    }
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    bool on_device = dst->on_device && src->on_device;
+    return sync && !on_device ? weir_stream_synchronize(stream) : weir_guest_report();
+}

@@ -1,0 +1,233 @@
+/*
+ * Pitched and array copies. A box is width bytes by height rows by depth slices. Memory sides have their
+ * start folded into the address. A pageable side is packed into (or unpacked from) a staging block;
+ * boxes that do not fit into one are cut in halves.
+ */
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include <string.h>
+
+#define BOX_MAX_BYTES (4ull << 20) /* of one staged piece */
+#define SIDE_ADDRESS  0u
+#define SIDE_ARENA    1u
+#define SIDE_ARRAY    2u
+
+struct box {
+    uint64_t width, height, depth;
+};
+
+static bool is_packed(const struct weir_copy_side *side, const struct box *box)
+{
+    return side->kind != WEIR_COPY_ARRAY &&
+           (box->height * box->depth == 1 || side->pitch == box->width) &&
+           (box->depth == 1 || side->height == box->height);
+}
+
+static uint32_t side_kind(const struct weir_copy_side *side)
+{
+    return side->kind == WEIR_COPY_ARRAY ? SIDE_ARRAY
+           : side->kind == WEIR_COPY_GPU ? SIDE_ADDRESS
+                                         : SIDE_ARENA;
+}
+
+static CUresult post_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                         const struct box *box, struct weir_stream *stream)
+{
+    struct weir_op_copy_3d_in in = {.src_kind = side_kind(src),
+                                    .dst_kind = side_kind(dst),
+                                    .src_addr = src->address,
+                                    .dst_addr = dst->address,
+                                    .src_x = src->x,
+                                    .src_y = src->y,
+                                    .src_z = src->z,
+                                    .src_lod = src->lod,
+                                    .src_pitch = src->pitch,
+                                    .src_height = src->height,
+                                    .dst_x = dst->x,
+                                    .dst_y = dst->y,
+                                    .dst_z = dst->z,
+                                    .dst_lod = dst->lod,
+                                    .dst_pitch = dst->pitch,
+                                    .dst_height = dst->height,
+                                    .width = box->width,
+                                    .height = box->height,
+                                    .depth = box->depth,
+                                    .s = stream->handle};
+    weir_stream_work_begin(stream);
+    CUresult rc = weir_guest_capturing() ? weir_call_copy_3d(weir_guest_channel(), &in, NULL)
+                                         : weir_post_copy_3d(weir_guest_channel(), &in);
+    return weir_stream_work_end(stream, rc);
+}
+
+static uint8_t *row_of(const struct weir_copy_side *side, uint64_t y, uint64_t z)
+{
+    return (uint8_t *)(uintptr_t)(side->address + (z * side->height + y) * side->pitch);
+}
+
+/* Between the program's rows and packed ones in the arena. */
+static CUresult move_rows(const struct weir_copy_side *side, const struct box *box, uint64_t offset,
+                          bool to_arena)
+{
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
+        for (uint64_t y = 0; y < box->height && rc == CUDA_SUCCESS; y++) {
+            uint8_t *row = row_of(side, y, z);
+            rc = to_arena ? weir_staging_write(offset, row, box->width)
+                          : weir_staging_read(offset, row, box->width);
+            offset += box->width;
+        }
+    }
+    return rc;
+}
+
+static struct weir_copy_side packed_side(uint64_t offset, const struct box *box)
+{
+    return (struct weir_copy_side){.kind = WEIR_COPY_PAGEABLE,
+                                   .address = offset,
+                                   .pitch = box->width,
+                                   .height = box->height};
+}
+
+static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                     const struct box *box, struct weir_stream *stream, CUresult *ret_result)
+{
+    bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
+    const struct weir_copy_side *host = to_gpu ? src : dst;
+    uint64_t bytes = box->width * box->height * box->depth;
+    if (!weir_guest_capturing() || !weir_guest.capture_copy) {
+        return false;
+    }
+    struct weir_stream_capture_copy copy = {.to_gpu = to_gpu,
+                                            .host = row_of(host, 0, 0),
+                                            .row_bytes = box->width,
+                                            .host_pitch = host->pitch,
+                                            .host_slice = host->pitch * host->height,
+                                            .n_rows = box->height,
+                                            .n_slices = box->depth,
+                                            .arena_bytes = bytes};
+    if (weir_staging_take(bytes, &copy.arena_offset) != CUDA_SUCCESS) {
+        return false;
+    }
+    if (!weir_guest.capture_copy(stream, &copy, ret_result)) {
+        weir_staging_free(copy.arena_offset);
+        return false;
+    }
+    if (*ret_result == CUDA_SUCCESS) {
+        struct weir_copy_side arena = packed_side(copy.arena_offset, box);
+        *ret_result = post_box(to_gpu ? dst : &arena, to_gpu ? &arena : src, box, stream);
+    }
+    return true;
+}
+
+/* One staged piece. */
+static CUresult stage_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                          const struct box *box, struct weir_stream *stream)
+{
+    bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
+    uint64_t offset;
+    CUresult rc = weir_staging_take(box->width * box->height * box->depth, &offset);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_copy_side arena = packed_side(offset, box);
+    if (to_gpu) {
+        rc = move_rows(src, box, offset, true);
+        rc = rc == CUDA_SUCCESS ? post_box(dst, &arena, box, stream) : rc;
+    } else {
+        rc = post_box(&arena, src, box, stream);
+    }
+    struct weir_stream_point point = weir_stream_here(stream);
+    if (!to_gpu && rc == CUDA_SUCCESS) {
+        rc = weir_stream_wait(&point);
+        rc = rc == CUDA_SUCCESS ? move_rows(dst, box, offset, false) : rc;
+    }
+    weir_staging_free_after(offset, &point);
+    return rc;
+}
+
+static struct weir_copy_side moved(const struct weir_copy_side *side, uint64_t x, uint64_t y,
+                                   uint64_t z)
+{
+    struct weir_copy_side other = *side;
+    if (side->kind == WEIR_COPY_ARRAY) {
+        other.x += x;
+        other.y += y;
+        other.z += z;
+    } else {
+        other.address += (z * side->height + y) * side->pitch + x;
+    }
+    return other;
+}
+
+/* Halve the box until its pieces can be staged: depth is at most 64 levels. */
+static CUresult cut_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                        const struct box *box, struct weir_stream *stream)
+{
+    uint64_t max = weir_staging_max_bytes() < BOX_MAX_BYTES ? weir_staging_max_bytes()
+                                                            : BOX_MAX_BYTES;
+    if (box->width * box->height * box->depth <= max) {
+        return stage_box(dst, src, box, stream);
+    }
+    struct box first = *box, second = *box;
+    uint64_t x = 0, y = 0, z = 0;
+    if (box->depth > 1) {
+        first.depth = z = box->depth / 2;
+        second.depth -= z;
+    } else if (box->height > 1) {
+        first.height = y = box->height / 2;
+        second.height -= y;
+    } else {
+        first.width = x = (box->width / 2 + 15) & ~15ull; /* whole elements of any array */
+        second.width -= x;
+    }
+    CUresult rc = cut_box(dst, src, &first, stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_copy_side dst2 = moved(dst, x, y, z);
+    struct weir_copy_side src2 = moved(src, x, y, z);
+    return cut_box(&dst2, &src2, &second, stream);
+}
+
+static CUresult copy_in_program(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                                const struct box *box, struct weir_stream *stream)
+{
+    CUresult rc = weir_stream_synchronize(stream);
+    for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
+        for (uint64_t y = 0; y < box->height; y++) {
+            memmove(row_of(dst, y, z), row_of(src, y, z), box->width);
+        }
+    }
+    return rc;
+}
+
+CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                       uint64_t width, uint64_t height, uint64_t depth, struct weir_stream *stream,
+                       bool sync)
+{
+    struct box box = {width, height, depth};
+    uint64_t rows, bytes;
+    if (__builtin_mul_overflow(height, depth, &rows) ||
+        __builtin_mul_overflow(rows, width, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!bytes || (is_packed(dst, &box) && is_packed(src, &box))) {
+        return weir_copy_linear(dst, src, bytes, stream, sync);
+    }
+    bool from_program = src->kind == WEIR_COPY_PAGEABLE;
+    bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
+    CUresult rc;
+    if (from_program && to_program) {
+        return copy_in_program(dst, src, &box, stream);
+    }
+    if ((from_program || to_program) && captured(dst, src, &box, stream, &rc)) {
+        return rc;
+    }
+    rc = from_program || to_program ? cut_box(dst, src, &box, stream)
+                                    : post_box(dst, src, &box, stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    bool on_device = dst->on_device && src->on_device;
+    return sync && !on_device ? weir_stream_synchronize(stream) : weir_guest_report();
+}

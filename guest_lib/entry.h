@@ -1,0 +1,58 @@
+/*
+ * What the generated exports (guest_exports.c) and the generated automatic entry points need of the
+ * guest library, and what every hand-written entry point may use.
+ *
+ * A hand-written entry point is `CUresult weir_guest_<symbol>(arguments)`, declared in
+ * proto/guest_hand.h. Streams are never NULL there: they are CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+ * or a handle. The export has already passed WEIR_GUEST_ENTER, so the session is up.
+ *
+ * weir_guest_channel(), weir_guest_use(), _reserve(), _drop(), _adopt() and _device() are declared in
+ * proto/wire/guest_api.h.
+ */
+#ifndef WEIR_GUEST_LIB_ENTRY_H
+#define WEIR_GUEST_LIB_ENTRY_H
+
+#include "base/id_table.h"
+#include "guest_lib/channel.h"
+#include "guest_lib/state.h"
+#include "proto/cuda_abi.h"
+#include "proto/wire/guest_api.h"
+#include <errno.h>
+
+/*
+ * What every export but those allowed before cuInit begins with: CUDA_SUCCESS if the session is up,
+ * else what the call returns. One load.
+ */
+#define WEIR_GUEST_ENTER(symbol)                                                                   \
+    (__builtin_expect(weir_guest_phase_now() == WEIR_PHASE_READY, 1)                               \
+         ? CUDA_SUCCESS                                                                            \
+         : weir_guest_phase_error(weir_guest_phase_now()))
+
+/*
+ * errno is the program's own: what makes system calls begins with this line. (The futex and transport
+ * functions preserve it themselves.)
+ */
+#define WEIR_GUEST_KEEP_ERRNO                                                                      \
+    int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno
+
+static inline void weir_guest_restore_errno(const int *saved)
+{
+    errno = *saved;
+}
+
+/** As weir_channel_report(): how launches, synchronising calls and queries end. @thread any */
+static inline CUresult weir_guest_report(void)
+{
+    return weir_channel_report(&weir_guest.channel);
+}
+
+/** rc, or if that is CUDA_SUCCESS what earlier posted work left behind. @thread any */
+static inline CUresult weir_guest_result(CUresult rc)
+{
+    return rc != CUDA_SUCCESS ? rc : weir_guest_report();
+}
+
+/** Note at WEIR_LOG=warn that a program called what is not carried. @thread any */
+void weir_guest_unsupported(const char *symbol);
+
+#endif

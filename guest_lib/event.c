@@ -1,0 +1,260 @@
+/* Events: see stream.h for the model. Structs come from slabs that are never unmapped. */
+#include "guest_lib/stream.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB_EVENTS 64
+
+struct slab {
+    struct slab *next;
+    struct weir_event events[SLAB_EVENTS];
+};
+
+/* Guarded by lock. */
+static struct {
+    struct weir_lock lock;
+    struct slab *slabs;
+    struct weir_event *free;
+} pool;
+
+void weir_events_finish(void)
+{
+    while (pool.slabs) {
+        struct slab *slab = pool.slabs;
+        pool.slabs = slab->next;
+        free(slab);
+    }
+    memset(&pool, 0, sizeof pool);
+}
+
+static struct weir_event *take_struct(void)
+{
+    weir_lock_acquire(&pool.lock);
+    if (!pool.free) {
+        struct slab *slab = calloc(1, sizeof *slab);
+        if (slab) {
+            slab->next = pool.slabs;
+            pool.slabs = slab;
+            for (int i = 0; i < SLAB_EVENTS; i++) {
+                slab->events[i].next_free = pool.free;
+                pool.free = &slab->events[i];
+            }
+        }
+    }
+    struct weir_event *event = pool.free;
+    if (event) {
+        pool.free = event->next_free;
+    }
+    weir_lock_release(&pool.lock);
+    return event;
+}
+
+static void give_struct(struct weir_event *event)
+{
+    weir_lock_acquire(&pool.lock);
+    event->next_free = pool.free;
+    pool.free = event;
+    weir_lock_release(&pool.lock);
+}
+
+CUresult weir_event_get(CUevent handle, struct weir_event **ret_event)
+{
+    *ret_event = weir_object_get(WEIR_KIND_EVENT, handle);
+    return *ret_event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult post_create(const struct weir_event *event)
+{
+    return weir_post_event_create(weir_guest_channel(),
+                                  &(struct weir_op_event_create_in){.e = event->wire,
+                                                                 .c = event->ctx->handle,
+                                                                 .flags = event->flags,
+                                                                 .word = event->word});
+}
+
+CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
+                        struct weir_event **ret_event)
+{
+    struct weir_event *event = take_struct();
+    if (!event) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    event->ctx = ctx;
+    event->flags = flags;
+    event->imported = imported;
+    event->exported = event->recorded = event->captured = false;
+    event->at = (struct weir_stream_point){0};
+    event->word = WEIR_WORD_NONE;
+    event->value = 0;
+    CUresult rc = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_object_add(WEIR_KIND_EVENT, event, &event->handle);
+        if (rc != CUDA_SUCCESS && !imported) {
+            weir_word_give(event->word, event->value);
+        }
+    }
+    if (rc != CUDA_SUCCESS) {
+        give_struct(event);
+        return rc;
+    }
+    event->wire = event->handle;
+    *ret_event = event;
+    return imported ? CUDA_SUCCESS : post_create(event);
+}
+
+void weir_event_drop(struct weir_event *event, bool tell_host)
+{
+    weir_object_remove(WEIR_KIND_EVENT, event->handle);
+    if (event->wire != event->handle) {
+        weir_object_remove(WEIR_KIND_EVENT, event->wire);
+    }
+    if (tell_host) {
+        CUresult rc = weir_post_event_destroy(
+            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->wire});
+        (void)rc; /* a dead host has no events */
+    }
+    if (event->word != WEIR_WORD_NONE) {
+        weir_word_give(event->word, event->value);
+    }
+    give_struct(event);
+}
+
+static bool complete_locked(struct weir_event *event)
+{
+    if (!event->recorded || weir_stream_passed(&event->at)) {
+        return true;
+    }
+    if (weir_guest.channel.remote ||
+        !weir_channel_word_reached(weir_guest_channel(), event->word, event->value)) {
+        return false;
+    }
+    weir_stream_note_done(&event->at);
+    return true;
+}
+
+/* An older record may still write the word, from another stream: take a fresh word and name. */
+static CUresult move_locked(struct weir_event *event)
+{
+    uint32_t word, value;
+    uint64_t wire;
+    CUresult rc = weir_word_take(&word, &value);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_object_add(WEIR_KIND_EVENT, event, &wire);
+    if (rc != CUDA_SUCCESS) {
+        weir_word_give(word, value);
+        return rc;
+    }
+    rc = weir_post_event_destroy(weir_guest_channel(),
+                                 &(struct weir_op_event_destroy_in){.e = event->wire});
+    if (event->wire != event->handle) {
+        weir_object_remove(WEIR_KIND_EVENT, event->wire);
+    }
+    weir_word_give(event->word, event->value);
+    event->wire = wire;
+    event->word = word;
+    event->value = value;
+    return rc != CUDA_SUCCESS ? rc : post_create(event);
+}
+
+static bool must_move_locked(struct weir_event *event, const struct weir_stream *stream)
+{
+    return event->recorded && !event->exported && event->word != WEIR_WORD_NONE &&
+           event->at.stream && event->at.stream != stream && !complete_locked(event);
+}
+
+static CUresult record_locked(struct weir_event *event, struct weir_stream *stream,
+                              unsigned int flags)
+{
+    CUresult rc = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_op_event_record_in in = {
+        .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
+    bool captured = false;
+    weir_stream_work_begin(stream);
+    if (weir_guest_capturing()) {
+        struct weir_op_event_record_out out = {0};
+        rc = weir_call_event_record(weir_guest_channel(), &in, &out);
+        captured = out.captured != 0;
+    } else {
+        rc = weir_post_event_record(weir_guest_channel(), &in);
+    }
+    rc = weir_stream_work_end(stream, rc);
+    if (rc == CUDA_SUCCESS) {
+        event->captured = captured;
+        event->recorded = true;
+        if (!captured) {
+            event->value = in.value;
+            event->at = weir_stream_here(stream);
+        }
+    }
+    return rc;
+}
+
+CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream, unsigned int flags)
+{
+    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_acquire(&event->lock);
+    CUresult rc = record_locked(event, stream, flags);
+    weir_lock_release(&event->lock);
+    return rc;
+}
+
+CUresult weir_event_query(struct weir_event *event)
+{
+    if (event->imported || (weir_guest.channel.remote && event->recorded)) {
+        return weir_call_event_query(weir_guest_channel(),
+                                     &(struct weir_op_event_query_in){.e = event->wire}, NULL);
+    }
+    weir_lock_acquire(&event->lock);
+    CUresult rc = event->captured          ? CUDA_ERROR_CAPTURED_EVENT
+                  : complete_locked(event) ? CUDA_SUCCESS
+                                           : CUDA_ERROR_NOT_READY;
+    weir_lock_release(&event->lock);
+    return rc;
+}
+
+/* An event of another process has no word here: ask, in growing intervals. */
+static CUresult wait_imported(struct weir_event *event)
+{
+    uint32_t nobody = 0;
+    uint64_t pause_ns = 20 * WEIR_NS_PER_US;
+    CUresult rc;
+    while ((rc = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
+        weir_futex_wait(&nobody, 0, pause_ns);
+        pause_ns += pause_ns < WEIR_NS_PER_MS ? pause_ns / 4 : 0;
+    }
+    return rc;
+}
+
+CUresult weir_event_wait(struct weir_event *event)
+{
+    if (event->imported) {
+        return wait_imported(event);
+    }
+    weir_lock_acquire(&event->lock);
+    bool captured = event->captured;
+    bool complete = complete_locked(event);
+    uint32_t word = event->word;
+    uint32_t value = event->value;
+    struct weir_stream_point at = event->at;
+    weir_lock_release(&event->lock);
+    if (captured) {
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    if (complete) {
+        return CUDA_SUCCESS;
+    }
+    CUresult rc = weir_channel_word_wait(weir_guest_channel(), word, value,
+                                         (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
+    if (rc == CUDA_SUCCESS) {
+        weir_stream_note_done(&at);
+    }
+    return rc;
+}

@@ -1,0 +1,116 @@
+/*
+ * What the guest keeps of graphs. Graphs themselves live in the worker; a handle names one. Here is
+ * only what cannot leave the process:
+ *
+ * - A *set* per graph: functions of the program that its nodes call, user objects that it retains,
+ *   and copies between pageable memory and the GPU, whose bytes must move at each launch. Sets are
+ *   counted: an instantiated graph, a clone and a parent of a child graph hold the sets that they
+ * came from, so a set outlives its graph as long as anything can still execute it.
+ * - A *node record* for what cuGraph*NodeGetParams must give back in the program's own terms.
+ */
+#ifndef WEIR_GUEST_LIB_GRAPH_H
+#define WEIR_GUEST_LIB_GRAPH_H
+
+#include "guest_lib/launch.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/stream.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_graph_set;
+struct weir_user_object;
+
+/** The set of a graph or an instantiated graph (by handle), made if need be. NULL: no memory. */
+struct weir_graph_set *weir_graph_set_of(uint64_t handle);
+
+/** The set of a handle if there is one; NULL otherwise. */
+struct weir_graph_set *weir_graph_set_find(uint64_t handle);
+
+/** The object of this handle can execute what `other` (a handle) has: hold its set. */
+CUresult weir_graph_set_include(uint64_t handle, uint64_t other);
+
+/** As weir_graph_set_include() after forgetting what was included before (exec update). */
+CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other);
+
+/** The graph or instantiated graph is destroyed. Destructors run when the last holder is gone. */
+void weir_graph_set_drop(uint64_t handle);
+
+/** The set takes a callback's token: removed with the set. */
+CUresult weir_graph_set_token(struct weir_graph_set *set, uint64_t token);
+
+/** The set takes a pageable copy and its arena block. */
+CUresult weir_graph_set_copy(struct weir_graph_set *set,
+                             const struct weir_stream_capture_copy *copy);
+
+/** Retain (delta > 0) or release (delta < 0) a user object; false: the graph has fewer. */
+bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
+                                int64_t delta);
+
+/** Before a launch: wait for the last one that used the same blocks, then pack what goes in. */
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set);
+
+/** After a launch on a stream: unpack what comes out once it has passed. */
+CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_stream *stream);
+
+/* ---------------------------------------------------------------- user objects */
+
+/** Add references; false if they would overflow. */
+bool weir_user_object_retain(struct weir_user_object *object, uint32_t count);
+/** Drop references; the last one runs the program's destructor. false: there are fewer. */
+bool weir_user_object_release(struct weir_user_object *object, uint32_t count);
+
+/* ---------------------------------------------------------------- nodes */
+
+struct weir_graph_node {
+    uint64_t handle;
+    CUgraphNodeType type;
+    union {
+        CUDA_MEMCPY3D copy;
+        CUDA_MEMSET_NODE_PARAMS memset;
+        CUDA_HOST_NODE_PARAMS host;
+        struct { /* filled by GetParams, lives as long as the node */
+            void **pointers;
+            uint8_t *packed;
+        } kernel;
+    } params;
+};
+
+/** Remember a node; replaces a record of the same handle. CUDA_ERROR_OUT_OF_MEMORY */
+CUresult weir_graph_node_keep(const struct weir_graph_node *node);
+
+/** A copy of what is known; false for nodes made by capture or unknown. */
+bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
+
+/** The node is destroyed. */
+void weir_graph_node_forget(uint64_t handle);
+
+/* ---------------------------------------------------------------- capture */
+
+/** weir_guest.capture_copy; see stream.h. */
+bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
+                             CUresult *ret_result);
+
+/** A host function met while a stream may be capturing: its token goes with the graph. */
+CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured);
+
+/* ---------------------------------------------------------------- copies of nodes */
+
+/* The wire's fields of a copy: graph_add_copy, graph_copy_set. */
+struct weir_graph_copy {
+    struct weir_copy_side dst;
+    struct weir_copy_side src;
+    uint64_t width, height, depth;
+    bool pageable; /* one side is an arena block described by `host` */
+    struct weir_stream_capture_copy host;
+};
+
+/**
+ * Read a CUDA_MEMCPY3D for a node: pageable sides become arena blocks, to be given to a set.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED (pageable to pageable),
+ *         CUDA_ERROR_OUT_OF_MEMORY
+ */
+CUresult weir_graph_copy_read(const CUDA_MEMCPY3D *copy, struct weir_graph_copy *ret_copy);
+
+#endif

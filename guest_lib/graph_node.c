@@ -1,0 +1,295 @@
+/* Node records, user objects, and the reading of copy parameters for nodes. See graph.h. */
+#include "guest_lib/graph.h"
+
+#include "guest_lib/entry.h"
+#include "proto/guest_hand.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct record {
+    struct weir_graph_node node;
+    struct record *next;
+};
+
+#define BUCKETS 1024
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards buckets */
+static struct record *buckets[BUCKETS];
+
+static struct record **bucket_of(uint64_t handle)
+{
+    return &buckets[weir_handle_index(handle) % BUCKETS];
+}
+
+static void free_params(struct weir_graph_node *node)
+{
+    if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        free(node->params.kernel.pointers);
+        free(node->params.kernel.packed);
+    }
+}
+
+CUresult weir_graph_node_keep(const struct weir_graph_node *node)
+{
+    pthread_mutex_lock(&lock);
+    struct record *record = *bucket_of(node->handle);
+    while (record && record->node.handle != node->handle) {
+        record = record->next;
+    }
+    if (record) {
+        free_params(&record->node);
+    } else if ((record = calloc(1, sizeof(*record)))) {
+        record->next = *bucket_of(node->handle);
+        *bucket_of(node->handle) = record;
+    }
+    if (record) {
+        record->node = *node;
+    }
+    pthread_mutex_unlock(&lock);
+    return record ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
+{
+    pthread_mutex_lock(&lock);
+    struct record *record = *bucket_of(handle);
+    while (record && record->node.handle != handle) {
+        record = record->next;
+    }
+    if (record) {
+        *ret_node = record->node;
+    }
+    pthread_mutex_unlock(&lock);
+    return record != NULL;
+}
+
+void weir_graph_node_forget(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct record **at = bucket_of(handle);
+    while (*at && (*at)->node.handle != handle) {
+        at = &(*at)->next;
+    }
+    struct record *record = *at;
+    if (record) {
+        *at = record->next;
+        free_params(&record->node);
+        free(record);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---------------------------------------------------------------- user objects */
+
+struct weir_user_object {
+    uint64_t handle;
+    uint32_t references; /* atomic */
+    CUhostFn destroy;
+    void *user;
+};
+
+bool weir_user_object_retain(struct weir_user_object *object, uint32_t count)
+{
+    uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
+    do {
+        if (count > UINT32_MAX - now) {
+            return false;
+        }
+    } while (!__atomic_compare_exchange_n(&object->references, &now, now + count, false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return true;
+}
+
+bool weir_user_object_release(struct weir_user_object *object, uint32_t count)
+{
+    uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
+    do {
+        if (count > now) {
+            return false;
+        }
+        /* U1: everything done with the object happens before its destructor (A in the winner). */
+    } while (!__atomic_compare_exchange_n(&object->references, &now, now - count, false,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+    if (now == count && count) {
+        weir_object_remove(WEIR_KIND_USEROBJ, object->handle);
+        object->destroy(object->user);
+        free(object);
+    }
+    return true;
+}
+
+CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                                       unsigned int initialRefcount, unsigned int flags)
+{
+    if (!object_out || !destroy || !initialRefcount || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_user_object *object = calloc(1, sizeof(*object));
+    if (!object) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    object->references = initialRefcount;
+    object->destroy = destroy;
+    object->user = ptr;
+    CUresult result = weir_object_add(WEIR_KIND_USEROBJ, object, &object->handle);
+    if (result != CUDA_SUCCESS) {
+        free(object);
+        return result;
+    }
+    *object_out = (CUuserObject)(uintptr_t)object->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    bool good = found && count && weir_user_object_retain(found, count);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    bool good = found && count && weir_user_object_release(found, count);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                            unsigned int flags)
+{
+    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    if (!found || !count || (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_object_get(WEIR_KIND_GRAPH, graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool move = flags & CU_GRAPH_USER_OBJECT_MOVE;
+    if (!move && !weir_user_object_retain(found, count)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_graph_set *set = weir_graph_set_of((uintptr_t)graph);
+    if (!set || !weir_graph_set_user_object(set, found, count)) {
+        if (!move) {
+            (void)weir_user_object_release(found, count);
+        }
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
+{
+    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    struct weir_graph_set *set = weir_graph_set_find((uintptr_t)graph);
+    if (!found || !set || !count || !weir_graph_set_user_object(set, found, -(int64_t)count)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_user_object_release(found, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------- copies */
+
+/* Where one side of a CUDA_MEMCPY3D begins, and its geometry. */
+static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
+                          uint64_t extent, struct weir_copy_side *side)
+{
+    uint64_t address = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
+    if (type == CU_MEMORYTYPE_ARRAY) {
+        side->kind = WEIR_COPY_ARRAY;
+        side->address = (uintptr_t)array;
+        side->on_device = true;
+        return CUDA_SUCCESS;
+    }
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
+        type != CU_MEMORYTYPE_UNIFIED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_copy_side found = {.kind = WEIR_COPY_GPU};
+    CUresult result = weir_copy_classify(address, extent, &found);
+    if (result == CUDA_SUCCESS) {
+        side->kind = found.kind;
+        side->address = found.address;
+        side->on_device = found.on_device;
+    }
+    return result;
+}
+
+/* Bytes from the first to the last one that a pitched side touches. */
+static uint64_t extent_of(const struct weir_copy_side *side, const struct weir_graph_copy *copy)
+{
+    uint64_t pitch = side->pitch ? side->pitch : copy->width;
+    uint64_t rows = side->height ? side->height : copy->height;
+    return (side->z + copy->depth - 1) * rows * pitch + (side->y + copy->height - 1) * pitch +
+           side->x + copy->width;
+}
+
+static CUresult stage(struct weir_graph_copy *copy, struct weir_copy_side *side, bool to_gpu)
+{
+    uint64_t pitch = side->pitch ? side->pitch : copy->width;
+    uint64_t rows = side->height ? side->height : copy->height;
+    copy->pageable = true;
+    copy->host = (struct weir_stream_capture_copy){
+        .to_gpu = to_gpu,
+        .host = (uint8_t *)(uintptr_t)side->address + side->z * rows * pitch + side->y * pitch +
+                side->x,
+        .row_bytes = copy->width,
+        .host_pitch = pitch,
+        .host_slice = rows * pitch,
+        .n_rows = copy->height,
+        .n_slices = copy->depth,
+        .arena_bytes = copy->width * copy->height * copy->depth,
+    };
+    CUresult result = weir_staging_take(copy->host.arena_bytes, &copy->host.arena_offset);
+    if (result == CUDA_SUCCESS) {
+        *side = (struct weir_copy_side){
+            .kind = WEIR_COPY_PAGEABLE, /* on the wire: an arena block, packed */
+            .address = copy->host.arena_offset,
+            .pitch = copy->width,
+            .height = copy->height,
+        };
+    }
+    return result;
+}
+
+CUresult weir_graph_copy_read(const CUDA_MEMCPY3D *p, struct weir_graph_copy *ret_copy)
+{
+    struct weir_graph_copy copy = {
+        .width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
+    copy.src = (struct weir_copy_side){.x = p->srcXInBytes,
+                                       .y = p->srcY,
+                                       .z = p->srcZ,
+                                       .lod = p->srcLOD,
+                                       .pitch = p->srcPitch,
+                                       .height = p->srcHeight};
+    copy.dst = (struct weir_copy_side){.x = p->dstXInBytes,
+                                       .y = p->dstY,
+                                       .z = p->dstZ,
+                                       .lod = p->dstLOD,
+                                       .pitch = p->dstPitch,
+                                       .height = p->dstHeight};
+    if (!copy.width || !copy.height || !copy.depth) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                                extent_of(&copy.src, &copy), &copy.src);
+    if (result == CUDA_SUCCESS) {
+        result = read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
+                           extent_of(&copy.dst, &copy), &copy.dst);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool from_host = copy.src.kind == WEIR_COPY_PAGEABLE;
+    bool to_host = copy.dst.kind == WEIR_COPY_PAGEABLE;
+    if (from_host && to_host) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (from_host || to_host) {
+        result = stage(&copy, from_host ? &copy.src : &copy.dst, from_host);
+    }
+    if (result == CUDA_SUCCESS) {
+        *ret_copy = copy;
+    }
+    return result;
+}

@@ -1,0 +1,371 @@
+/*
+ * Sets: what a graph needs of this process. See graph.h.
+ *
+ * One lock for everything here; launches of graphs without pageable copies take it once, to look
+ * the set up. Destructors of user objects run without it, since they are the program's.
+ */
+#include "guest_lib/graph.h"
+
+#include "guest_lib/callback.h"
+#include "guest_lib/entry.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bound_copy {
+    struct weir_stream_capture_copy copy;
+    struct bound_copy *next;
+};
+
+struct bound_token {
+    uint64_t token;
+    struct bound_token *next;
+};
+
+struct bound_object {
+    struct weir_user_object *object;
+    uint32_t count;
+    struct bound_object *next;
+};
+
+struct bound_set {
+    struct weir_graph_set *set;
+    struct bound_set *next;
+};
+
+struct weir_graph_set {
+    uint64_t handle;
+    uint32_t references;
+    struct bound_copy *copies;
+    struct bound_token *tokens;
+    struct bound_object *objects;
+    struct bound_set *included;
+    bool launched;
+    struct weir_stream_point last_launch;
+    struct weir_graph_set *next; /* in its bucket; out of it once its handle is dropped */
+};
+
+#define BUCKETS 256
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything below */
+static struct weir_graph_set *buckets[BUCKETS];
+
+static struct weir_graph_set **bucket_of(uint64_t handle)
+{
+    return &buckets[weir_handle_index(handle) % BUCKETS];
+}
+
+static struct weir_graph_set *find_locked(uint64_t handle)
+{
+    for (struct weir_graph_set *s = *bucket_of(handle); s; s = s->next) {
+        if (s->handle == handle) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+static struct weir_graph_set *find_or_make_locked(uint64_t handle)
+{
+    struct weir_graph_set *set = find_locked(handle);
+    if (!set) {
+        set = calloc(1, sizeof(*set));
+        if (set) {
+            set->handle = handle;
+            set->references = 1;
+            set->next = *bucket_of(handle);
+            *bucket_of(handle) = set;
+        }
+    }
+    return set;
+}
+
+struct weir_graph_set *weir_graph_set_of(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *set = find_or_make_locked(handle);
+    pthread_mutex_unlock(&lock);
+    return set;
+}
+
+struct weir_graph_set *weir_graph_set_find(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *set = find_locked(handle);
+    pthread_mutex_unlock(&lock);
+    return set;
+}
+
+static CUresult include_locked(struct weir_graph_set *set, struct weir_graph_set *other)
+{
+    for (struct bound_set *b = set->included; b; b = b->next) {
+        if (b->set == other) {
+            return CUDA_SUCCESS;
+        }
+    }
+    struct bound_set *bound = calloc(1, sizeof(*bound));
+    if (!bound) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *bound = (struct bound_set){other, set->included};
+    set->included = bound;
+    other->references++;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_graph_set_include(uint64_t handle, uint64_t other_handle)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *other = find_locked(other_handle);
+    if (other) {
+        struct weir_graph_set *set = find_or_make_locked(handle);
+        result = set ? include_locked(set, other) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Free a set that nobody holds; what it included goes to the list to be looked at next. */
+static void free_set(struct weir_graph_set *set, struct bound_set **pending)
+{
+    while (set->tokens) {
+        struct bound_token *next = set->tokens->next;
+        weir_callback_remove(set->tokens->token);
+        free(set->tokens);
+        set->tokens = next;
+    }
+    while (set->copies) {
+        struct bound_copy *next = set->copies->next;
+        if (set->launched) {
+            weir_staging_free_after(set->copies->copy.arena_offset, &set->last_launch);
+        } else {
+            weir_staging_free(set->copies->copy.arena_offset);
+        }
+        free(set->copies);
+        set->copies = next;
+    }
+    while (set->objects) {
+        struct bound_object *next = set->objects->next;
+        (void)weir_user_object_release(set->objects->object, set->objects->count);
+        free(set->objects);
+        set->objects = next;
+    }
+    while (set->included) {
+        struct bound_set *bound = set->included;
+        set->included = bound->next;
+        bound->next = *pending;
+        *pending = bound;
+    }
+    free(set);
+}
+
+/* Drop one reference of each set in the list, and of what those held, without recursion. */
+static void release_all(struct bound_set *pending)
+{
+    while (pending) {
+        struct bound_set *bound = pending;
+        pending = bound->next;
+        pthread_mutex_lock(&lock);
+        bool last = --bound->set->references == 0;
+        pthread_mutex_unlock(&lock);
+        if (last) {
+            free_set(bound->set, &pending);
+        }
+        free(bound);
+    }
+}
+
+static struct weir_graph_set *unlink_locked(uint64_t handle)
+{
+    struct weir_graph_set **at = bucket_of(handle);
+    while (*at && (*at)->handle != handle) {
+        at = &(*at)->next;
+    }
+    struct weir_graph_set *set = *at;
+    if (set) {
+        *at = set->next;
+    }
+    return set;
+}
+
+void weir_graph_set_drop(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *set = unlink_locked(handle);
+    bool last = set && --set->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        struct bound_set *pending = NULL;
+        free_set(set, &pending);
+        release_all(pending);
+    }
+}
+
+CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct bound_set *old = NULL;
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *set = find_locked(handle);
+    struct weir_graph_set *other = find_locked(other_handle);
+    if (set || other) {
+        set = set ? set : find_or_make_locked(handle);
+        result = set ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* A launch under way may still use the old ones: they are kept until it has passed. */
+    if (result == CUDA_SUCCESS && set &&
+        (!set->launched || weir_stream_passed(&set->last_launch))) {
+        old = set->included;
+        set->included = NULL;
+    }
+    if (result == CUDA_SUCCESS && set && other) {
+        result = include_locked(set, other);
+    }
+    pthread_mutex_unlock(&lock);
+    release_all(old);
+    return result;
+}
+
+CUresult weir_graph_set_token(struct weir_graph_set *set, uint64_t token)
+{
+    struct bound_token *bound = calloc(1, sizeof(*bound));
+    if (!bound) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    *bound = (struct bound_token){token, set->tokens};
+    set->tokens = bound;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_graph_set_copy(struct weir_graph_set *set,
+                             const struct weir_stream_capture_copy *copy)
+{
+    struct bound_copy *bound = calloc(1, sizeof(*bound));
+    if (!bound) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    *bound = (struct bound_copy){*copy, set->copies};
+    set->copies = bound;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
+                                int64_t delta)
+{
+    bool good = false;
+    pthread_mutex_lock(&lock);
+    struct bound_object **at = &set->objects;
+    while (*at && (*at)->object != object) {
+        at = &(*at)->next;
+    }
+    if (delta > 0 && !*at) {
+        *at = calloc(1, sizeof(**at));
+        if (*at) {
+            (*at)->object = object;
+        }
+    }
+    if (*at && (int64_t)(*at)->count + delta >= 0 && (*at)->count + delta <= UINT32_MAX) {
+        (*at)->count = (uint32_t)((int64_t)(*at)->count + delta);
+        good = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
+/* Move the bytes of one copy between the program's rows and its packed block. */
+static CUresult move_rows(const struct weir_stream_capture_copy *copy)
+{
+    CUresult result = CUDA_SUCCESS;
+    uint64_t at = copy->arena_offset;
+    for (uint64_t z = 0; z < copy->n_slices; z++) {
+        for (uint64_t y = 0; y < copy->n_rows && result == CUDA_SUCCESS; y++) {
+            uint8_t *row = copy->host + z * copy->host_slice + y * copy->host_pitch;
+            result = copy->to_gpu ? weir_staging_write(at, row, copy->row_bytes)
+                                  : weir_staging_read(at, row, copy->row_bytes);
+            at += copy->row_bytes;
+        }
+    }
+    return result;
+}
+
+static bool has_copies_locked(const struct weir_graph_set *set)
+{
+    bool found = set->copies != NULL;
+    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
+        found = has_copies_locked(b->set);
+    }
+    return found;
+}
+
+/* Move every copy of one direction in a set and all that it includes. */
+static CUresult move_all_locked(const struct weir_graph_set *set, bool to_gpu)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (const struct bound_copy *c = set->copies; c && result == CUDA_SUCCESS; c = c->next) {
+        if (c->copy.to_gpu == to_gpu) {
+            result = move_rows(&c->copy);
+        }
+    }
+    for (const struct bound_set *b = set->included; b && result == CUDA_SUCCESS; b = b->next) {
+        result = move_all_locked(b->set, to_gpu);
+    }
+    return result;
+}
+
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set)
+{
+    pthread_mutex_lock(&lock);
+    bool copies = has_copies_locked(set);
+    bool wait = copies && set->launched;
+    struct weir_stream_point point = set->last_launch;
+    pthread_mutex_unlock(&lock);
+    CUresult result = wait ? weir_stream_wait(&point) : CUDA_SUCCESS;
+    if (wait) {
+        weir_stream_run_actions();
+    }
+    if (result == CUDA_SUCCESS && copies) {
+        pthread_mutex_lock(&lock);
+        result = move_all_locked(set, true);
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
+}
+
+static void unpack(void *user)
+{
+    struct weir_graph_set *set = user;
+    pthread_mutex_lock(&lock);
+    (void)move_all_locked(set, false);
+    bool last = --set->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        struct bound_set *pending = NULL;
+        free_set(set, &pending);
+        release_all(pending);
+    }
+}
+
+CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_stream *stream)
+{
+    struct weir_stream_point point = weir_stream_here(stream);
+    pthread_mutex_lock(&lock);
+    bool copies = has_copies_locked(set);
+    set->launched = true;
+    set->last_launch = point;
+    set->references += copies ? 1 : 0;
+    pthread_mutex_unlock(&lock);
+    if (!copies) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = weir_stream_on_passed(&point, unpack, set);
+    if (result != CUDA_SUCCESS) {
+        pthread_mutex_lock(&lock);
+        set->references--;
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
+}

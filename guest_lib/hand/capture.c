@@ -1,0 +1,370 @@
+/*
+ * Stream capture. The driver captures in the worker; here is only the count of captures under way
+ * (which turns posted stream work into calls) and what a captured graph will need of this process.
+ *
+ * Pageable copies and host functions met during a capture wait in a list under the capture's id
+ * until the capture ends and its graph has a name.
+ */
+#include "guest_lib/callback.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+#include "proto/wire/guest_api.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pending {
+    uint64_t capture;
+    bool is_token;
+    uint64_t token;
+    struct weir_stream_capture_copy copy;
+    struct pending *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards pendings */
+static struct pending *pendings;
+
+static CUresult info_of(struct weir_stream *stream, struct weir_op_capture_info_out *out)
+{
+    const struct weir_op_capture_info_in in = {.s = stream->handle};
+    return weir_call_capture_info(weir_guest_channel(), &in, out);
+}
+
+/* The id of the capture that a stream takes part in; false when it is not captured. */
+static bool capture_of(struct weir_stream *stream, uint64_t *ret_id, CUresult *ret_result)
+{
+    struct weir_op_capture_info_out out;
+    *ret_result = info_of(stream, &out);
+    if (*ret_result != CUDA_SUCCESS || out.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return false;
+    }
+    *ret_id = out.id;
+    return true;
+}
+
+static CUresult remember(const struct pending *item)
+{
+    struct pending *kept = malloc(sizeof(*kept));
+    if (!kept) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *kept = *item;
+    pthread_mutex_lock(&lock);
+    kept->next = pendings;
+    pendings = kept;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
+                             CUresult *ret_result)
+{
+    struct pending item = {.is_token = false};
+    if (!capture_of(stream, &item.capture, ret_result)) {
+        return *ret_result != CUDA_SUCCESS;
+    }
+    copy->arena_bytes = copy->row_bytes * copy->n_rows * copy->n_slices;
+    *ret_result = weir_staging_take(copy->arena_bytes, &copy->arena_offset);
+    if (*ret_result != CUDA_SUCCESS) {
+        return true;
+    }
+    item.copy = *copy;
+    *ret_result = remember(&item);
+    if (*ret_result != CUDA_SUCCESS) {
+        weir_staging_free(copy->arena_offset);
+    }
+    return true;
+}
+
+CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured)
+{
+    CUresult result;
+    struct pending item = {.is_token = true, .token = token};
+    *ret_captured = capture_of(stream, &item.capture, &result);
+    return *ret_captured ? remember(&item) : result;
+}
+
+/* Give what was met during a capture to its graph; without a graph, let it go. */
+static CUresult settle(uint64_t capture, uint64_t graph)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct pending *mine = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct pending **at = &pendings; *at;) {
+        struct pending *item = *at;
+        if (item->capture == capture) {
+            *at = item->next;
+            item->next = mine;
+            mine = item;
+        } else {
+            at = &item->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    struct weir_graph_set *set = mine && graph ? weir_graph_set_of(graph) : NULL;
+    while (mine) {
+        struct pending *next = mine->next;
+        CUresult kept = CUDA_ERROR_OUT_OF_MEMORY;
+        if (set) {
+            kept = mine->is_token ? weir_graph_set_token(set, mine->token)
+                                  : weir_graph_set_copy(set, &mine->copy);
+        }
+        if (kept != CUDA_SUCCESS) {
+            if (mine->is_token) {
+                weir_callback_remove(mine->token);
+            } else {
+                weir_staging_free(mine->copy.arena_offset);
+            }
+            result = graph ? kept : result;
+        }
+        free(mine);
+        mine = next;
+    }
+    return result;
+}
+
+static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
+                      const CUgraphNode *dependencies, size_t count)
+{
+    struct weir_stream *stream;
+    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (count && !dependencies) ||
+        count > 4096) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stream->legacy) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    /* Before the host is asked: no thread may post into a stream that is captured already. */
+    weir_guest.capture_copy = weir_graph_capture_copy;
+    __atomic_fetch_add(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+    const struct weir_op_capture_begin_in in = {
+        .s = stream->handle,
+        .mode = (uint32_t)mode,
+        .g = graph,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)count,
+    };
+    result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+    return begin(hStream, mode, 0, NULL, 0);
+}
+
+CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                                const CUgraphNode *dependencies,
+                                                const CUgraphEdgeData *dependencyData,
+                                                size_t numDependencies, CUstreamCaptureMode mode)
+{
+    if (!hGraph) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (dependencyData) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, numDependencies);
+}
+
+CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    struct weir_stream *stream;
+    struct weir_op_capture_info_out info;
+    struct weir_op_capture_end_in in = {0};
+    if (!phGraph) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *phGraph = NULL;
+    CUresult result = weir_stream_get(hStream, &stream);
+    if (result == CUDA_SUCCESS) {
+        result = info_of(stream, &info);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (info.status == CU_STREAM_CAPTURE_STATUS_NONE) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    const uint64_t capture = info.id;
+    const uint64_t existing = info.graph;
+    /* A capture into a graph of the program's ends in that graph, which has its name already. */
+    bool named = existing && !weir_handle_origin_host(existing);
+    in.s = stream->handle;
+    in.g = named ? existing : 0;
+    if (!named) {
+        result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    result = weir_call_capture_end(weir_guest_channel(), &in, NULL);
+    bool ended = result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED &&
+                 result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    if (result != CUDA_SUCCESS && !named) {
+        weir_guest_drop(WEIR_KIND_GRAPH, in.g);
+    }
+    if (ended || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+        __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+        CUresult settled = settle(capture, result == CUDA_SUCCESS ? in.g : 0);
+        result = result == CUDA_SUCCESS ? settled : result;
+    }
+    if (result == CUDA_SUCCESS) {
+        *phGraph = (CUgraph)(uintptr_t)in.g;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+    struct weir_stream *stream;
+    struct weir_op_capture_info_out out;
+    if (!captureStatus) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_stream_get(hStream, &stream);
+    *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
+        return result;
+    }
+    if (stream->legacy) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    result = info_of(stream, &out);
+    if (result == CUDA_SUCCESS) {
+        *captureStatus = (CUstreamCaptureStatus)out.status;
+    }
+    return result;
+}
+
+/* The dependencies stay valid until the thread asks again, as the program expects of the driver. */
+static __thread uint64_t *kept_dependencies;
+static __thread size_t kept_room;
+
+static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
+{
+    if (out->n_dependencies > kept_room) {
+        uint64_t *more = realloc(kept_dependencies, out->n_dependencies * sizeof(*more));
+        if (!more) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        kept_dependencies = more;
+        kept_room = out->n_dependencies;
+    }
+    if (out->n_dependencies) {
+        memcpy(kept_dependencies, out->dependencies,
+               out->n_dependencies * sizeof(*kept_dependencies));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
+                                              CUstreamCaptureStatus *captureStatus_out,
+                                              cuuint64_t *id_out, CUgraph *graph_out,
+                                              const CUgraphNode **dependencies_out,
+                                              const CUgraphEdgeData **edgeData_out,
+                                              size_t *numDependencies_out)
+{
+    struct weir_stream *stream;
+    struct weir_op_capture_info_out out = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    if (!captureStatus_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_stream_get(hStream, &stream);
+    if (result == CUDA_SUCCESS && weir_guest_capturing()) {
+        if (stream->legacy) {
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+        result = info_of(stream, &out);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = keep_dependencies(&out);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_adopt(WEIR_KIND_NODE, kept_dependencies, out.n_dependencies);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_adopt(WEIR_KIND_GRAPH, &out.graph, 1);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *captureStatus_out = (CUstreamCaptureStatus)out.status;
+    if (id_out) {
+        *id_out = out.id;
+    }
+    if (graph_out) {
+        *graph_out = (CUgraph)(uintptr_t)out.graph;
+    }
+    if (dependencies_out) {
+        *dependencies_out = (const CUgraphNode *)(const void *)kept_dependencies;
+    }
+    if (edgeData_out) {
+        *edgeData_out = NULL; /* plain edges */
+    }
+    if (numDependencies_out) {
+        *numDependencies_out = out.n_dependencies;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuStreamGetCaptureInfo_v2(CUstream hStream,
+                                              CUstreamCaptureStatus *captureStatus_out,
+                                              cuuint64_t *id_out, CUgraph *graph_out,
+                                              const CUgraphNode **dependencies_out,
+                                              size_t *numDependencies_out)
+{
+    return weir_guest_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
+                                                dependencies_out, NULL, numDependencies_out);
+}
+
+CUresult weir_guest_cuStreamGetCaptureInfo(CUstream hStream,
+                                           CUstreamCaptureStatus *captureStatus_out,
+                                           cuuint64_t *id_out)
+{
+    return weir_guest_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL,
+                                                NULL, NULL);
+}
+
+CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                      size_t numDependencies, unsigned int flags)
+{
+    struct weir_stream *stream;
+    if ((numDependencies && !dependencies) || numDependencies > 4096 ||
+        flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_capture_update_in in = {
+        .s = stream->handle,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)numDependencies,
+        .flags = flags,
+    };
+    return weir_call_capture_update(weir_guest_channel(), &in, NULL);
+}
+
+CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
+                                                         CUgraphNode *dependencies,
+                                                         const CUgraphEdgeData *dependencyData,
+                                                         size_t numDependencies, unsigned int flags)
+{
+    if (dependencyData) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return weir_guest_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies,
+                                                        flags);
+}

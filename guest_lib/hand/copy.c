@@ -1,0 +1,386 @@
+/* Copy entry points: check the sides, then copy.c and copy_box.c. */
+#include "guest_lib/memory.h"
+#include "proto/guest_hand.h"
+
+/* What a caller says of a side. */
+enum side_rule { RULE_DEVICE, RULE_HOST, RULE_ANY };
+
+static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
+                          struct weir_copy_side *ret_side)
+{
+    CUresult rc = weir_copy_classify(address, bytes, ret_side);
+    if (rc == CUDA_SUCCESS && rule == RULE_DEVICE && ret_side->kind == WEIR_COPY_PAGEABLE) {
+        struct weir_mem mem; /* remote: "pinned" memory has a device address only in name */
+        rc = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    return rc;
+}
+
+static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum side_rule src_rule,
+                       uint64_t bytes, CUstream hStream, bool sync)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS || !bytes) {
+        return rc != CUDA_SUCCESS ? rc : weir_guest_report();
+    }
+    struct weir_copy_side to, from;
+    rc = make_side(dst, bytes, dst_rule, &to);
+    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
+    return rc == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : rc;
+}
+
+static uint64_t bits(const void *pointer)
+{
+    return (uint64_t)(uintptr_t)pointer;
+}
+
+CUresult weir_guest_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                    CUstream default_stream)
+{
+    return linear(dstDevice, RULE_DEVICE, bits(srcHost), RULE_HOST, ByteCount, default_stream,
+                  true);
+}
+
+CUresult weir_guest_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                    CUstream default_stream)
+{
+    return linear(bits(dstHost), RULE_HOST, srcDevice, RULE_DEVICE, ByteCount, default_stream,
+                  true);
+}
+
+CUresult weir_guest_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                                    CUstream default_stream)
+{
+    return linear(dstDevice, RULE_DEVICE, srcDevice, RULE_DEVICE, ByteCount, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost,
+                                         size_t ByteCount, CUstream hStream)
+{
+    return linear(dstDevice, RULE_DEVICE, bits(srcHost), RULE_HOST, ByteCount, hStream, false);
+}
+
+CUresult weir_guest_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                         CUstream hStream)
+{
+    return linear(bits(dstHost), RULE_HOST, srcDevice, RULE_DEVICE, ByteCount, hStream, false);
+}
+
+CUresult weir_guest_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
+                                         size_t ByteCount, CUstream hStream)
+{
+    return linear(dstDevice, RULE_DEVICE, srcDevice, RULE_DEVICE, ByteCount, hStream, false);
+}
+
+CUresult weir_guest_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
+                             CUstream default_stream)
+{
+    return linear(dst, RULE_ANY, src, RULE_ANY, ByteCount, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
+                                  CUstream hStream)
+{
+    return linear(dst, RULE_ANY, src, RULE_ANY, ByteCount, hStream, false);
+}
+
+/* One device per session: a copy between contexts is a copy on the device. */
+static CUresult check_contexts(CUcontext dst, CUcontext src)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_resolve(dst, &ctx);
+    return rc == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : rc;
+}
+
+CUresult weir_guest_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                                 CUcontext srcContext, size_t ByteCount, CUstream default_stream)
+{
+    CUresult rc = check_contexts(dstContext, srcContext);
+    return rc == CUDA_SUCCESS
+               ? weir_guest_cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount, default_stream)
+               : rc;
+}
+
+CUresult weir_guest_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
+                                      CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount,
+                                      CUstream hStream)
+{
+    CUresult rc = check_contexts(dstContext, srcContext);
+    return rc == CUDA_SUCCESS
+               ? weir_guest_cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream)
+               : rc;
+}
+
+/* ---------------------------------------------------------------- boxes */
+
+/* A side of a 2D or 3D copy as its struct describes it. */
+struct raw_side {
+    CUmemorytype type;
+    uint64_t host, device;
+    CUarray array;
+    uint64_t x, y, z, lod, pitch, height;
+};
+
+static CUresult array_side(const struct raw_side *raw, struct weir_copy_side *ret_side)
+{
+    *ret_side = (struct weir_copy_side){.kind = WEIR_COPY_ARRAY,
+                                        .address = bits(raw->array),
+                                        .x = raw->x,
+                                        .y = raw->y,
+                                        .z = raw->z,
+                                        .lod = raw->lod,
+                                        .on_device = true};
+    return weir_object_get(WEIR_KIND_ARRAY, raw->array) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* From the first byte of the box to its last; false when it overflows or rows overlap. */
+static bool box_span(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
+                     uint64_t slice_rows, uint64_t *ret_bytes)
+{
+    uint64_t rows, before;
+    if ((height > 1 && pitch < width) || (depth > 1 && slice_rows < height) ||
+        __builtin_mul_overflow(depth - 1, slice_rows, &rows) ||
+        __builtin_add_overflow(rows, height - 1, &rows) ||
+        __builtin_mul_overflow(rows, pitch, &before)) {
+        return false;
+    }
+    return !__builtin_add_overflow(before, width, ret_bytes);
+}
+
+static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t height,
+                            uint64_t depth, struct weir_copy_side *ret_side)
+{
+    uint64_t pitch = raw->pitch ? raw->pitch : raw->x + width;
+    uint64_t slice_rows = raw->height ? raw->height : raw->y + height;
+    uint64_t bytes, slices, start;
+    if (!box_span(width, height, depth, pitch, slice_rows, &bytes) ||
+        __builtin_mul_overflow(raw->z, slice_rows, &slices) ||
+        __builtin_mul_overflow(slices + raw->y, pitch, &start)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool host = raw->type == CU_MEMORYTYPE_HOST;
+    uint64_t address = (host ? raw->host : raw->device) + start + raw->x;
+    enum side_rule rule = host                                 ? RULE_HOST
+                          : raw->type == CU_MEMORYTYPE_DEVICE ? RULE_DEVICE
+                                                               : RULE_ANY;
+    CUresult rc = make_side(address, bytes, rule, ret_side);
+    ret_side->pitch = pitch;
+    ret_side->height = slice_rows;
+    return rc;
+}
+
+static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t height,
+                         uint64_t depth, struct weir_copy_side *ret_side)
+{
+    switch (raw->type) {
+    case CU_MEMORYTYPE_ARRAY:
+        return array_side(raw, ret_side);
+    case CU_MEMORYTYPE_HOST:
+    case CU_MEMORYTYPE_DEVICE:
+    case CU_MEMORYTYPE_UNIFIED:
+        return memory_side(raw, width, height, depth, ret_side);
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint64_t width,
+                    uint64_t height, uint64_t depth, CUstream hStream, bool sync)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS || !width || !height || !depth) {
+        return rc;
+    }
+    struct weir_copy_side to, from;
+    rc = any_side(dst, width, height, depth, &to);
+    rc = rc == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : rc;
+    return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream hStream, bool sync)
+{
+    if (!c) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct raw_side src = {.type = c->srcMemoryType,
+                           .host = bits(c->srcHost),
+                           .device = c->srcDevice,
+                           .array = c->srcArray,
+                           .x = c->srcXInBytes,
+                           .y = c->srcY,
+                           .pitch = c->srcPitch};
+    struct raw_side dst = {.type = c->dstMemoryType,
+                           .host = bits(c->dstHost),
+                           .device = c->dstDevice,
+                           .array = c->dstArray,
+                           .x = c->dstXInBytes,
+                           .y = c->dstY,
+                           .pitch = c->dstPitch};
+    return box(&dst, &src, c->WidthInBytes, c->Height, 1, hStream, sync);
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
+{
+    if (!c) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct raw_side src = {.type = c->srcMemoryType,
+                           .host = bits(c->srcHost),
+                           .device = c->srcDevice,
+                           .array = c->srcArray,
+                           .x = c->srcXInBytes,
+                           .y = c->srcY,
+                           .z = c->srcZ,
+                           .lod = c->srcLOD,
+                           .pitch = c->srcPitch,
+                           .height = c->srcHeight};
+    struct raw_side dst = {.type = c->dstMemoryType,
+                           .host = bits(c->dstHost),
+                           .device = c->dstDevice,
+                           .array = c->dstArray,
+                           .x = c->dstXInBytes,
+                           .y = c->dstY,
+                           .z = c->dstZ,
+                           .lod = c->dstLOD,
+                           .pitch = c->dstPitch,
+                           .height = c->dstHeight};
+    return box(&dst, &src, c->WidthInBytes, c->Height, c->Depth, hStream, sync);
+}
+
+CUresult weir_guest_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy, CUstream default_stream)
+{
+    return copy_2d(pCopy, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy, CUstream default_stream)
+{
+    return copy_2d(pCopy, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+    return copy_2d(pCopy, hStream, false);
+}
+
+CUresult weir_guest_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy, CUstream default_stream)
+{
+    return copy_3d(pCopy, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+    return copy_3d(pCopy, hStream, false);
+}
+
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool sync)
+{
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = check_contexts(p->dstContext, p->srcContext);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    CUDA_MEMCPY3D c = {.srcXInBytes = p->srcXInBytes,
+                       .srcY = p->srcY,
+                       .srcZ = p->srcZ,
+                       .srcLOD = p->srcLOD,
+                       .srcMemoryType = p->srcMemoryType,
+                       .srcHost = p->srcHost,
+                       .srcDevice = p->srcDevice,
+                       .srcArray = p->srcArray,
+                       .srcPitch = p->srcPitch,
+                       .srcHeight = p->srcHeight,
+                       .dstXInBytes = p->dstXInBytes,
+                       .dstY = p->dstY,
+                       .dstZ = p->dstZ,
+                       .dstLOD = p->dstLOD,
+                       .dstMemoryType = p->dstMemoryType,
+                       .dstHost = p->dstHost,
+                       .dstDevice = p->dstDevice,
+                       .dstArray = p->dstArray,
+                       .dstPitch = p->dstPitch,
+                       .dstHeight = p->dstHeight,
+                       .WidthInBytes = p->WidthInBytes,
+                       .Height = p->Height,
+                       .Depth = p->Depth};
+    return copy_3d(&c, hStream, sync);
+}
+
+CUresult weir_guest_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy, CUstream default_stream)
+{
+    return copy_3d_peer(pCopy, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+    return copy_3d_peer(pCopy, hStream, false);
+}
+
+/* ---------------------------------------------------------------- one-dimensional arrays */
+
+static struct raw_side array_at(CUarray array, uint64_t offset)
+{
+    return (struct raw_side){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+}
+
+static struct raw_side memory_at(CUmemorytype type, uint64_t address)
+{
+    return (struct raw_side){.type = type, .host = address, .device = address};
+}
+
+static CUresult row(struct raw_side dst, struct raw_side src, uint64_t bytes, CUstream hStream,
+                    bool sync)
+{
+    return box(&dst, &src, bytes, 1, 1, hStream, sync);
+}
+
+CUresult weir_guest_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                                    size_t ByteCount, CUstream default_stream)
+{
+    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_DEVICE, srcDevice), ByteCount,
+               default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                                    size_t ByteCount, CUstream default_stream)
+{
+    return row(memory_at(CU_MEMORYTYPE_DEVICE, dstDevice), array_at(srcArray, srcOffset), ByteCount,
+               default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                                    size_t ByteCount, CUstream default_stream)
+{
+    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_HOST, bits(srcHost)),
+               ByteCount, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
+                                    size_t ByteCount, CUstream default_stream)
+{
+    return row(memory_at(CU_MEMORYTYPE_HOST, bits(dstHost)), array_at(srcArray, srcOffset),
+               ByteCount, default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray,
+                                    size_t srcOffset, size_t ByteCount, CUstream default_stream)
+{
+    return row(array_at(dstArray, dstOffset), array_at(srcArray, srcOffset), ByteCount,
+               default_stream, true);
+}
+
+CUresult weir_guest_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                                         size_t ByteCount, CUstream hStream)
+{
+    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_HOST, bits(srcHost)),
+               ByteCount, hStream, false);
+}
+
+CUresult weir_guest_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
+                                         size_t ByteCount, CUstream hStream)
+{
+    return row(memory_at(CU_MEMORYTYPE_HOST, bits(dstHost)), array_at(srcArray, srcOffset),
+               ByteCount, hStream, false);
+}

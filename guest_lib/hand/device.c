@@ -1,0 +1,344 @@
+/* Devices, answered from the snapshot that came with the welcome, and their primary contexts. */
+#include "guest_lib/entry.h"
+#include "guest_lib/stream.h"
+#include "proto/guest_hand.h"
+#include <stdio.h>
+#include <string.h>
+
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* guards retain counts */
+
+CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
+{
+    if (!device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(ordinal)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetCount(int *count)
+{
+    if (!count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = weir_guest.n_devices;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!name || len <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    snprintf(name, (size_t)len, "%s", device->name);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!uuid) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *uuid = device->uuid;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+{
+    return weir_guest_cuDeviceGetUuid(uuid, dev);
+}
+
+CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!luid || !deviceNodeMask) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    memcpy(luid, device->luid, sizeof device->luid);
+    *deviceNodeMask = device->luid_mask;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *bytes = device->total_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!pi || (int)attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *pi = device->attributes[attrib];
+    return CUDA_SUCCESS;
+}
+
+/* Atomics of the host on device memory, and of one device on another: none are offered. */
+static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
+                           unsigned int count)
+{
+    if (!capabilities || !operations || !count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(capabilities, 0, count * sizeof *capabilities);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+                                                      const CUatomicOperation *operations,
+                                                      unsigned int count, CUdevice dev)
+{
+    return weir_guest_device_get(dev) ? no_atomics(capabilities, operations, count)
+                                      : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
+                                                     const CUatomicOperation *operations,
+                                                     unsigned int count, CUdevice srcDevice,
+                                                     CUdevice dstDevice)
+{
+    return weir_guest_device_get(srcDevice) && weir_guest_device_get(dstDevice)
+               ? no_atomics(capabilities, operations, count)
+               : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!prop) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    const int *a = device->attributes;
+    *prop = (CUdevprop){
+        .maxThreadsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+        .maxThreadsDim = {a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X],
+                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y],
+                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z]},
+        .maxGridSize = {a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X],
+                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y],
+                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z]},
+        .sharedMemPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
+        .totalConstantMemory = a[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY],
+        .SIMDWidth = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE],
+        .memPitch = a[CU_DEVICE_ATTRIBUTE_MAX_PITCH],
+        .regsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
+        .clockRate = a[CU_DEVICE_ATTRIBUTE_CLOCK_RATE],
+        .textureAlign = a[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT],
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!major || !minor) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *major = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+    *minor = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
+    return CUDA_SUCCESS;
+}
+
+/* "domain:bus:device.function"; the driver reads the domain and the function as optional. */
+static bool parse_pci(const char *text, unsigned int ret[3])
+{
+    unsigned int domain = 0, bus, slot;
+    if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+        domain = 0;
+        if (sscanf(text, "%x:%x", &bus, &slot) != 2) {
+            return false;
+        }
+    }
+    ret[0] = domain;
+    ret[1] = bus;
+    ret[2] = slot;
+    return true;
+}
+
+CUresult weir_guest_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
+{
+    unsigned int want[3];
+    if (!dev || !pciBusId || !parse_pci(pciBusId, want)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (int i = 0; i < weir_guest.n_devices; i++) {
+        const int *a = weir_guest.devices[i].attributes;
+        if ((unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] == want[0] &&
+            (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] == want[1] &&
+            (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] == want[2]) {
+            *dev = i;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!pciBusId || len <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    char text[sizeof device->pci_bus_id];
+    memcpy(text, device->pci_bus_id, sizeof text);
+    text[sizeof text - 1] = '\0';
+    if (!text[0]) {
+        const int *a = device->attributes;
+        snprintf(text, sizeof text, "%04X:%02X:%02X.0", a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+                 a[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID], a[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
+    }
+    snprintf(pciBusId, (size_t)len, "%s", text);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+{
+    if (!canAccessPeer) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(dev) || !weir_guest_device_get(peerDev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *canAccessPeer = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
+                                            CUdevice srcDevice, CUdevice dstDevice)
+{
+    (void)attrib;
+    if (!value) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(srcDevice) || !weir_guest_device_get(dstDevice) ||
+        srcDevice == dstDevice) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- primary contexts */
+
+static CUresult retain_locked(struct weir_ctx *ctx)
+{
+    CUresult rc = ctx->retain_count ? CUDA_SUCCESS : weir_ctx_activate(ctx);
+    ctx->retain_count += rc == CUDA_SUCCESS;
+    return rc;
+}
+
+CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!pctx) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    pthread_mutex_lock(&primary_lock);
+    CUresult rc = retain_locked(device->primary);
+    pthread_mutex_unlock(&primary_lock);
+    if (rc == CUDA_SUCCESS) {
+        *pctx = (CUcontext)(uintptr_t)device->primary->handle;
+    }
+    return rc;
+}
+
+/*
+ * The count drops under the lock, the context goes outside it: destructors of context-local storage
+ * call back in. A thread that retains meanwhile would activate it a second time, so the state is
+ * taken to inactive only by deactivate itself; programs that race release with use get what they get
+ * natively, an invalid context.
+ */
+static CUresult release(struct weir_ctx *ctx, bool reset)
+{
+    pthread_mutex_lock(&primary_lock);
+    CUresult rc = CUDA_SUCCESS;
+    bool last = false;
+    if (reset) {
+        last = ctx->retain_count > 0;
+        ctx->retain_count = 0;
+    } else if (!ctx->retain_count) {
+        rc = CUDA_ERROR_INVALID_CONTEXT;
+    } else {
+        last = --ctx->retain_count == 0;
+    }
+    pthread_mutex_unlock(&primary_lock);
+    return last ? weir_ctx_deactivate(ctx) : rc;
+}
+
+CUresult weir_guest_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    return device ? release(device->primary, false) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    return device ? release(device->primary, true) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if ((flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC ||
+        flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    __atomic_store_n(&device->primary->flags, flags, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    if (!flags || !active) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = __atomic_load_n(&device->primary->flags, __ATOMIC_RELAXED);
+    *active = __atomic_load_n(&device->primary->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,110 @@
+#include "guest_lib/stream.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#define EVENT_FLAGS                                                                                \
+    (unsigned int)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
+
+CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    bool bad_ipc = (Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING);
+    if (!phEvent || Flags & ~EVENT_FLAGS || bad_ipc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_event *event;
+    rc = weir_event_new(ctx, Flags, false, &event);
+    if (rc == CUDA_SUCCESS) {
+        *phEvent = (CUevent)(uintptr_t)event->handle;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuEventDestroy_v2(CUevent hEvent)
+{
+    struct weir_event *event;
+    CUresult rc = weir_event_get(hEvent, &event);
+    if (rc == CUDA_SUCCESS) {
+        weir_event_drop(event, true);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    struct weir_stream *stream;
+    struct weir_event *event;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    rc = rc == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : rc;
+    if (rc == CUDA_SUCCESS && event->ctx != stream->ctx) {
+        rc = CUDA_ERROR_INVALID_HANDLE;
+    }
+    return rc == CUDA_SUCCESS ? weir_event_record(event, stream, flags) : rc;
+}
+
+CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    return weir_guest_cuEventRecordWithFlags(hEvent, hStream, 0);
+}
+
+CUresult weir_guest_cuEventQuery(CUevent hEvent)
+{
+    struct weir_event *event;
+    CUresult rc = weir_event_get(hEvent, &event);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_event_query(event);
+    if (rc == CUDA_SUCCESS) {
+        weir_stream_run_actions();
+    }
+    CUresult error = weir_guest_report();
+    return error != CUDA_SUCCESS ? error : rc;
+}
+
+CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
+{
+    struct weir_event *event;
+    CUresult rc = weir_event_get(hEvent, &event);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_event_wait(event);
+    CUresult settled = weir_stream_settled(event->ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
+}
+
+CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    struct weir_event *start, *end;
+    CUresult rc = weir_event_get(hStart, &start);
+    rc = rc == CUDA_SUCCESS ? weir_event_get(hEnd, &end) : rc;
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!pMilliseconds) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !start->recorded ||
+        !end->recorded) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    rc = weir_event_query(start);
+    rc = rc == CUDA_SUCCESS ? weir_event_query(end) : rc;
+    if (rc != CUDA_SUCCESS) {
+        CUresult error = weir_guest_report();
+        return error != CUDA_SUCCESS ? error : rc;
+    }
+    struct weir_op_event_elapsed_out out = {0};
+    rc = weir_call_event_elapsed(
+        weir_guest_channel(),
+        &(struct weir_op_event_elapsed_in){.start = start->wire, .end = end->wire}, &out);
+    if (rc == CUDA_SUCCESS) {
+        *pMilliseconds = out.milliseconds;
+    }
+    return weir_guest_result(rc);
+}

@@ -1,0 +1,194 @@
+/* cuFunc* and cuKernel* queries: answered from what came with the function. */
+#include "guest_lib/entry.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
+                              struct weir_function *function)
+{
+    uint32_t index = (uint32_t)attribute;
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!ret_value || index >= CU_FUNC_ATTRIBUTE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (index < WEIR_FUNCTION_ATTRIBUTES && (function->attribute_mask & (1u << index))) {
+        *ret_value = __atomic_load_n(&function->attributes[index], __ATOMIC_RELAXED);
+        return CUDA_SUCCESS;
+    }
+    struct weir_op_function_attribute_get_out out;
+    const struct weir_op_function_attribute_get_in in = {.f = function->handle, .attribute = index};
+    CUresult result = weir_call_function_attribute_get(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        *ret_value = out.value;
+    }
+    return result;
+}
+
+static CUresult set_attribute(struct weir_function *function, CUfunction_attribute attribute,
+                              int value)
+{
+    uint32_t index = (uint32_t)attribute;
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    bool cached = index < WEIR_FUNCTION_ATTRIBUTES && (function->attribute_mask & (1u << index));
+    if (cached && __atomic_load_n(&function->attributes[index], __ATOMIC_RELAXED) == value) {
+        return CUDA_SUCCESS;
+    }
+    const struct weir_op_function_attribute_set_in in = {
+        .f = function->handle, .attribute = index, .value = value};
+    CUresult result = weir_call_function_attribute_set(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS && cached) {
+        __atomic_store_n(&function->attributes[index], value, __ATOMIC_RELAXED);
+    }
+    return result;
+}
+
+static CUresult set_cache_config(struct weir_function *function, CUfunc_cache config)
+{
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if ((uint32_t)config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_function_cache_config_in in = {.f = function->handle,
+                                                        .config = (uint32_t)config};
+    return weir_post_function_cache_config(weir_guest_channel(), &in);
+}
+
+static CUresult get_name(const char **ret_name, struct weir_function *function)
+{
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!ret_name) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_name = function->name;
+    return CUDA_SUCCESS;
+}
+
+/* Past the last parameter the driver says INVALID_VALUE; callers count by that. */
+static CUresult get_param(struct weir_function *function, size_t index, size_t *ret_offset,
+                          size_t *ret_bytes)
+{
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!ret_offset || index >= function->n_params) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_offset = function->params[index].offset;
+    if (ret_bytes) {
+        *ret_bytes = function->params[index].bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+{
+    return get_attribute(pi, attrib, weir_function_get(hfunc));
+}
+
+CUresult weir_guest_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
+                                         CUdevice dev)
+{
+    if (!weir_guest_device_get(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return get_attribute(pi, attrib, weir_function_get(kernel));
+}
+
+CUresult weir_guest_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
+{
+    return set_attribute(weir_function_get(hfunc), attrib, value);
+}
+
+CUresult weir_guest_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                                         CUdevice dev)
+{
+    if (!weir_guest_device_get(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return set_attribute(weir_function_get(kernel), attrib, val);
+}
+
+CUresult weir_guest_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
+{
+    return set_cache_config(weir_function_get(hfunc), config);
+}
+
+CUresult weir_guest_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
+{
+    if (!weir_guest_device_get(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return set_cache_config(weir_function_get(kernel), config);
+}
+
+/* Bank sizes are fixed since compute capability 5.0: accepted and without effect, as natively. */
+CUresult weir_guest_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
+{
+    (void)config;
+    return weir_function_get(hfunc) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult weir_guest_cuFuncGetName(const char **name, CUfunction hfunc)
+{
+    return get_name(name, weir_function_get(hfunc));
+}
+
+CUresult weir_guest_cuKernelGetName(const char **name, CUkernel hfunc)
+{
+    return get_name(name, weir_function_get(hfunc));
+}
+
+CUresult weir_guest_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
+                                       size_t *paramSize)
+{
+    return get_param(weir_function_get(func), paramIndex, paramOffset, paramSize);
+}
+
+CUresult weir_guest_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
+                                         size_t *paramSize)
+{
+    return get_param(weir_function_get(kernel), paramIndex, paramOffset, paramSize);
+}
+
+CUresult weir_guest_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
+{
+    struct weir_function *function = weir_function_get(hfunc);
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!hmod) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (function->library) {
+        return weir_guest_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->handle);
+    }
+    *hmod = (CUmodule)(uintptr_t)function->module->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
+{
+    if (!weir_function_get(function)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!state) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Its description came from the loaded code. */
+    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuFuncLoad(CUfunction function)
+{
+    return weir_function_get(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,359 @@
+/*
+ * Graphs as wholes: made, cloned, instantiated, launched, updated, destroyed; and the generic node
+ * calls, which only sort by type.
+ */
+#include "guest_lib/graph.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <string.h>
+
+CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
+{
+    if (!weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_cuGraphDestroy_in in = {.hGraph = (uintptr_t)hGraph};
+    CUresult result = weir_call_cuGraphDestroy(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        weir_graph_set_drop((uintptr_t)hGraph);
+        weir_guest_drop(WEIR_KIND_GRAPH, (uintptr_t)hGraph);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    if (!weir_object_get(WEIR_KIND_EXEC, hGraphExec)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_cuGraphExecDestroy_in in = {.hGraphExec = (uintptr_t)hGraphExec};
+    CUresult result = weir_call_cuGraphExecDestroy(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        weir_graph_set_drop((uintptr_t)hGraphExec);
+        weir_guest_drop(WEIR_KIND_EXEC, (uintptr_t)hGraphExec);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphDestroyNode(CUgraphNode hNode)
+{
+    const struct weir_op_cuGraphDestroyNode_in in = {.hNode = (uintptr_t)hNode};
+    CUresult result = weir_call_cuGraphDestroyNode(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        weir_graph_node_forget((uintptr_t)hNode);
+        weir_graph_set_drop((uintptr_t)hNode);
+        weir_guest_drop(WEIR_KIND_NODE, (uintptr_t)hNode);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+    struct weir_op_cuGraphClone_in in = {.originalGraph = (uintptr_t)originalGraph};
+    struct weir_op_cuGraphClone_out out;
+    if (!phGraphClone) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_call_cuGraphClone(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_GRAPH, in.phGraphClone);
+        return result;
+    }
+    *phGraphClone = (CUgraph)(uintptr_t)in.phGraphClone;
+    return weir_graph_set_include(in.phGraphClone, (uintptr_t)originalGraph);
+}
+
+CUresult weir_guest_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                             const CUgraphNode *dependencies,
+                                             size_t numDependencies, CUgraph childGraph)
+{
+    struct weir_op_cuGraphAddChildGraphNode_in in = {
+        .hGraph = (uintptr_t)hGraph,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)numDependencies,
+        .childGraph = (uintptr_t)childGraph,
+    };
+    struct weir_op_cuGraphAddChildGraphNode_out out;
+    if (!phGraphNode || (numDependencies && !dependencies) || numDependencies > 4096) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_guest_reserve(WEIR_KIND_NODE, &in.phGraphNode);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_call_cuGraphAddChildGraphNode(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_NODE, in.phGraphNode);
+        return result;
+    }
+    *phGraphNode = (CUgraphNode)(uintptr_t)in.phGraphNode;
+    return weir_graph_set_include((uintptr_t)hGraph, (uintptr_t)childGraph);
+}
+
+/* ---------------------------------------------------------------- instantiation and launch */
+
+static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags,
+                            struct weir_op_graph_instantiate_out *out)
+{
+    struct weir_op_graph_instantiate_in in = {.g = (uintptr_t)graph, .flags = flags};
+    if (!ret_exec) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_guest_reserve(WEIR_KIND_EXEC, &in.x);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_call_graph_instantiate(weir_guest_channel(), &in, out);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_EXEC, in.x);
+        return result;
+    }
+    *ret_exec = (CUgraphExec)(uintptr_t)in.x;
+    return weir_graph_set_include(in.x, (uintptr_t)graph);
+}
+
+CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                                unsigned long long flags)
+{
+    struct weir_op_graph_instantiate_out out;
+    return instantiate(phGraphExec, hGraph, flags, &out);
+}
+
+CUresult weir_guest_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                          CUgraphNode *phErrorNode, char *logBuffer,
+                                          size_t bufferSize)
+{
+    struct weir_op_graph_instantiate_out out;
+    if (phErrorNode) {
+        *phErrorNode = NULL;
+    }
+    if (logBuffer && bufferSize) {
+        logBuffer[0] = '\0';
+    }
+    return instantiate(phGraphExec, hGraph, 0, &out);
+}
+
+CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params,
+                                                 CUstream default_stream)
+{
+    struct weir_op_graph_instantiate_out out = {0};
+    if (!params) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Uploading is done below, on the caller's stream. */
+    const uint64_t upload = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    CUresult result = instantiate(phGraphExec, hGraph, params->flags & ~upload, &out);
+    params->hErrNode_out = (CUgraphNode)(uintptr_t)out.error_node;
+    params->result_out =
+        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    if (result == CUDA_SUCCESS && (params->flags & upload)) {
+        CUstream stream = params->hUploadStream ? params->hUploadStream : default_stream;
+        result = weir_guest_cuGraphUpload(*phGraphExec, stream);
+    }
+    return result;
+}
+
+/* An upload only moves work forward in time; the stream is checked, the rest is the driver's. */
+CUresult weir_guest_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
+{
+    struct weir_stream *stream;
+    if (!weir_object_get(WEIR_KIND_EXEC, hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_stream_get(hStream, &stream);
+}
+
+CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+    struct weir_stream *stream;
+    if (!weir_object_get(WEIR_KIND_EXEC, hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_stream_get(hStream, &stream);
+    struct weir_graph_set *set = weir_graph_set_find((uintptr_t)hGraph);
+    if (result == CUDA_SUCCESS) {
+        result = weir_managed_push();
+    }
+    if (result == CUDA_SUCCESS && set) {
+        result = weir_graph_set_before_launch(set);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_graph_launch_in in = {.x = (uintptr_t)hGraph, .s = stream->handle};
+    weir_stream_work_begin(stream);
+    result = weir_guest_capturing() ? weir_call_graph_launch(weir_guest_channel(), &in, NULL)
+                                    : weir_post_graph_launch(weir_guest_channel(), &in);
+    result = weir_stream_work_end(stream, result);
+    if (result == CUDA_SUCCESS && set) {
+        result = weir_graph_set_after_launch(set, stream);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                                         CUgraphExecUpdateResultInfo *resultInfo)
+{
+    struct weir_op_graph_exec_update_out out = {0};
+    const struct weir_op_graph_exec_update_in in = {.x = (uintptr_t)hGraphExec,
+                                                    .g = (uintptr_t)hGraph};
+    if (!resultInfo) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_call_graph_exec_update(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *resultInfo = (CUgraphExecUpdateResultInfo){
+        .result = (CUgraphExecUpdateResult)out.result,
+        .errorNode = (CUgraphNode)(uintptr_t)out.error_node,
+        .errorFromNode = (CUgraphNode)(uintptr_t)out.error_from_node,
+    };
+    if (resultInfo->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+    return weir_graph_set_add_update((uintptr_t)hGraphExec, (uintptr_t)hGraph);
+}
+
+/* ---------------------------------------------------------------- generic nodes */
+
+static CUDA_MEMSET_NODE_PARAMS memset_of(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){.dst = p->dst,
+                                     .pitch = p->pitch,
+                                     .value = p->value,
+                                     .elementSize = p->elementSize,
+                                     .width = p->width,
+                                     .height = p->height};
+}
+
+/* The two versions of kernel parameters are laid out alike. */
+static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p)
+{
+    _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v3) == sizeof(CUDA_KERNEL_NODE_PARAMS),
+                   "same fields");
+    return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)p;
+}
+
+static CUDA_HOST_NODE_PARAMS host_of(const CUDA_HOST_NODE_PARAMS_v2 *p)
+{
+    return (CUDA_HOST_NODE_PARAMS){.fn = p->fn, .userData = p->userData};
+}
+
+CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t n, CUgraphNodeParams *p)
+{
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUgraphNode *d = dependencies;
+    switch ((unsigned int)p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return weir_guest_cuGraphAddKernelNode_v2(phGraphNode, hGraph, d, n, kernel_of(&p->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return weir_guest_cuGraphAddMemcpyNode(phGraphNode, hGraph, d, n, &p->memcpy.copyParams,
+                                               p->memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        return weir_guest_cuGraphAddMemsetNode(phGraphNode, hGraph, d, n, &set, p->memset.ctx);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        return weir_guest_cuGraphAddHostNode(phGraphNode, hGraph, d, n, &host);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return weir_guest_cuGraphAddChildGraphNode(phGraphNode, hGraph, d, n, p->graph.graph);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        return weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, d, n);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return weir_guest_cuGraphAddEventWaitNode(phGraphNode, hGraph, d, n, p->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return weir_guest_cuGraphAddEventRecordNode(phGraphNode, hGraph, d, n,
+                                                    p->eventRecord.event);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies,
+                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                      CUgraphNodeParams *nodeParams)
+{
+    for (size_t i = 0; dependencyData && i < numDependencies; i++) {
+        static const CUgraphEdgeData plain;
+        if (memcmp(&dependencyData[i], &plain, sizeof(plain)) != 0) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                     nodeParams);
+}
+
+CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
+{
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    switch ((unsigned int)p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return weir_guest_cuGraphKernelNodeSetParams_v2(hNode, kernel_of(&p->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return weir_guest_cuGraphMemcpyNodeSetParams(hNode, &p->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        return weir_guest_cuGraphMemsetNodeSetParams(hNode, &set);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        return weir_guest_cuGraphHostNodeSetParams(hNode, &host);
+    }
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return weir_guest_cuGraphEventWaitNodeSetEvent(hNode, p->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return weir_guest_cuGraphEventRecordNodeSetEvent(hNode, p->eventRecord.event);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             CUgraphNodeParams *p)
+{
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    switch ((unsigned int)p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return weir_guest_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode,
+                                                            kernel_of(&p->kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return weir_guest_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams,
+                                                         p->memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        return weir_guest_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &set, p->memset.ctx);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        return weir_guest_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &host);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return weir_guest_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, p->graph.graph);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return weir_guest_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return weir_guest_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode,
+                                                             p->eventRecord.event);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}

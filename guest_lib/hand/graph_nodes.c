@@ -1,0 +1,560 @@
+/*
+ * Graph nodes whose parameters hold pointers into the program: kernel, memcpy, memset and host
+ * nodes. Adding and setting read the parameters the same way; getting gives back what was kept.
+ */
+#include "guest_lib/callback.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPENDENCIES 4096
+
+/* What every add has in common. */
+struct addition {
+    uint64_t graph;
+    uint64_t node; /* the new node's name */
+    const uint64_t *dependencies;
+    uint32_t n_dependencies;
+};
+
+static CUresult begin_add(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count, struct addition *add)
+{
+    if (!ret_node || !graph || (count && !dependencies) || count > MAX_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *add = (struct addition){
+        .graph = (uintptr_t)graph,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)count,
+    };
+    return weir_guest_reserve(WEIR_KIND_NODE, &add->node);
+}
+
+static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode *ret_node)
+{
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_NODE, add->node);
+        return result;
+    }
+    *ret_node = (CUgraphNode)(uintptr_t)add->node;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- kernels */
+
+static CUresult read_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct weir_function **function,
+                            struct weir_launch_buffer *buffer)
+{
+    if (!params) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const void *handle = params->func ? (const void *)params->func : (const void *)params->kern;
+    *function = weir_function_get(handle);
+    if (!*function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return weir_launch_params(*function, params->kernelParams, params->extra, buffer);
+}
+
+CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                            const CUgraphNode *dependencies, size_t numDependencies,
+                                            const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    struct weir_function *function;
+    struct weir_launch_buffer buffer;
+    struct addition add;
+    CUresult result = read_kernel(p, &function, &buffer);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
+    if (result == CUDA_SUCCESS) {
+        const struct weir_op_graph_add_kernel_in in = {
+            .g = add.graph,
+            .n = add.node,
+            .dependencies = add.dependencies,
+            .n_dependencies = add.n_dependencies,
+            .f = function->handle,
+            .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+            .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+            .shared_bytes = p->sharedMemBytes,
+            .params = buffer.data,
+            .n_params = buffer.bytes,
+        };
+        result =
+            end_add(weir_call_graph_add_kernel(weir_guest_channel(), &in, NULL), &add, phGraphNode);
+    }
+    free(buffer.allocated);
+    return result;
+}
+
+static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    struct weir_function *function;
+    struct weir_launch_buffer buffer;
+    CUresult result = read_kernel(p, &function, &buffer);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_graph_kernel_set_in in = {
+        .x = exec,
+        .n = (uintptr_t)node,
+        .f = function->handle,
+        .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+        .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+        .shared_bytes = p->sharedMemBytes,
+        .params = buffer.data,
+        .n_params = buffer.bytes,
+    };
+    result = weir_call_graph_kernel_set(weir_guest_channel(), &in, NULL);
+    free(buffer.allocated);
+    return result;
+}
+
+CUresult weir_guest_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+                                                  const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    return set_kernel(0, hNode, nodeParams);
+}
+
+CUresult weir_guest_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    return hGraphExec ? set_kernel((uintptr_t)hGraphExec, hNode, nodeParams)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The driver gives pointers to its own copy of the arguments; ours lives in the node's record. */
+static CUresult keep_arguments(CUgraphNode node, const struct weir_function *function,
+                               const struct weir_op_graph_kernel_get_out *out, void ***ret_pointers)
+{
+    struct weir_graph_node record = {.handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_KERNEL};
+    if (out->n_params < function->param_bytes) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    uint8_t *packed = malloc(out->n_params ? out->n_params : 1);
+    void **pointers = calloc(function->n_params + 1, sizeof(*pointers));
+    if (!packed || !pointers) {
+        free(packed);
+        free(pointers);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(packed, out->params, out->n_params);
+    for (uint32_t i = 0; i < function->n_params; i++) {
+        pointers[i] = packed + function->params[i].offset;
+    }
+    record.params.kernel.pointers = pointers;
+    record.params.kernel.packed = packed;
+    CUresult result = weir_graph_node_keep(&record);
+    if (result != CUDA_SUCCESS) {
+        free(packed);
+        free(pointers);
+        return result;
+    }
+    *ret_pointers = pointers;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
+                                                  CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (!nodeParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_graph_kernel_get_out out;
+    const struct weir_op_graph_kernel_get_in in = {.n = (uintptr_t)hNode};
+    CUresult result = weir_call_graph_kernel_get(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_function *function = weir_function_get((const void *)(uintptr_t)out.f);
+    void **pointers;
+    if (!function) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    result = keep_arguments(hNode, function, &out, &pointers);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
+        .func = (CUfunction)(uintptr_t)out.f,
+        .gridDimX = out.grid[0],
+        .gridDimY = out.grid[1],
+        .gridDimZ = out.grid[2],
+        .blockDimX = out.block[0],
+        .blockDimY = out.block[1],
+        .blockDimZ = out.block[2],
+        .sharedMemBytes = out.shared_bytes,
+        .kernelParams = pointers,
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                                  const CUkernelNodeAttrValue *value)
+{
+    if (!value) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_graph_kernel_attribute_in in = {
+        .n = (uintptr_t)hNode, .attribute = (uint32_t)attr, .write = 1, .value = *value};
+    struct weir_op_graph_kernel_attribute_out out;
+    return weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
+}
+
+CUresult weir_guest_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                                  CUkernelNodeAttrValue *value_out)
+{
+    if (!value_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_graph_kernel_attribute_in in = {.n = (uintptr_t)hNode,
+                                                         .attribute = (uint32_t)attr};
+    struct weir_op_graph_kernel_attribute_out out;
+    CUresult result = weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        *value_out = out.value;
+    }
+    return result;
+}
+
+/* ---------------------------------------------------------------- copies */
+
+static uint32_t side_kind(const struct weir_copy_side *side)
+{
+    return side->kind == WEIR_COPY_GPU ? 0 : side->kind == WEIR_COPY_PAGEABLE ? 1 : 2;
+}
+
+#define COPY_FIELDS(copy, context)                                                                 \
+    .c = (context), .src_kind = side_kind(&(copy).src), .dst_kind = side_kind(&(copy).dst),        \
+    .src_addr = (copy).src.address, .dst_addr = (copy).dst.address, .src_x = (copy).src.x,         \
+    .src_y = (copy).src.y, .src_z = (copy).src.z, .src_lod = (copy).src.lod,                       \
+    .src_pitch = (copy).src.pitch, .src_height = (copy).src.height, .dst_x = (copy).dst.x,         \
+    .dst_y = (copy).dst.y, .dst_z = (copy).dst.z, .dst_lod = (copy).dst.lod,                       \
+    .dst_pitch = (copy).dst.pitch, .dst_height = (copy).dst.height, .width = (copy).width,         \
+    .height = (copy).height, .depth = (copy).depth
+
+/* After the node took the copy: its pageable block belongs to the graph (or executable graph). */
+static CUresult give_block(uint64_t owner, const struct weir_graph_copy *copy)
+{
+    if (!copy->pageable) {
+        return CUDA_SUCCESS;
+    }
+    struct weir_graph_set *set = weir_graph_set_of(owner);
+    return set ? weir_graph_set_copy(set, &copy->host) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                         const CUgraphNode *dependencies, size_t numDependencies,
+                                         const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    struct weir_ctx *context;
+    struct weir_graph_copy copy;
+    struct addition add;
+    if (!copyParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_resolve(ctx, &context);
+    if (result == CUDA_SUCCESS) {
+        result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_graph_copy_read(copyParams, &copy);
+    if (result != CUDA_SUCCESS) {
+        return end_add(result, &add, phGraphNode);
+    }
+    const struct weir_op_graph_add_copy_in in = {
+        .g = add.graph,
+        .n = add.node,
+        .dependencies = add.dependencies,
+        .n_dependencies = add.n_dependencies,
+        COPY_FIELDS(copy, context->handle),
+    };
+    result = weir_call_graph_add_copy(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        result = give_block(add.graph, &copy);
+    } else if (copy.pageable) {
+        weir_staging_free(copy.host.arena_offset);
+    }
+    if (result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {
+            .handle = add.node, .type = CU_GRAPH_NODE_TYPE_MEMCPY, .params = {.copy = *copyParams}};
+        result = weir_graph_node_keep(&record);
+    }
+    return end_add(result, &add, phGraphNode);
+}
+
+static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
+                         CUcontext ctx)
+{
+    struct weir_ctx *context;
+    struct weir_graph_copy copy;
+    if (!copyParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_resolve(ctx, &context);
+    if (result == CUDA_SUCCESS) {
+        result = weir_graph_copy_read(copyParams, &copy);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (copy.pageable && !exec) {
+        /* The block would need the graph's name, which a node alone does not tell. */
+        weir_staging_free(copy.host.arena_offset);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    const struct weir_op_graph_copy_set_in in = {
+        .x = exec, .n = (uintptr_t)node, COPY_FIELDS(copy, context->handle)};
+    result = weir_call_graph_copy_set(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        if (copy.pageable) {
+            weir_staging_free(copy.host.arena_offset);
+        }
+        return result;
+    }
+    if (exec) {
+        return give_block(exec, &copy);
+    }
+    const struct weir_graph_node record = {.handle = (uintptr_t)node,
+                                           .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+                                           .params = {.copy = *copyParams}};
+    return weir_graph_node_keep(&record);
+}
+
+CUresult weir_guest_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+    return set_copy(0, hNode, nodeParams, NULL);
+}
+
+CUresult weir_guest_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    return hGraphExec ? set_copy((uintptr_t)hGraphExec, hNode, copyParams, ctx)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+{
+    struct weir_graph_node record;
+    if (!nodeParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
+    }
+    if (record.type != CU_GRAPH_NODE_TYPE_MEMCPY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *nodeParams = record.params.copy;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- memsets */
+
+CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                         const CUgraphNode *dependencies, size_t numDependencies,
+                                         const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx)
+{
+    struct weir_ctx *context;
+    struct addition add;
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_resolve(ctx, &context);
+    if (result == CUDA_SUCCESS) {
+        result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_graph_add_memset_in in = {
+        .g = add.graph,
+        .n = add.node,
+        .dependencies = add.dependencies,
+        .n_dependencies = add.n_dependencies,
+        .c = context->handle,
+        .dst = p->dst,
+        .pitch = p->pitch,
+        .value = p->value,
+        .element_bytes = p->elementSize,
+        .width = p->width,
+        .height = p->height,
+    };
+    result = weir_call_graph_add_memset(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {
+            .handle = add.node, .type = CU_GRAPH_NODE_TYPE_MEMSET, .params = {.memset = *p}};
+        result = weir_graph_node_keep(&record);
+    }
+    return end_add(result, &add, phGraphNode);
+}
+
+static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p,
+                           CUcontext ctx)
+{
+    struct weir_ctx *context;
+    if (!p) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_resolve(ctx, &context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_graph_memset_set_in in = {
+        .x = exec,
+        .n = (uintptr_t)node,
+        .c = context->handle,
+        .dst = p->dst,
+        .pitch = p->pitch,
+        .value = p->value,
+        .element_bytes = p->elementSize,
+        .width = p->width,
+        .height = p->height,
+    };
+    result = weir_call_graph_memset_set(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS && !exec) {
+        const struct weir_graph_node record = {
+            .handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_MEMSET, .params = {.memset = *p}};
+        result = weir_graph_node_keep(&record);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
+                                               const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    return set_memset(0, hNode, nodeParams, NULL);
+}
+
+CUresult weir_guest_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                                   CUcontext ctx)
+{
+    return hGraphExec ? set_memset((uintptr_t)hGraphExec, hNode, memsetParams, ctx)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphMemsetNodeGetParams(CUgraphNode hNode,
+                                               CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    struct weir_graph_node record;
+    if (!nodeParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (record.type != CU_GRAPH_NODE_TYPE_MEMSET) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *nodeParams = record.params.memset;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- host functions */
+
+CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode *dependencies, size_t numDependencies,
+                                       const CUDA_HOST_NODE_PARAMS *p)
+{
+    struct addition add;
+    uint64_t token;
+    if (!p || !p->fn) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_graph_set *set = weir_graph_set_of(add.graph);
+    result = set ? weir_callback_add(p->fn, p->userData, false, &token) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        return end_add(result, &add, phGraphNode);
+    }
+    const struct weir_op_graph_add_host_in in = {
+        .g = add.graph,
+        .n = add.node,
+        .dependencies = add.dependencies,
+        .n_dependencies = add.n_dependencies,
+        .token = token,
+    };
+    result = weir_call_graph_add_host(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        result = weir_graph_set_token(set, token);
+    } else {
+        weir_callback_remove(token);
+    }
+    if (result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {
+            .handle = add.node, .type = CU_GRAPH_NODE_TYPE_HOST, .params = {.host = *p}};
+        result = weir_graph_node_keep(&record);
+    }
+    return end_add(result, &add, phGraphNode);
+}
+
+/* The token of a replaced function stays until its owner goes: an earlier launch may still call it.
+ */
+static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
+{
+    uint64_t token;
+    if (!p || !p->fn) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_graph_set *set = weir_graph_set_of(exec ? exec : (uintptr_t)node);
+    CUresult result =
+        set ? weir_callback_add(p->fn, p->userData, false, &token) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_op_graph_host_set_in in = {.x = exec, .n = (uintptr_t)node, .token = token};
+    result = weir_call_graph_host_set(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_callback_remove(token);
+        return result;
+    }
+    result = weir_graph_set_token(set, token);
+    if (result == CUDA_SUCCESS && !exec) {
+        const struct weir_graph_node record = {
+            .handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_HOST, .params = {.host = *p}};
+        result = weir_graph_node_keep(&record);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphHostNodeSetParams(CUgraphNode hNode,
+                                             const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    return set_host(0, hNode, nodeParams);
+}
+
+CUresult weir_guest_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                 const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    return hGraphExec ? set_host((uintptr_t)hGraphExec, hNode, nodeParams)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct weir_graph_node record;
+    if (!nodeParams) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (record.type != CU_GRAPH_NODE_TYPE_HOST) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *nodeParams = record.params.host;
+    return CUDA_SUCCESS;
+}

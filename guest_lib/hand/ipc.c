@@ -1,0 +1,137 @@
+/*
+ * cuIpc*: between guest processes of one tenant. The 64 bytes are an unguessable name that the host
+ * keeps; the memory has the same address in every process of the tenant.
+ */
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <string.h>
+
+CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+    struct weir_mem mem;
+    struct weir_ctx *ctx;
+    if (!pHandle) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
+    struct weir_op_ipc_export_out out;
+    result = weir_call_ipc_export(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        _Static_assert(sizeof(out.handle) == sizeof(pHandle->reserved), "64 bytes both");
+        memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
+    }
+    return result;
+}
+
+CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
+                                          unsigned int Flags)
+{
+    struct weir_ctx *ctx;
+    if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_op_ipc_open_in in;
+    struct weir_op_ipc_open_out out;
+    memcpy(in.handle, handle.reserved, sizeof(in.handle));
+    result = weir_call_ipc_open(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct weir_mem mem = {
+        .base = out.base,
+        .bytes = out.bytes,
+        .kind = WEIR_MEM_IMPORTED,
+        .device_base = out.base,
+        .ctx = ctx,
+        .buffer_id = weir_objects_next_id(),
+        .owner = (void *)(uintptr_t)out.reference,
+    };
+    if (!weir_mem_insert(&mem)) {
+        /* Its own allocation, or opened already: CUDA refuses both. */
+        const struct weir_op_ipc_close_in close = {.reference = out.reference};
+        (void)weir_call_ipc_close(weir_guest_channel(), &close, NULL);
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    *pdptr = out.base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+    struct weir_mem mem;
+    struct weir_ctx *ctx;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = weir_ctx_synchronize(ctx);
+    if (result != CUDA_SUCCESS || !weir_mem_remove(dptr, 1u << WEIR_MEM_IMPORTED, &mem)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_ipc_close_in in = {.reference = (uintptr_t)mem.owner};
+    return weir_call_ipc_close(weir_guest_channel(), &in, NULL);
+}
+
+CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
+{
+    struct weir_event *found;
+    CUresult result = weir_event_get(event, &found);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!pHandle || !(found->flags & CU_EVENT_INTERPROCESS)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_acquire(&found->lock);
+    found->exported = true;
+    const struct weir_op_ipc_event_export_in in = {.e = found->wire};
+    weir_lock_release(&found->lock);
+    struct weir_op_ipc_event_export_out out;
+    result = weir_call_ipc_event_export(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
+    }
+    return result;
+}
+
+CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+    struct weir_ctx *ctx;
+    struct weir_event *event;
+    if (!phEvent) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        result = weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_op_ipc_event_open_in in = {.c = ctx->handle, .e = event->handle};
+    memcpy(in.handle, handle.reserved, sizeof(in.handle));
+    result = weir_call_ipc_event_open(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_event_drop(event, false);
+        return result;
+    }
+    *phEvent = (CUevent)(uintptr_t)event->handle;
+    return CUDA_SUCCESS;
+}

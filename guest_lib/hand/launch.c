@@ -1,0 +1,293 @@
+/*
+ * Launches: the hottest path of the library.
+ *
+ * A launch whose configuration is surely right is posted. One that the driver might refuse (too
+ * many threads, too much shared memory, clusters, cooperative) is called, so that the program gets
+ * the driver's own verdict at once, as autotuners expect; the shape of the last such launch that
+ * went well is kept with the function, and the same shape is posted from then on.
+ */
+#include "guest_lib/launch.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/module.h"
+#include "guest_lib/stream.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ATTRIBUTES 32
+
+/* What launches have in common, however they were asked for. */
+struct request {
+    struct weir_launch_dims dims;
+    CUstream stream;
+    uint32_t flags;
+    const CUlaunchAttribute *attributes;
+    uint32_t n_attributes;
+    void **params;
+    void **extra;
+};
+
+static bool within(const uint32_t dims[3], const struct weir_guest_device *device,
+                   CUdevice_attribute first)
+{
+    for (int i = 0; i < 3; i++) {
+        if (!dims[i] || dims[i] > (uint32_t)device->attributes[(int)first + i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Would the driver surely take it? No is not an error: then it is asked. */
+static bool surely_good(const struct weir_function *function, const struct weir_launch_dims *dims,
+                        const struct weir_ctx *ctx)
+{
+    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
+                            1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    if ((function->attribute_mask & needed) != needed) {
+        return false;
+    }
+    uint64_t threads = (uint64_t)dims->block[0] * dims->block[1] * dims->block[2];
+    int32_t max_threads = __atomic_load_n(
+        &function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK], __ATOMIC_RELAXED);
+    int32_t max_shared = __atomic_load_n(
+        &function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], __ATOMIC_RELAXED);
+    return threads <= (uint64_t)max_threads && dims->shared_bytes <= (uint32_t)max_shared &&
+           within(dims->block, device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
+           within(dims->grid, device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
+}
+
+/* A number for everything the driver's verdict depends on; 0 stands for "none". */
+static uint64_t shape_of(const struct request *request)
+{
+    struct {
+        struct weir_launch_dims dims;
+        uint32_t flags;
+        CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+    } shape;
+    size_t bytes = offsetof(__typeof__(shape), attributes) +
+                   request->n_attributes * sizeof(shape.attributes[0]);
+    memset(&shape, 0, bytes);
+    shape.dims = request->dims;
+    shape.flags = request->flags;
+    for (uint32_t i = 0; i < request->n_attributes; i++) {
+        shape.attributes[i] = request->attributes[i];
+    }
+    uint64_t hash = weir_hash64_of(&shape, bytes);
+    return hash ? hash : 1;
+}
+
+/* Attributes that carry nothing but numbers. Others hold handles or return something. */
+static bool attribute_travels(CUlaunchAttributeID id)
+{
+    return id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ||
+           id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
+           id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
+           id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
+           id == CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE ||
+           id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+           id == CU_LAUNCH_ATTRIBUTE_PRIORITY || id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
+           id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN ||
+           id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION ||
+           id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+}
+
+CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t count,
+                                CUlaunchAttribute *ret_attributes, uint32_t *ret_count)
+{
+    uint32_t kept = 0;
+    if (count && !attributes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE) {
+            continue;
+        }
+        if (!attribute_travels(attributes[i].id)) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (kept == MAX_ATTRIBUTES) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        ret_attributes[kept++] = attributes[i];
+    }
+    *ret_count = kept;
+    return CUDA_SUCCESS;
+}
+
+/* The buffer that `extra` names; its pairs come in any order. */
+static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_bytes)
+{
+    const void *data = NULL;
+    const size_t *bytes = NULL;
+    for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            data = extra[i + 1];
+        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            bytes = extra[i + 1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (!bytes || (*bytes && !data) || *bytes > WEIR_LAUNCH_PARAMS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_data = data;
+    *ret_bytes = *bytes;
+    return CUDA_SUCCESS;
+}
+
+static void pack(const struct weir_function *function, void **params, uint8_t *buffer)
+{
+    memset(buffer, 0, function->param_bytes);
+    for (uint32_t i = 0; i < function->n_params; i++) {
+        memcpy(buffer + function->params[i].offset, params[i], function->params[i].bytes);
+    }
+}
+
+CUresult weir_launch_params(const struct weir_function *function, void **params, void **extra,
+                            struct weir_launch_buffer *buffer)
+{
+    buffer->allocated = NULL;
+    buffer->data = NULL;
+    buffer->bytes = 0;
+    if (extra) {
+        size_t bytes;
+        CUresult result =
+            params ? CUDA_ERROR_INVALID_VALUE : read_extra(extra, &buffer->data, &bytes);
+        if (result == CUDA_SUCCESS) {
+            buffer->bytes = (uint32_t)bytes;
+        }
+        return result;
+    }
+    if (!function->n_params) {
+        return CUDA_SUCCESS;
+    }
+    if (!params) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint8_t *to = buffer->small;
+    if (function->param_bytes > sizeof(buffer->small)) {
+        to = buffer->allocated = malloc(function->param_bytes);
+        if (!to) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    pack(function, params, to);
+    buffer->data = to;
+    buffer->bytes = function->param_bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult send(struct weir_function *function, const struct request *request,
+                     struct weir_stream *stream, const struct weir_launch_buffer *buffer)
+{
+    const struct weir_op_launch_in in = {
+        .f = function->handle,
+        .grid = {request->dims.grid[0], request->dims.grid[1], request->dims.grid[2]},
+        .block = {request->dims.block[0], request->dims.block[1], request->dims.block[2]},
+        .shared_bytes = request->dims.shared_bytes,
+        .flags = request->flags,
+        .s = stream->handle,
+        .attributes = request->attributes,
+        .n_attributes = request->n_attributes,
+        .params = buffer->data,
+        .n_params = buffer->bytes,
+    };
+    bool special = request->flags || request->n_attributes;
+    bool good = !special && surely_good(function, &request->dims, stream->ctx);
+    uint64_t shape = good ? 0 : shape_of(request);
+    if (!good) {
+        good = __atomic_load_n(&function->good_shape, __ATOMIC_RELAXED) == shape;
+    }
+    if (good && !weir_guest_capturing()) {
+        return weir_post_launch(weir_guest_channel(), &in);
+    }
+    CUresult result = weir_call_launch(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS && shape) {
+        __atomic_store_n(&function->good_shape, shape, __ATOMIC_RELAXED);
+    }
+    return result;
+}
+
+static CUresult launch(CUfunction f, const struct request *request)
+{
+    struct weir_function *function = weir_function_get(f);
+    struct weir_stream *stream;
+    struct weir_launch_buffer buffer;
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = weir_stream_get(request->stream, &stream);
+    if (result == CUDA_SUCCESS) {
+        result = weir_managed_push();
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_launch_params(function, request->params, request->extra, &buffer);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    weir_stream_work_begin(stream);
+    result = send(function, request, stream, &buffer);
+    free(buffer.allocated);
+    return weir_stream_work_end(stream, result);
+}
+
+CUresult weir_guest_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void **kernelParams, void **extra)
+{
+    const struct request request = {
+        .dims = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes},
+        .stream = hStream,
+        .params = kernelParams,
+        .extra = extra,
+    };
+    return launch(f, &request);
+}
+
+CUresult weir_guest_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX,
+                                              unsigned int gridDimY, unsigned int gridDimZ,
+                                              unsigned int blockDimX, unsigned int blockDimY,
+                                              unsigned int blockDimZ, unsigned int sharedMemBytes,
+                                              CUstream hStream, void **kernelParams)
+{
+    const struct request request = {
+        .dims = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes},
+        .stream = hStream,
+        .flags = WEIR_LAUNCH_COOPERATIVE,
+        .params = kernelParams,
+    };
+    return launch(f, &request);
+}
+
+CUresult weir_guest_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
+                                     void **kernelParams, void **extra, CUstream default_stream)
+{
+    CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+    uint32_t count;
+    if (!config) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct request request = {
+        .dims = {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                 {config->blockDimX, config->blockDimY, config->blockDimZ},
+                 config->sharedMemBytes},
+        .stream = config->hStream ? config->hStream : default_stream,
+        .attributes = attributes,
+        .n_attributes = count,
+        .params = kernelParams,
+        .extra = extra,
+    };
+    return launch(f, &request);
+}

@@ -1,0 +1,323 @@
+/* cuLibrary* and cuKernel*: what libcudart 12 and later load their kernels with. */
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_LIBRARY_OPTIONS 16
+
+struct library_options {
+    unsigned int count;
+    const CUlibraryOption *ids;
+    void **values;
+};
+
+static CUresult load_stored(struct weir_library *library, const struct weir_image *image,
+                            const struct weir_jit_wire *jit, const struct library_options *options)
+{
+    uint32_t ids[MAX_LIBRARY_OPTIONS];
+    uint64_t values[MAX_LIBRARY_OPTIONS];
+    uint32_t count = 0;
+    for (unsigned int i = 0; i < options->count; i++) {
+        /* The image was copied already, so it need not be preserved. */
+        if (options->ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED &&
+            options->ids[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
+            ids[count] = (uint32_t)options->ids[i];
+            values[count] = options->values ? (uintptr_t)options->values[i] : 0;
+            count++;
+        }
+    }
+    struct weir_op_library_load_in in = {
+        .l = library->handle,
+        .bytes = image->bytes,
+        .kind = image->kind,
+        .option_ids = jit->ids,
+        .n_option_ids = jit->count,
+        .option_values = jit->values,
+        .n_option_values = jit->count,
+        .library_option_ids = ids,
+        .n_library_option_ids = count,
+        .library_option_values = values,
+        .n_library_option_values = count,
+        .want_logs = jit->info_log || jit->error_log,
+    };
+    memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
+    struct weir_op_library_load_out out;
+    CUresult result = weir_call_library_load(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        weir_jit_write_logs(jit, NULL, NULL);
+        return result;
+    }
+    weir_jit_write_logs(jit, out.info_log, out.error_log);
+    weir_guest_note_printf(out.uses_printf);
+    return (CUresult)out.result;
+}
+
+static CUresult library_new(const struct weir_image *image, const struct weir_jit_wire *jit,
+                            const struct library_options *options, CUlibrary *ret_library)
+{
+    struct weir_library *library = calloc(1, sizeof(*library));
+    if (!library) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = weir_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
+    if (result != CUDA_SUCCESS) {
+        free(library);
+        return result;
+    }
+    result = load_stored(library, image, jit, options);
+    if (result != CUDA_SUCCESS) {
+        weir_library_forget(library);
+        return result;
+    }
+    *ret_library = (CUlibrary)(uintptr_t)library->handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_options(CUlibrary *ret_library, const void *source,
+                              const struct library_options *options)
+{
+    if (!ret_library || !source || options->count > MAX_LIBRARY_OPTIONS ||
+        (options->count && !options->ids)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
+                                      CUjit_option *jitOptions, void **jitOptionsValues,
+                                      unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+                                      void **libraryOptionValues, unsigned int numLibraryOptions)
+{
+    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
+    struct weir_jit_wire jit;
+    struct weir_image image;
+    CUresult result = check_options(library, code, &options);
+    if (result == CUDA_SUCCESS) {
+        result = weir_jit_read(
+            &(struct weir_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_image_store(code, &image);
+    }
+    return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
+}
+
+CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
+                                          CUjit_option *jitOptions, void **jitOptionsValues,
+                                          unsigned int numJitOptions,
+                                          CUlibraryOption *libraryOptions,
+                                          void **libraryOptionValues,
+                                          unsigned int numLibraryOptions)
+{
+    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
+    struct weir_jit_wire jit;
+    struct weir_image image;
+    CUresult result = check_options(library, fileName, &options);
+    if (result == CUDA_SUCCESS) {
+        result = weir_jit_read(
+            &(struct weir_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_image_store_file(fileName, &image);
+    }
+    return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
+}
+
+CUresult weir_guest_cuLibraryUnload(CUlibrary handle)
+{
+    struct weir_library *library = weir_library_get(handle);
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const struct weir_op_library_unload_in in = {.l = library->handle};
+    CUresult result = weir_call_library_unload(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        weir_library_forget(library);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name)
+{
+    struct weir_library *library = weir_library_get(handle);
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!pKernel || !name) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_function *function;
+    CUresult result = weir_library_kernel(library, name, &function);
+    if (result == CUDA_SUCCESS) {
+        *pKernel = (CUkernel)(uintptr_t)function->handle;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
+{
+    struct weir_library *library = weir_library_get(lib);
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const char *name;
+    CUresult result = weir_library_name_at(library, 0, &name);
+    if (result == CUDA_SUCCESS) {
+        *count = library->image.n_names;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels,
+                                              CUlibrary lib)
+{
+    struct weir_library *library = weir_library_get(lib);
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!kernels && numKernels) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned int i = 0; i < numKernels; i++) {
+        const char *name;
+        struct weir_function *function;
+        CUresult result = weir_library_name_at(library, i, &name);
+        if (result != CUDA_SUCCESS || !name) {
+            return result;
+        }
+        result = weir_library_kernel(library, name, &function);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        kernels[i] = (CUkernel)(uintptr_t)function->handle;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The library's module, asked for once; its functions are found through it like any module's. */
+CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
+{
+    struct weir_library *library = weir_library_get(handle);
+    struct weir_ctx *ctx;
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!pMod) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    weir_lock_acquire(&library->image.lock);
+    struct weir_module *module = library->module;
+    weir_lock_release(&library->image.lock);
+    if (module) {
+        *pMod = (CUmodule)(uintptr_t)module->handle;
+        return CUDA_SUCCESS;
+    }
+    module = calloc(1, sizeof(*module));
+    if (!module) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    module->ctx = ctx;
+    module->library = library;
+    result = weir_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    if (result != CUDA_SUCCESS) {
+        free(module);
+        return result;
+    }
+    const struct weir_op_library_module_in in = {
+        .l = library->handle, .m = module->handle, .c = ctx->handle};
+    result = weir_call_library_module(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_module_forget(module);
+        return result;
+    }
+    weir_lock_acquire(&library->image.lock);
+    library->module = module;
+    weir_lock_release(&library->image.lock);
+    *pMod = (CUmodule)(uintptr_t)module->handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult global(struct weir_library *library, const char *name, bool managed,
+                       CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    if (!library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!name) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_library_global_out out;
+    const struct weir_op_library_global_in in = {
+        .l = library->handle, .name = name, .managed = managed};
+    CUresult result = weir_call_library_global(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        result = weir_mem_note_global(NULL, out.address, out.bytes, library);
+    }
+    if (result == CUDA_SUCCESS && managed) {
+        result = weir_managed_mirror(out.address, out.bytes, library);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (ret_address) {
+        *ret_address = out.address;
+    }
+    if (ret_bytes) {
+        *ret_bytes = out.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                                       const char *name)
+{
+    return global(weir_library_get(library), name, false, dptr, bytes);
+}
+
+CUresult weir_guest_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                                        const char *name)
+{
+    return global(weir_library_get(library), name, true, dptr, bytes);
+}
+
+/* A kernel serves as its own function: the host keeps both behind one handle. */
+CUresult weir_guest_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+{
+    struct weir_ctx *ctx;
+    if (!weir_function_get(kernel)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!pFunc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        *pFunc = (CUfunction)kernel;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
+{
+    struct weir_function *function = weir_function_get(kernel);
+    if (!function || !function->library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!pLib) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pLib = (CUlibrary)(uintptr_t)function->library->handle;
+    return CUDA_SUCCESS;
+}

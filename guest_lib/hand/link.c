@@ -1,0 +1,168 @@
+/* cuLink*: inputs are stored with the host like images; the result comes back once, at completion.
+ */
+#include "guest_lib/entry.h"
+#include "guest_lib/image.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct link {
+    uint64_t handle;
+    struct weir_jit_wire jit; /* where logs go: the program keeps the buffers until completion */
+    void *cubin;              /* given out by cuLinkComplete; lives as long as the link */
+};
+
+static struct link *link_get(CUlinkState state)
+{
+    return weir_object_get(WEIR_KIND_LINK, state);
+}
+
+static void link_free(struct link *link)
+{
+    weir_object_remove(WEIR_KIND_LINK, link->handle);
+    free(link->cubin);
+    free(link);
+}
+
+CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options,
+                                    void **optionValues, CUlinkState *stateOut)
+{
+    if (!stateOut) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct link *link = calloc(1, sizeof(*link));
+    if (!link) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result =
+        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &link->jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_object_add(WEIR_KIND_LINK, link, &link->handle);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(link);
+        return result;
+    }
+    const struct weir_op_link_create_in in = {
+        .l = link->handle,
+        .option_ids = link->jit.ids,
+        .n_option_ids = link->jit.count,
+        .option_values = link->jit.values,
+        .n_option_values = link->jit.count,
+    };
+    result = weir_call_link_create(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        link_free(link);
+        return result;
+    }
+    *stateOut = (CUlinkState)(uintptr_t)link->handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_stored(struct link *link, CUjitInputType type, const struct weir_image *image,
+                           const char *name)
+{
+    struct weir_op_link_add_in in = {
+        .l = link->handle, .type = (uint32_t)type, .bytes = image->bytes, .name = name ? name : ""};
+    memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
+    struct weir_op_link_add_out out;
+    CUresult result = weir_call_link_add(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    weir_jit_write_logs(&link->jit, out.info_log, out.error_log);
+    return (CUresult)out.result;
+}
+
+CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
+                                     size_t size, const char *name, unsigned int numOptions,
+                                     CUjit_option *options, void **optionValues)
+{
+    struct link *link = link_get(state);
+    struct weir_image image;
+    struct weir_jit_wire jit;
+    if (!link) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!data || !size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_image_store_bytes(data, size, &image);
+    }
+    return result == CUDA_SUCCESS ? add_stored(link, type, &image, name) : result;
+}
+
+CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
+                                     unsigned int numOptions, CUjit_option *options,
+                                     void **optionValues)
+{
+    struct link *link = link_get(state);
+    struct weir_image image;
+    struct weir_jit_wire jit;
+    if (!link) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!path) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_image_store_file(path, &image);
+    }
+    return result == CUDA_SUCCESS ? add_stored(link, type, &image, path) : result;
+}
+
+CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
+{
+    struct link *link = link_get(state);
+    if (!link) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!cubinOut) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_link_complete_out out;
+    const struct weir_op_link_complete_in in = {.l = link->handle};
+    CUresult result = weir_call_link_complete(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    weir_jit_write_logs(&link->jit, out.info_log, out.error_log);
+    if (out.result != CUDA_SUCCESS) {
+        return (CUresult)out.result;
+    }
+    struct weir_hash hash;
+    const uint64_t bytes = out.bytes;
+    memcpy(hash.bytes, out.hash, sizeof(hash.bytes));
+    void *cubin;
+    result = weir_image_fetch(&hash, bytes, &cubin);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    free(link->cubin);
+    link->cubin = cubin;
+    *cubinOut = cubin;
+    if (sizeOut) {
+        *sizeOut = bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLinkDestroy(CUlinkState state)
+{
+    struct link *link = link_get(state);
+    if (!link) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const struct weir_op_link_destroy_in in = {.l = link->handle};
+    CUresult result = weir_post_link_destroy(weir_guest_channel(), &in);
+    link_free(link);
+    return result;
+}

@@ -1,0 +1,248 @@
+/* Allocation, pinned and registered memory. */
+#include "guest_lib/memory.h"
+#include "guest_lib/register.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#define PITCH_BYTES 512ull
+
+#define KIND(kind) (1u << (kind))
+
+CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_op_mem_info_out out = {0};
+    rc = weir_call_mem_info(weir_guest_channel(), NULL, &out);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    uint64_t available = out.free + weir_mem_cached_bytes();
+    if (free) {
+        *free = available < out.total ? available : out.total;
+    }
+    if (total) {
+        *total = out.total;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!dptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_mem mem;
+    rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem);
+    if (rc == CUDA_SUCCESS) {
+        *dptr = mem.base;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                       size_t Height, unsigned int ElementSizeBytes)
+{
+    if (!dptr || !pPitch || !WidthInBytes || !Height ||
+        (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
+        WidthInBytes > SIZE_MAX - PITCH_BYTES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t pitch = (WidthInBytes + PITCH_BYTES - 1) & ~(PITCH_BYTES - 1);
+    size_t bytes;
+    if (__builtin_mul_overflow(pitch, Height, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_guest_cuMemAlloc_v2(dptr, bytes);
+    if (rc == CUDA_SUCCESS) {
+        *pPitch = pitch;
+    }
+    return rc;
+}
+
+/* Nothing may use the memory once it is free: wait for its context, as the driver does. */
+static CUresult free_memory(uint64_t address, uint32_t kinds)
+{
+    struct weir_mem mem;
+    if (!weir_mem_find(address, &mem) || mem.base != address || !(kinds >> mem.kind & 1)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult waited = weir_streams_wait_all(mem.ctx);
+    if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+        waited == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        return waited;
+    }
+    if (!weir_mem_remove(address, kinds, &mem)) {
+        return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
+    }
+    if (mem.pool) {
+        weir_pool_forget(&mem);
+    }
+    weir_mem_release(&mem);
+    weir_stream_run_actions();
+    return weir_guest_result(waited);
+}
+
+CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS || !dptr) {
+        return rc;
+    }
+    return free_memory(dptr, KIND(WEIR_MEM_DEVICE) | KIND(WEIR_MEM_MANAGED));
+}
+
+CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_mem mem;
+    if (!weir_mem_find(dptr, &mem) || !weir_mem_gpu_visible(&mem)) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (pbase) {
+        *pbase = mem.device_base;
+    }
+    if (psize) {
+        *psize = mem.bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- pinned */
+
+CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    const unsigned int known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!pp || Flags & ~known) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_mem mem;
+    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, Flags, NULL, &mem);
+    if (rc == CUDA_SUCCESS) {
+        *pp = (void *)(uintptr_t)mem.base;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+    return weir_guest_cuMemHostAlloc(pp, bytesize, 0);
+}
+
+CUresult weir_guest_cuMemFreeHost(void *p)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_mem mem;
+    uint64_t address = (uint64_t)(uintptr_t)p;
+    if (weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_HOST && mem.owner) {
+        return CUDA_ERROR_INVALID_VALUE; /* registered, not allocated */
+    }
+    return free_memory(address, KIND(WEIR_MEM_PINNED) | KIND(WEIR_MEM_HOST));
+}
+
+CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    uint64_t address = (uint64_t)(uintptr_t)p;
+    struct weir_mem mem;
+    if (!pdptr || Flags || !weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_mem_gpu_visible(&mem)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *pdptr = mem.device_base + (address - mem.base);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemHostGetFlags(unsigned int *pFlags, void *p)
+{
+    struct weir_mem mem;
+    if (!pFlags || !weir_mem_find((uint64_t)(uintptr_t)p, &mem) ||
+        (mem.kind != WEIR_MEM_PINNED && mem.kind != WEIR_MEM_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pFlags = mem.flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)p;
+    if (!p || !bytesize || Flags & ~known || bytesize > UINT64_MAX / 2 - base) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return Flags & CU_MEMHOSTREGISTER_IOMEMORY ? CUDA_ERROR_NOT_SUPPORTED
+                                               : weir_register_memory(ctx, base, bytesize, Flags);
+}
+
+CUresult weir_guest_cuMemHostUnregister(void *p)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    uint64_t address = (uint64_t)(uintptr_t)p;
+    struct weir_mem mem;
+    if (!weir_mem_find(address, &mem) || mem.base != address ||
+        !(mem.kind == WEIR_MEM_REGISTERED || (mem.kind == WEIR_MEM_HOST && mem.owner))) {
+        return p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    }
+    return free_memory(address, KIND(WEIR_MEM_REGISTERED) | KIND(WEIR_MEM_HOST));
+}
+
+CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_guest.channel.remote) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct weir_mem mem;
+    rc = weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem);
+    if (rc == CUDA_SUCCESS) {
+        *dptr = mem.base;
+    }
+    return rc;
+}

@@ -1,0 +1,245 @@
+/* cuModule*: images are stored with the host first, then loaded by hash. */
+#include "guest_lib/module.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void weir_guest_note_printf(uint32_t uses_printf)
+{
+    if (uses_printf) {
+        __atomic_store_n(&weir_guest.uses_printf, 1, __ATOMIC_RELEASE);
+    }
+}
+
+static CUresult load_stored(struct weir_module *module, const struct weir_image *image,
+                            const struct weir_jit_wire *jit)
+{
+    struct weir_op_module_load_in in = {
+        .m = module->handle,
+        .c = module->ctx->handle,
+        .bytes = image->bytes,
+        .kind = image->kind,
+        .option_ids = jit->ids,
+        .n_option_ids = jit->count,
+        .option_values = jit->values,
+        .n_option_values = jit->count,
+        .want_logs = jit->info_log || jit->error_log,
+    };
+    memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
+    struct weir_op_module_load_out out;
+    CUresult result = weir_call_module_load(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        weir_jit_write_logs(jit, NULL, NULL);
+        return result;
+    }
+    weir_jit_write_logs(jit, out.info_log, out.error_log);
+    weir_guest_note_printf(out.uses_printf);
+    return (CUresult)out.result;
+}
+
+/* Load an image that the host has. */
+static CUresult module_new(const struct weir_image *image, const struct weir_jit_wire *jit,
+                           CUmodule *ret_module)
+{
+    struct weir_ctx *ctx;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_module *module = calloc(1, sizeof(*module));
+    if (!module) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    module->ctx = ctx;
+    result = weir_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    if (result != CUDA_SUCCESS) {
+        free(module);
+        return result;
+    }
+    result = load_stored(module, image, jit);
+    if (result != CUDA_SUCCESS) {
+        weir_module_forget(module);
+        return result;
+    }
+    *ret_module = (CUmodule)(uintptr_t)module->handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult load_data(const void *image, const struct weir_jit_options *options,
+                          CUmodule *ret_module)
+{
+    struct weir_jit_wire jit;
+    struct weir_image stored;
+    if (!image || !ret_module) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_jit_read(options, &jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_image_store(image, &stored);
+    }
+    return result == CUDA_SUCCESS ? module_new(&stored, &jit, ret_module) : result;
+}
+
+CUresult weir_guest_cuModuleLoadData(CUmodule *module, const void *image)
+{
+    return load_data(image, &(struct weir_jit_options){.count = 0}, module);
+}
+
+CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+                                       CUjit_option *options, void **optionValues)
+{
+    return load_data(image, &(struct weir_jit_options){numOptions, options, optionValues}, module);
+}
+
+CUresult weir_guest_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+    return load_data(fatCubin, &(struct weir_jit_options){.count = 0}, module);
+}
+
+CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
+{
+    const struct weir_jit_wire jit = {.count = 0};
+    struct weir_image stored;
+    if (!module || !fname) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_image_store_file(fname, &stored);
+    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
+}
+
+CUresult weir_guest_cuModuleUnload(CUmodule hmod)
+{
+    struct weir_module *module = weir_module_get(hmod);
+    if (!module || module->library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const struct weir_op_module_unload_in in = {.m = module->handle};
+    CUresult result = weir_call_module_unload(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        weir_module_forget(module);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+    if (!mode) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const char *wanted = getenv("CUDA_MODULE_LOADING");
+    /* With EAGER the runtime would load every image of every library at its first call. */
+    *mode =
+        wanted && strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+    struct weir_module *module = weir_module_get(hmod);
+    if (!module) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!hfunc || !name) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_function *function;
+    CUresult result = weir_module_function(module, name, &function);
+    if (result == CUDA_SUCCESS) {
+        *hfunc = (CUfunction)(uintptr_t)function->handle;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
+{
+    struct weir_module *module = weir_module_get(mod);
+    if (!module) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const char *name;
+    CUresult result = weir_module_name_at(module, 0, &name);
+    if (result == CUDA_SUCCESS) {
+        *count = module->image.n_names;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
+                                               CUmodule mod)
+{
+    struct weir_module *module = weir_module_get(mod);
+    if (!module) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!functions && numFunctions) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned int i = 0; i < numFunctions; i++) {
+        const char *name;
+        struct weir_function *function;
+        CUresult result = weir_module_name_at(module, i, &name);
+        if (result != CUDA_SUCCESS || !name) {
+            return result;
+        }
+        result = weir_module_function(module, name, &function);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        functions[i] = (CUfunction)(uintptr_t)function->handle;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunction *ret_function)
+{
+    struct weir_module *module = weir_module_get(mod);
+    const char *name = NULL;
+    struct weir_function *function;
+    if (!module) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = weir_module_name_at(module, index, &name);
+    if (result != CUDA_SUCCESS || !name) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
+    }
+    result = weir_module_function(module, name, &function);
+    if (result == CUDA_SUCCESS) {
+        *ret_function = (CUfunction)(uintptr_t)function->handle;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
+                                         const char *name)
+{
+    struct weir_module *module = weir_module_get(hmod);
+    if (!module) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!name) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_module_global_out out;
+    const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
+    CUresult result = weir_call_module_global(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        result = weir_mem_note_global(module->ctx, out.address, out.bytes, module);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (dptr) {
+        *dptr = out.address;
+    }
+    if (bytes) {
+        *bytes = out.bytes;
+    }
+    return CUDA_SUCCESS;
+}

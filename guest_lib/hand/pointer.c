@@ -1,0 +1,263 @@
+/* What an address is: pointer and range attributes, and hints on managed memory. */
+#include "guest_lib/memory.h"
+#include "proto/guest_hand.h"
+#include <string.h>
+
+/* A value as the caller will read it; bytes says how much of it there is. */
+struct value {
+    uint64_t bits;
+    size_t bytes;
+};
+
+static struct value word(uint64_t bits)
+{
+    return (struct value){bits, 8};
+}
+
+static struct value flag(bool is)
+{
+    return (struct value){is, 4};
+}
+
+static CUmemorytype type_of(const struct weir_mem *mem)
+{
+    return weir_mem_on_device(mem) || mem->kind == WEIR_MEM_MANAGED ? CU_MEMORYTYPE_DEVICE
+                                                                    : CU_MEMORYTYPE_HOST;
+}
+
+/* false: the attribute has no value for this memory. */
+static bool host_or_device(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at,
+                           struct value *ret)
+{
+    if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+        *ret = word(weir_mem_on_device(mem) ? 0 : at);
+        return !weir_mem_on_device(mem);
+    }
+    bool visible = weir_mem_gpu_visible(mem);
+    *ret = word(visible ? mem->device_base + (at - mem->base) : 0);
+    return visible;
+}
+
+/*
+ * One flat switch over every attribute. Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE when the
+ * single form fails; *ret then holds the neutral value that the plural form gives.
+ */
+static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at,
+                         struct value *ret)
+{
+    bool has = true;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *ret = word(mem->ctx ? mem->ctx->handle : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *ret = (struct value){type_of(mem), 4};
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        has = host_or_device(mem, attribute, at, ret);
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *ret = flag(mem->sync_memops);
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *ret = word(mem->buffer_id);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *ret = flag(mem->kind == WEIR_MEM_MANAGED);
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *ret = (struct value){(uint32_t)(mem->ctx ? mem->ctx->device : 0), 4};
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *ret = flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *ret = word(mem->device_base);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *ret = word(mem->bytes);
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *ret = flag(true);
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *ret = word(0);
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *ret = flag(false);
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *ret = (struct value){CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, 4};
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *ret = word(mem->pool ? weir_pool_handle(mem->pool) : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    default:
+        *ret = word(0);
+        has = false;
+        break;
+    }
+    return has ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What the plural form says of memory that CUDA does not know. */
+static struct value neutral(CUpointer_attribute attribute)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        return (struct value){(uint32_t)-2, 4};
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return (struct value){0, 4};
+    default:
+        return word(0);
+    }
+}
+
+CUresult weir_guest_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
+                                          CUdeviceptr ptr)
+{
+    struct weir_mem mem;
+    struct value value;
+    if (!data || !weir_mem_find(ptr, &mem)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = value_of(&mem, attribute, ptr, &value);
+    if (rc == CUDA_SUCCESS) {
+        memcpy(data, &value.bits, value.bytes);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
+                                           CUpointer_attribute *attributes, void **data,
+                                           CUdeviceptr ptr)
+{
+    if (!attributes || !data || !numAttributes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_mem mem;
+    bool known = weir_mem_find(ptr, &mem);
+    for (unsigned int i = 0; i < numAttributes; i++) {
+        struct value value;
+        if (!data[i]) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (!known || value_of(&mem, attributes[i], ptr, &value) != CUDA_SUCCESS) {
+            value = neutral(attributes[i]);
+        }
+        memcpy(data[i], &value.bits, value.bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                          CUdeviceptr ptr)
+{
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t on;
+    memcpy(&on, value, sizeof on);
+    return weir_mem_set_sync(ptr, on != 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------- hints */
+
+/* Managed memory stays where it is, so hints are checked and have no effect. */
+static CUresult check_managed(CUdeviceptr ptr, size_t count)
+{
+    struct weir_mem mem;
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS &&
+                   mem.kind == WEIR_MEM_MANAGED
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                                CUdevice device)
+{
+    (void)device;
+    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY ||
+        advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return check_managed(devPtr, count);
+}
+
+CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                                   CUmemLocation location)
+{
+    return weir_guest_cuMemAdvise(devPtr, count, advice, location.id);
+}
+
+CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                       CUstream hStream)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
+        rc = CUDA_ERROR_INVALID_DEVICE;
+    }
+    return rc == CUDA_SUCCESS ? check_managed(devPtr, count) : rc;
+}
+
+CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                                          unsigned int flags, CUstream hStream)
+{
+    if (flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUdevice device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
+    return weir_guest_cuMemPrefetchAsync(devPtr, count, device, hStream);
+}
+
+/* No advice is kept and nothing was prefetched: the answers of untouched managed memory. */
+CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
+                                           CUmem_range_attribute attribute, CUdeviceptr devPtr,
+                                           size_t count)
+{
+    CUresult rc = check_managed(devPtr, count);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!data || dataSize < 4 || dataSize % 4) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int32_t none = attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY ? 0 : CU_DEVICE_INVALID;
+    for (size_t at = 0; at < dataSize; at += sizeof none) {
+        memcpy((char *)data + at, &none, sizeof none);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
+                                            CUmem_range_attribute *attributes,
+                                            size_t numAttributes, CUdeviceptr devPtr, size_t count)
+{
+    if (!data || !dataSizes || !attributes || !numAttributes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (size_t i = 0; i < numAttributes && rc == CUDA_SUCCESS; i++) {
+        rc = weir_guest_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
+    }
+    return rc;
+}

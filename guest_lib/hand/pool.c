@@ -1,0 +1,630 @@
+/*
+ * Memory pools and stream-ordered allocation.
+ *
+ * Pools are accounts: their memory comes from the context's heap of chunks. A block freed on a stream
+ * is *pending* at that point of the stream: the same stream may have it again at once, everybody
+ * else once the point is known to be passed. No message is sent for any of this unless memory is short.
+ */
+#include "guest_lib/memory.h"
+#include "guest_lib/range.h"
+#include "proto/guest_hand.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_AT 64 /* pending blocks looked at by one allocation */
+
+struct pending {
+    struct pending *next;
+    struct weir_mem mem;
+    uint64_t block_bytes;
+    struct weir_stream_point point;
+};
+
+struct weir_pool {
+    uint64_t handle;
+    CUdevice device;
+    bool is_default;
+    bool destroyed;
+    struct weir_pool *next; /* of all pools; never freed but by weir_pools_finish() */
+
+    struct weir_lock lock; /* guards what follows */
+    int reuse[3];          /* the three CU_MEMPOOL_ATTR_REUSE_* */
+    uint64_t release_threshold;
+    uint64_t used, used_high;
+    uint64_t reserved, reserved_high; /* used and pending */
+    struct pending *pending;          /* newest first */
+};
+
+/* Guarded by lock. */
+static struct {
+    struct weir_lock lock;
+    struct weir_pool *all;
+    struct weir_pool *defaults[WEIR_GUEST_MAX_DEVICES];
+    struct weir_pool *current[WEIR_GUEST_MAX_DEVICES];
+} pools;
+
+uint64_t weir_pool_handle(const struct weir_pool *pool)
+{
+    return pool->handle;
+}
+
+static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **ret_pool)
+{
+    struct weir_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->device = device;
+    pool->is_default = is_default;
+    pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+    CUresult rc = weir_object_add(WEIR_KIND_POOL, pool, &pool->handle);
+    if (rc != CUDA_SUCCESS) {
+        free(pool);
+        return rc;
+    }
+    *ret_pool = pool;
+    return CUDA_SUCCESS;
+}
+
+static CUresult default_pool_locked(CUdevice device, struct weir_pool **ret_pool)
+{
+    if (!pools.defaults[device]) {
+        CUresult rc = new_pool(device, true, &pools.defaults[device]);
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+        pools.defaults[device]->next = pools.all;
+        pools.all = pools.defaults[device];
+    }
+    *ret_pool = pools.defaults[device];
+    return CUDA_SUCCESS;
+}
+
+static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool **ret_pool)
+{
+    if (!weir_guest_device_get(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    weir_lock_acquire(&pools.lock);
+    CUresult rc = CUDA_SUCCESS;
+    if (!want_default && pools.current[device]) {
+        *ret_pool = pools.current[device];
+    } else {
+        rc = default_pool_locked(device, ret_pool);
+    }
+    weir_lock_release(&pools.lock);
+    return rc;
+}
+
+static CUresult get_pool(CUmemoryPool handle, struct weir_pool **ret_pool)
+{
+    *ret_pool = weir_object_get(WEIR_KIND_POOL, handle);
+    return *ret_pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------- accounts */
+
+static uint64_t block_bytes(const struct weir_mem *mem)
+{
+    return ((const struct weir_range_block *)mem->owner)->bytes;
+}
+
+static void count_used_locked(struct weir_pool *pool, uint64_t bytes)
+{
+    pool->used += bytes;
+    pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
+}
+
+static void count_reserved_locked(struct weir_pool *pool, uint64_t bytes)
+{
+    pool->reserved += bytes;
+    pool->reserved_high =
+        pool->reserved > pool->reserved_high ? pool->reserved : pool->reserved_high;
+}
+
+void weir_pool_forget(const struct weir_mem *mem)
+{
+    struct weir_pool *pool = mem->pool;
+    weir_lock_acquire(&pool->lock);
+    pool->used -= block_bytes(mem);
+    pool->reserved -= block_bytes(mem);
+    weir_lock_release(&pool->lock);
+}
+
+/* ---------------------------------------------------------------- pending blocks */
+
+static void release_list(struct pending *list)
+{
+    while (list) {
+        struct pending *next = list->next;
+        weir_mem_release(&list->mem);
+        free(list);
+        list = next;
+    }
+}
+
+/* Give passed blocks back to the heap while more than keep_bytes are reserved. */
+static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
+{
+    struct pending *gone = NULL;
+    weir_lock_acquire(&pool->lock);
+    for (struct pending **at = &pool->pending; *at;) {
+        struct pending *pending = *at;
+        if (pool->reserved > keep_bytes && weir_stream_passed(&pending->point)) {
+            *at = pending->next;
+            pool->reserved -= pending->block_bytes;
+            pending->next = gone;
+            gone = pending;
+        } else {
+            at = &pending->next;
+        }
+    }
+    weir_lock_release(&pool->lock);
+    release_list(gone);
+}
+
+/* Wait for every pending block of the pool, then give them all back. */
+static CUresult drain(struct weir_pool *pool)
+{
+    CUresult rc = CUDA_SUCCESS;
+    for (;;) {
+        weir_lock_acquire(&pool->lock);
+        struct pending *first = pool->pending;
+        struct weir_stream_point point = first ? first->point : (struct weir_stream_point){0};
+        weir_lock_release(&pool->lock);
+        if (!first || rc != CUDA_SUCCESS) {
+            return rc;
+        }
+        rc = weir_stream_wait(&point);
+        harvest(pool, 0);
+    }
+}
+
+static bool fits(const struct pending *pending, uint64_t bytes)
+{
+    uint64_t slack = bytes / 4 + 4096;
+    return pending->block_bytes >= bytes && pending->block_bytes - bytes <= slack;
+}
+
+/* A pending block for this stream: its own, or one whose point is passed. */
+static struct pending *take_pending(struct weir_pool *pool, struct weir_stream *stream,
+                                    uint64_t bytes)
+{
+    struct pending *found = NULL;
+    weir_lock_acquire(&pool->lock);
+    int looked = 0;
+    for (struct pending **at = &pool->pending; *at && looked < LOOK_AT; at = &(*at)->next) {
+        struct pending *pending = *at;
+        looked++;
+        if (fits(pending, bytes) && pending->mem.ctx == stream->ctx &&
+            ((pending->point.stream == stream && pending->point.stream_id == stream->id) ||
+             weir_stream_passed(&pending->point))) {
+            *at = pending->next;
+            found = pending;
+            break;
+        }
+    }
+    weir_lock_release(&pool->lock);
+    return found;
+}
+
+/* ---------------------------------------------------------------- allocation */
+
+static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uint64_t bytes,
+                            CUdeviceptr *dptr)
+{
+    struct weir_mem mem = pending->mem;
+    mem.bytes = bytes;
+    mem.pool = pool;
+    mem.buffer_id = weir_objects_next_id();
+    if (!weir_mem_insert(&mem)) {
+        weir_lock_acquire(&pool->lock);
+        pending->next = pool->pending;
+        pool->pending = pending;
+        weir_lock_release(&pool->lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_lock_acquire(&pool->lock);
+    count_used_locked(pool, pending->block_bytes);
+    weir_lock_release(&pool->lock);
+    free(pending);
+    *dptr = mem.base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult new_block(struct weir_pool *pool, struct weir_stream *stream, uint64_t bytes,
+                          CUdeviceptr *dptr)
+{
+    struct weir_mem mem;
+    CUresult rc = weir_mem_alloc(stream->ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && drain(pool) == CUDA_SUCCESS) {
+        rc = weir_mem_alloc(stream->ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+    }
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    weir_lock_acquire(&pool->lock);
+    count_used_locked(pool, block_bytes(&mem));
+    count_reserved_locked(pool, block_bytes(&mem));
+    weir_lock_release(&pool->lock);
+    *dptr = mem.base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t bytes,
+                           CUstream hStream)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!dptr || !bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct pending *pending = take_pending(pool, stream, bytes);
+    if (pending) {
+        return reuse_block(pool, pending, bytes, dptr);
+    }
+    harvest(pool, pool->release_threshold);
+    return new_block(pool, stream, bytes, dptr);
+}
+
+CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+    struct weir_ctx *ctx;
+    struct weir_pool *pool;
+    CUresult rc = weir_ctx_current(&ctx);
+    rc = rc == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : rc;
+    return rc == CUDA_SUCCESS ? alloc_from(pool, dptr, bytesize, hStream) : rc;
+}
+
+CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                            CUstream hStream)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    return rc == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : rc;
+}
+
+static CUresult free_later(const struct weir_mem *mem, struct weir_stream *stream)
+{
+    struct weir_pool *pool = mem->pool;
+    struct pending *pending = malloc(sizeof *pending);
+    struct weir_stream_point point = weir_stream_here(stream);
+    if (!pending) { /* no memory to remember it: wait instead */
+        CUresult rc = weir_stream_wait(&point);
+        weir_pool_forget(mem);
+        weir_mem_release(mem);
+        return rc;
+    }
+    *pending =
+        (struct pending){.mem = *mem, .block_bytes = block_bytes(mem), .point = point};
+    weir_lock_acquire(&pool->lock);
+    pool->used -= pending->block_bytes;
+    pending->next = pool->pending;
+    pool->pending = pending;
+    weir_lock_release(&pool->lock);
+    return weir_guest_report();
+}
+
+CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS || !dptr) {
+        return rc;
+    }
+    struct weir_mem mem;
+    if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mem.pool) {
+        return free_later(&mem, stream);
+    }
+    /* Memory of cuMemAlloc: an account of the default pool from here on. */
+    rc = device_pool(stream->ctx->device, true, &mem.pool);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    weir_lock_acquire(&mem.pool->lock);
+    count_used_locked(mem.pool, block_bytes(&mem));
+    count_reserved_locked(mem.pool, block_bytes(&mem));
+    weir_lock_release(&mem.pool->lock);
+    return free_later(&mem, stream);
+}
+
+/* ---------------------------------------------------------------- pools as objects */
+
+static CUmemoryPool handle_of(const struct weir_pool *pool)
+{
+    return (CUmemoryPool)(uintptr_t)pool->handle;
+}
+
+CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+    if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!weir_guest_device_get(poolProps->location.id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct weir_pool *made;
+    CUresult rc = new_pool(poolProps->location.id, false, &made);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    weir_lock_acquire(&pools.lock);
+    made->next = pools.all;
+    pools.all = made;
+    weir_lock_release(&pools.lock);
+    *pool = handle_of(made);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || found->is_default) {
+        return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_object_remove(WEIR_KIND_POOL, found->handle);
+    weir_lock_acquire(&pools.lock);
+    found->destroyed = true;
+    if (pools.current[found->device] == found) {
+        pools.current[found->device] = NULL;
+    }
+    weir_lock_release(&pools.lock);
+    return drain(found);
+}
+
+CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc == CUDA_SUCCESS) {
+        harvest(found, minBytesToKeep);
+        weir_mem_trim();
+    }
+    return rc;
+}
+
+static CUresult set_pool(CUdevice device, CUmemoryPool pool)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!weir_guest_device_get(device) || found->device != device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    weir_lock_acquire(&pools.lock);
+    pools.current[device] = found;
+    weir_lock_release(&pools.lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+    return set_pool(dev, pool);
+}
+
+static CUresult give_pool(CUdevice device, bool want_default, CUmemoryPool *ret_pool)
+{
+    struct weir_pool *pool;
+    if (!ret_pool) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = device_pool(device, want_default, &pool);
+    if (rc == CUDA_SUCCESS) {
+        *ret_pool = handle_of(pool);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+    return give_pool(dev, false, pool);
+}
+
+CUresult weir_guest_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+    return give_pool(dev, true, pool_out);
+}
+
+/* Pools of the device only: host and managed pools are not carried. */
+static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+{
+    if (!location) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                           CUmemAllocationType type)
+{
+    CUresult rc = check_location(location, type);
+    return rc == CUDA_SUCCESS ? give_pool(location->id, true, pool_out) : rc;
+}
+
+CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                    CUmemAllocationType type)
+{
+    CUresult rc = check_location(location, type);
+    return rc == CUDA_SUCCESS ? give_pool(location->id, false, pool) : rc;
+}
+
+CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                    CUmemoryPool pool)
+{
+    CUresult rc = check_location(location, type);
+    return rc == CUDA_SUCCESS ? set_pool(location->id, pool) : rc;
+}
+
+/* ---------------------------------------------------------------- attributes and access */
+
+static uint64_t *counter_locked(struct weir_pool *pool, CUmemPool_attribute attr)
+{
+    switch ((int)attr) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &pool->release_threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &pool->reserved;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &pool->reserved_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &pool->used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &pool->used_high;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_reuse(CUmemPool_attribute attr)
+{
+    return attr == CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES ||
+           attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC ||
+           attr == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
+
+CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || !value) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    harvest(found, found->release_threshold);
+    weir_lock_acquire(&found->lock);
+    uint64_t *counter = counter_locked(found, attr);
+    if (is_reuse(attr)) {
+        memcpy(value, &found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES],
+               sizeof(int));
+    } else if (counter) {
+        memcpy(value, counter, sizeof *counter);
+    } else {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_release(&found->lock);
+    return rc;
+}
+
+/* The high-water marks may only be reset, to 0, which means to the present value. */
+static CUresult set_counter_locked(struct weir_pool *pool, CUmemPool_attribute attr, uint64_t value)
+{
+    if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+        pool->release_threshold = value;
+    } else if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && !value) {
+        pool->reserved_high = pool->reserved;
+    } else if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH && !value) {
+        pool->used_high = pool->used;
+    } else {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || !value) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_acquire(&found->lock);
+    if (is_reuse(attr)) {
+        memcpy(&found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES], value,
+               sizeof(int));
+    } else {
+        uint64_t number;
+        memcpy(&number, value, sizeof number);
+        rc = set_counter_locked(found, attr, number);
+    }
+    weir_lock_release(&found->lock);
+    return rc;
+}
+
+CUresult weir_guest_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || (count && !map)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            !weir_guest_device_get(map[i].location.id)) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+        if (map[i].location.id == found->device &&
+            map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+            return CUDA_ERROR_INVALID_VALUE; /* a device cannot lose its own pool */
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
+                                       CUmemLocation *location)
+{
+    struct weir_pool *found;
+    CUresult rc = get_pool(memPool, &found);
+    if (rc != CUDA_SUCCESS || !flags || !location) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool own =
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
+    *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- ends */
+
+/* The context's work has ended: its pending blocks, and what is used of it, are nobody's. */
+void weir_pools_context_gone(struct weir_ctx *ctx)
+{
+    weir_lock_acquire(&pools.lock);
+    for (struct weir_pool *pool = pools.all; pool; pool = pool->next) {
+        struct pending *gone = NULL;
+        weir_lock_acquire(&pool->lock);
+        for (struct pending **at = &pool->pending; *at;) {
+            struct pending *pending = *at;
+            if (pending->mem.ctx != ctx) {
+                at = &pending->next;
+                continue;
+            }
+            *at = pending->next;
+            pool->reserved -= pending->block_bytes;
+            pending->next = gone;
+            gone = pending;
+        }
+        weir_lock_release(&pool->lock);
+        release_list(gone);
+    }
+    weir_lock_release(&pools.lock);
+}
+
+void weir_pools_finish(void)
+{
+    while (pools.all) {
+        struct weir_pool *pool = pools.all;
+        pools.all = pool->next;
+        while (pool->pending) {
+            struct pending *next = pool->pending->next;
+            free(pool->pending);
+            pool->pending = next;
+        }
+        free(pool);
+    }
+    memset(&pools, 0, sizeof pools);
+}

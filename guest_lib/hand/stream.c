@@ -1,0 +1,411 @@
+/* Stream entry points but capture, which lives with the graphs. */
+#include "guest_lib/callback.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/stream.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+#include <stdlib.h>
+
+static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static CUstream handle_of(const struct weir_stream *stream)
+{
+    return (CUstream)(uintptr_t)stream->handle;
+}
+
+CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    priority = priority > device->priority_least ? device->priority_least : priority;
+    priority = priority < device->priority_greatest ? device->priority_greatest : priority;
+    struct weir_stream *stream;
+    rc = weir_stream_new(ctx, flags, priority, &stream);
+    if (rc == CUDA_SUCCESS) {
+        *phStream = handle_of(stream);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+    return weir_guest_cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
+{
+    struct weir_stream *stream = weir_object_get(WEIR_KIND_STREAM, hStream);
+    if (!stream || stream->legacy || stream->per_thread) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return weir_stream_drop(stream);
+}
+
+CUresult weir_guest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUstreamCaptureMode old = capture_mode;
+    capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- questions */
+
+CUresult weir_guest_cuStreamGetPriority(CUstream hStream, int *priority)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && !priority) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *priority = stream->priority;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && !streamId) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *streamId = stream->id;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && !flags) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *flags = stream->flags;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamGetDevice(CUstream hStream, CUdevice *device)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && !device) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *device = stream->ctx->device;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc == CUDA_SUCCESS && !pctx) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *pctx = (CUcontext)(uintptr_t)stream->ctx->handle;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    CUresult rc = weir_guest_cuStreamGetCtx(hStream, pCtx);
+    if (rc == CUDA_SUCCESS && pGreenCtx) {
+        *pGreenCtx = NULL;
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+CUresult weir_guest_cuStreamSynchronize(CUstream hStream)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    return rc == CUDA_SUCCESS ? weir_stream_synchronize(stream) : rc;
+}
+
+CUresult weir_guest_cuStreamQuery(CUstream hStream)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    return rc == CUDA_SUCCESS ? weir_stream_query(stream) : rc;
+}
+
+CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    struct weir_stream *stream;
+    struct weir_event *event;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    rc = rc == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : rc;
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool capturing = weir_guest_capturing();
+    if (!capturing && !event->imported && !event->exported && !weir_guest.channel.remote &&
+        weir_event_query(event) == CUDA_SUCCESS) {
+        return weir_guest_report(); /* nothing to wait for */
+    }
+    weir_lock_acquire(&event->lock);
+    struct weir_op_stream_wait_event_in in = {
+        .s = stream->handle, .e = event->wire, .flags = Flags};
+    weir_stream_work_begin(stream);
+    rc = capturing ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
+                   : weir_post_stream_wait_event(weir_guest_channel(), &in);
+    weir_lock_release(&event->lock);
+    return weir_stream_work_end(stream, rc);
+}
+
+/* ---------------------------------------------------------------- values in memory */
+
+enum value_kind { WRITE32, WAIT32, WRITE64, WAIT64 };
+
+static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value, unsigned int flags,
+                             enum value_kind kind)
+{
+    uint64_t bytes = kind == WRITE64 || kind == WAIT64 ? 8 : 4;
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_mem mem;
+    rc = addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_op_stream_value_in in = {.s = stream->handle,
+                                         .address = mem.device_base + (addr - mem.base),
+                                         .value = value,
+                                         .flags = flags,
+                                         .kind = kind};
+    weir_stream_work_begin(stream);
+    rc = weir_guest_capturing() ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
+                                : weir_post_stream_value(weir_guest_channel(), &in);
+    return weir_stream_work_end(stream, rc);
+}
+
+CUresult weir_guest_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                            unsigned int flags)
+{
+    return stream_value(stream, addr, value, flags, WRITE32);
+}
+
+CUresult weir_guest_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                           unsigned int flags)
+{
+    return stream_value(stream, addr, value, flags, WAIT32);
+}
+
+CUresult weir_guest_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                            unsigned int flags)
+{
+    return stream_value(stream, addr, value, flags, WRITE64);
+}
+
+CUresult weir_guest_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                           unsigned int flags)
+{
+    return stream_value(stream, addr, value, flags, WAIT64);
+}
+
+static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
+{
+    switch (op->operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        return stream_value(stream, op->waitValue.address, op->waitValue.value, op->waitValue.flags,
+                            WAIT32);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return stream_value(stream, op->writeValue.address, op->writeValue.value,
+                            op->writeValue.flags, WRITE32);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        return stream_value(stream, op->waitValue.address, op->waitValue.value64,
+                            op->waitValue.flags, WAIT64);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return stream_value(stream, op->writeValue.address, op->writeValue.value64,
+                            op->writeValue.flags, WRITE64);
+    case CU_STREAM_MEM_OP_BARRIER:
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                          CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    if (!paramArray || !count || count > 256 || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < count && rc == CUDA_SUCCESS; i++) {
+        rc = one_mem_op(stream, &paramArray[i]);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- host functions */
+
+static CUresult enqueue_function(struct weir_stream *stream, weir_callback_fn fn, void *user)
+{
+    uint64_t token;
+    /* While capturing it becomes a node, which runs at every launch. */
+    bool capturing = weir_guest_capturing();
+    CUresult rc = weir_callback_add(fn, user, !capturing, &token);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_op_host_func_in in = {.s = stream->handle, .token = token};
+    weir_stream_work_begin(stream);
+    rc = capturing ? weir_call_host_func(weir_guest_channel(), &in, NULL)
+                   : weir_post_host_func(weir_guest_channel(), &in);
+    if (rc != CUDA_SUCCESS) {
+        weir_callback_remove(token);
+    }
+    return weir_stream_work_end(stream, rc);
+}
+
+CUresult weir_guest_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    return fn ? enqueue_function(stream, fn, userData) : CUDA_ERROR_INVALID_VALUE;
+}
+
+struct stream_callback {
+    CUstream stream;
+    CUstreamCallback fn;
+    void *user;
+};
+
+static void run_stream_callback(void *arg)
+{
+    struct stream_callback callback = *(struct stream_callback *)arg;
+    free(arg);
+    uint32_t sticky =
+        __atomic_load_n(&weir_guest.channel.header->sticky_error, __ATOMIC_ACQUIRE);
+    callback.fn(callback.stream, (CUresult)sticky, callback.user);
+}
+
+CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                        unsigned int flags)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!callback || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct stream_callback *call = malloc(sizeof *call);
+    if (!call) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
+    rc = weir_guest_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                : enqueue_function(stream, run_stream_callback, call);
+    if (rc != CUDA_SUCCESS) {
+        free(call);
+    }
+    return rc;
+}
+
+/* Managed memory is shared memory here: nothing to attach. */
+CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                           unsigned int flags)
+{
+    (void)length;
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_mem mem;
+    if (rc == CUDA_SUCCESS && (!flags || flags > 4 || !weir_mem_find(dptr, &mem))) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- attributes */
+
+CUresult weir_guest_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
+                                         CUstreamAttrValue *value)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!value) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_stream_attribute_out out = {0};
+    rc = weir_call_stream_attribute(
+        weir_guest_channel(),
+        &(struct weir_op_stream_attribute_in){.s = stream->handle, .attribute = attr}, &out);
+    if (rc == CUDA_SUCCESS) {
+        *value = out.value;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                                         const CUstreamAttrValue *param)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(hStream, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!param) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_stream_attribute_out out = {0};
+    return weir_call_stream_attribute(weir_guest_channel(),
+                                      &(struct weir_op_stream_attribute_in){.s = stream->handle,
+                                                                            .attribute = attr,
+                                                                            .write = 1,
+                                                                            .value = *param},
+                                      &out);
+}
+
+CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
+{
+    static const CUstreamAttrID copied[] = {CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+                                            CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+                                            CU_LAUNCH_ATTRIBUTE_PRIORITY};
+    for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
+        CUstreamAttrValue value;
+        CUresult rc = weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value);
+        rc = rc == CUDA_SUCCESS ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value)
+                                : rc;
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+    }
+    return CUDA_SUCCESS;
+}

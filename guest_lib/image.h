@@ -1,0 +1,57 @@
+/*
+ * Images: what a program hands to cuModuleLoadData without a length. Found out here are its kind
+ * and size; then it is stored with the host under its hash, once per tenant.
+ */
+#ifndef WEIR_GUEST_LIB_IMAGE_H
+#define WEIR_GUEST_LIB_IMAGE_H
+
+#include "base/hash.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_IMAGE_MAX_BYTES (4ull << 30)
+
+enum weir_image_kind {
+    WEIR_IMAGE_PLAIN,  /* fatbin, cubin or PTX as it is */
+    WEIR_IMAGE_BUNDLE, /* several fatbins to be device-linked */
+};
+
+/* An image that the host has. Plain data. */
+struct weir_image {
+    struct weir_hash hash;
+    uint64_t bytes;
+    enum weir_image_kind kind;
+};
+
+/**
+ * The size of an image from its own headers.
+ *
+ * @param data       readable as far as its headers say; PTX as far as its NUL.
+ * @param ret_bytes  size, without the NUL of a text.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_IMAGE  the headers contradict themselves, or it is empty.
+ * @thread any
+ */
+CUresult weir_image_size(const void *data, uint64_t *ret_bytes);
+
+/**
+ * Store an image that a program passed by bare pointer, following fat binary wrappers.
+ *
+ * @param data  borrowed for the call.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, loss of the host
+ * @thread any
+ */
+CUresult weir_image_store(const void *data, struct weir_image *ret_image);
+
+/** Store bytes of known length. @thread any */
+CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_image *ret_image);
+
+/** Store a file. CUDA_ERROR_FILE_NOT_FOUND only if it cannot be opened. @thread any */
+CUresult weir_image_store_file(const char *path, struct weir_image *ret_image);
+
+/** Fetch a stored image (a linker's output) into new memory: free(). @thread any */
+CUresult weir_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data);
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * The index of known address ranges: a treap (binary search tree by base, heap by random priority)
+ * under one short lock. Ranges never overlap, so the range of an address is its predecessor's or none.
+ */
+#include "guest_lib/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+    struct weir_mem mem;
+    struct node *left, *right;
+    uint32_t priority;
+};
+
+/* Guarded by lock. */
+static struct {
+    struct weir_lock lock;
+    struct node *root;
+    uint32_t random;
+} tree = {.random = 0x9e3779b9u};
+
+static uint32_t next_random_locked(void)
+{
+    tree.random ^= tree.random << 13;
+    tree.random ^= tree.random >> 17;
+    tree.random ^= tree.random << 5;
+    return tree.random;
+}
+
+/* Everything below key goes left. Depth is logarithmic, so recursion is shallow. */
+static void split(struct node *node, uint64_t key, struct node **ret_left, struct node **ret_right)
+{
+    if (!node) {
+        *ret_left = *ret_right = NULL;
+    } else if (node->mem.base < key) {
+        split(node->right, key, &node->right, ret_right);
+        *ret_left = node;
+    } else {
+        split(node->left, key, ret_left, &node->left);
+        *ret_right = node;
+    }
+}
+
+static struct node *join(struct node *left, struct node *right)
+{
+    if (!left || !right) {
+        return left ? left : right;
+    }
+    if (left->priority > right->priority) {
+        left->right = join(left->right, right);
+        return left;
+    }
+    right->left = join(left, right->left);
+    return right;
+}
+
+/* The node with the greatest base <= address. */
+static struct node *floor_locked(uint64_t address)
+{
+    struct node *found = NULL;
+    for (struct node *node = tree.root; node;) {
+        if (node->mem.base <= address) {
+            found = node;
+            node = node->right;
+        } else {
+            node = node->left;
+        }
+    }
+    return found;
+}
+
+static struct node *holder_locked(uint64_t address)
+{
+    struct node *node = floor_locked(address);
+    return node && address - node->mem.base < node->mem.bytes ? node : NULL;
+}
+
+static bool overlaps_locked(const struct weir_mem *mem)
+{
+    const struct node *before = floor_locked(mem->base + (mem->bytes - 1));
+    return before && before->mem.base + before->mem.bytes > mem->base;
+}
+
+bool weir_mem_insert(const struct weir_mem *mem)
+{
+    if (!mem->bytes || mem->base + mem->bytes < mem->base) {
+        return false;
+    }
+    struct node *node = calloc(1, sizeof *node);
+    if (!node) {
+        return false;
+    }
+    node->mem = *mem;
+    weir_lock_acquire(&tree.lock);
+    bool free_range = !overlaps_locked(mem);
+    if (free_range) {
+        struct node *left, *right;
+        node->priority = next_random_locked();
+        struct node **at = &tree.root;
+        while (*at && (*at)->priority >= node->priority) {
+            at = (*at)->mem.base < mem->base ? &(*at)->right : &(*at)->left;
+        }
+        split(*at, mem->base, &left, &right);
+        node->left = left;
+        node->right = right;
+        *at = node;
+    }
+    weir_lock_release(&tree.lock);
+    if (!free_range) {
+        free(node);
+    }
+    return free_range;
+}
+
+bool weir_mem_find(uint64_t address, struct weir_mem *ret_mem)
+{
+    weir_lock_acquire(&tree.lock);
+    const struct node *node = holder_locked(address);
+    if (node) {
+        *ret_mem = node->mem;
+    }
+    weir_lock_release(&tree.lock);
+    return node != NULL;
+}
+
+static struct node *unlink_locked(uint64_t base)
+{
+    struct node **at = &tree.root;
+    while (*at && (*at)->mem.base != base) {
+        at = (*at)->mem.base < base ? &(*at)->right : &(*at)->left;
+    }
+    struct node *node = *at;
+    if (node) {
+        *at = join(node->left, node->right);
+    }
+    return node;
+}
+
+bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem)
+{
+    struct node *gone = NULL;
+    weir_lock_acquire(&tree.lock);
+    const struct node *node = floor_locked(base);
+    if (node && node->mem.base == base && (kind_mask >> node->mem.kind & 1)) {
+        gone = unlink_locked(base);
+    }
+    weir_lock_release(&tree.lock);
+    if (!gone) {
+        return false;
+    }
+    *ret_mem = gone->mem;
+    free(gone);
+    return true;
+}
+
+bool weir_mem_set_sync(uint64_t address, bool sync_memops)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = holder_locked(address);
+    if (node) {
+        node->mem.sync_memops = sync_memops;
+    }
+    weir_lock_release(&tree.lock);
+    return node != NULL;
+}
+
+static struct node *first_match(struct node *node, bool (*match)(const struct weir_mem *, void *),
+                                void *user)
+{
+    if (!node) {
+        return NULL;
+    }
+    struct node *found = first_match(node->left, match, user);
+    if (found) {
+        return found;
+    }
+    return match(&node->mem, user) ? node : first_match(node->right, match, user);
+}
+
+void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
+                        void (*drop)(const struct weir_mem *mem), void *user)
+{
+    for (;;) {
+        weir_lock_acquire(&tree.lock);
+        struct node *node = first_match(tree.root, match, user);
+        if (node) {
+            node = unlink_locked(node->mem.base);
+        }
+        weir_lock_release(&tree.lock);
+        if (!node) {
+            return;
+        }
+        struct weir_mem mem = node->mem;
+        free(node);
+        drop(&mem);
+    }
+}
+
+CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
+{
+    if (!weir_mem_find(address, ret_mem) || !weir_mem_gpu_visible(ret_mem) ||
+        bytes > ret_mem->bytes - (address - ret_mem->base)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t bytes, void *owner)
+{
+    struct weir_mem known;
+    if (weir_mem_find(base, &known)) {
+        return known.base == base ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_mem mem = {.base = base,
+                           .bytes = bytes,
+                           .kind = WEIR_MEM_MODULE,
+                           .device_base = base,
+                           .ctx = ctx,
+                           .buffer_id = weir_objects_next_id(),
+                           .owner = owner};
+    return weir_mem_insert(&mem) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool is_global_of(const struct weir_mem *mem, void *owner)
+{
+    return mem->kind == WEIR_MEM_MODULE && mem->owner == owner;
+}
+
+static void drop_nothing(const struct weir_mem *mem)
+{
+    (void)mem;
+}
+
+void weir_mem_forget_globals(const void *owner)
+{
+    weir_mem_remove_if(is_global_of, drop_nothing, (void *)(uintptr_t)owner);
+}

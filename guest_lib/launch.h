@@ -1,0 +1,46 @@
+/* Launch parameters, shared by launches and graph kernel nodes. */
+#ifndef WEIR_GUEST_LIB_LAUNCH_H
+#define WEIR_GUEST_LIB_LAUNCH_H
+
+#include "guest_lib/module.h"
+#include "proto/cuda_abi.h"
+#include <stdint.h>
+
+#define WEIR_LAUNCH_COOPERATIVE 1u    /* flag of the launch operation */
+#define WEIR_LAUNCH_PARAMS_MAX  32768 /* bytes; the driver's limit is 32,764 */
+
+struct weir_launch_dims {
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+};
+
+/* A packed parameter buffer: in place when small, else allocated. */
+struct weir_launch_buffer {
+    const void *data;
+    uint32_t bytes;
+    uint8_t *allocated; /* free() it when done; NULL mostly */
+    uint8_t small[4096] __attribute__((aligned(16)));
+};
+
+/**
+ * Pack kernelParams by the function's layout, or take `extra`'s buffer as it is.
+ *
+ * @param buffer  filled; buffer->allocated is the caller's to free, on success only.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (both given, or none where some are needed),
+ *         CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_launch_params(const struct weir_function *function, void **params, void **extra,
+                            struct weir_launch_buffer *buffer);
+
+/**
+ * The attributes that go to the host. CUDA_ERROR_NOT_SUPPORTED for those that hold handles.
+ *
+ * @param ret_attributes  room for 32.
+ * @thread any
+ */
+CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t count,
+                                CUlaunchAttribute *ret_attributes, uint32_t *ret_count);
+
+#endif

@@ -1,0 +1,202 @@
+/*
+ * __managed__ variables: memory that the program reads and writes by the address that kernels use.
+ *
+ * The driver places such a variable in the worker. Here a private mapping is put at the same
+ * address, and its bytes travel: to the device before work is posted, back after a synchronising
+ * call. That is what concurrentManagedAccess = 0 allows: the program touches managed memory only
+ * while no kernel of its own runs. Bytes travel only where they differ from what the device is
+ * known to have, so a program that reads alone costs one copy back per synchronisation.
+ *
+ * Mirrors are few and small (variables, not allocations: cuMemAllocManaged gives shared memory).
+ */
+#include "guest_lib/module.h"
+
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct mirror {
+    uint64_t address;
+    uint64_t bytes;
+    uint8_t *known; /* what the device has, as far as was seen */
+    const void *owner;
+    struct mirror *next;
+};
+
+/* A page that holds at least one mirror stays mapped while any mirror lies in it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards mirrors */
+static struct mirror *mirrors;
+static bool stale; /* work was posted since the last pull; under lock */
+uint32_t weir_managed_count;
+
+static uint64_t page_floor(uint64_t address)
+{
+    return address & ~(uint64_t)(sysconf(_SC_PAGESIZE) - 1);
+}
+
+static bool page_used_locked(uint64_t page)
+{
+    for (struct mirror *m = mirrors; m; m = m->next) {
+        if (page >= page_floor(m->address) && page < m->address + m->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
+{
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    for (uint64_t page = page_floor(address); page < address + bytes; page += page_bytes) {
+        if (page_used_locked(page)) {
+            continue;
+        }
+        void *wanted = (void *)(uintptr_t)page;
+        void *mapped = mmap(wanted, page_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (mapped == MAP_FAILED || mapped != wanted) {
+            if (mapped != MAP_FAILED) {
+                munmap(mapped, page_bytes);
+            }
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Copy between the device and staging, and wait; the mirror itself is ordinary memory. */
+static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool to_device)
+{
+    struct weir_stream *stream;
+    CUresult result = weir_stream_get(CU_STREAM_LEGACY, &stream);
+    const uint64_t piece_max = weir_staging_max_bytes();
+    for (uint64_t at = 0; result == CUDA_SUCCESS && at < bytes; at += piece_max) {
+        uint64_t piece = bytes - at < piece_max ? bytes - at : piece_max;
+        uint64_t arena;
+        result = weir_staging_take(piece, &arena);
+        if (result != CUDA_SUCCESS) {
+            break;
+        }
+        if (to_device) {
+            result = weir_staging_write(arena, data + at, piece);
+        }
+        const struct weir_op_copy_in in = {
+            .dst = to_device ? address + at : arena,
+            .src = to_device ? arena : address + at,
+            .bytes = piece,
+            .s = stream->handle,
+            .flags = to_device ? 2 : 1,
+        };
+        weir_stream_work_begin(stream);
+        if (result == CUDA_SUCCESS) {
+            result = weir_post_copy(weir_guest_channel(), &in);
+        }
+        result = weir_stream_work_end(stream, result);
+        struct weir_stream_point point = weir_stream_here(stream);
+        if (result == CUDA_SUCCESS) {
+            result = weir_stream_wait(&point);
+        }
+        if (result == CUDA_SUCCESS && !to_device) {
+            result = weir_staging_read(arena, data + at, piece);
+        }
+        weir_staging_free_after(arena, &point);
+    }
+    return result;
+}
+
+static CUresult pull_locked(struct mirror *mirror)
+{
+    CUresult result = transfer(mirror->address, mirror->known, mirror->bytes, false);
+    if (result == CUDA_SUCCESS) {
+        memcpy((void *)(uintptr_t)mirror->address, mirror->known, mirror->bytes);
+    }
+    return result;
+}
+
+CUresult weir_managed_mirror(uint64_t address, uint64_t bytes, const void *owner)
+{
+    if (weir_guest.same_process || !bytes) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = CUDA_SUCCESS;
+    struct mirror *mirror = calloc(1, sizeof(*mirror));
+    uint8_t *known = malloc(bytes);
+    pthread_mutex_lock(&lock);
+    bool there = false;
+    for (struct mirror *m = mirrors; m; m = m->next) {
+        there = there || (m->address == address && m->bytes == bytes);
+    }
+    if (!there) {
+        result = mirror && known ? map_pages_locked(address, bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!there && result == CUDA_SUCCESS) {
+        *mirror = (struct mirror){address, bytes, known, owner, mirrors};
+        mirrors = mirror;
+        result = pull_locked(mirror);
+        __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
+        mirror = NULL;
+        known = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(mirror);
+    free(known);
+    return result;
+}
+
+CUresult weir_managed_push_slow(void)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && !stale; m = m->next) {
+        const void *here = (const void *)(uintptr_t)m->address;
+        if (memcmp(here, m->known, m->bytes) != 0) {
+            memcpy(m->known, here, m->bytes);
+            result = transfer(m->address, m->known, m->bytes, true);
+        }
+    }
+    stale = true;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult weir_managed_pull_slow(void)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && stale; m = m->next) {
+        result = pull_locked(m);
+    }
+    stale = stale && result != CUDA_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void weir_managed_forget(const void *owner)
+{
+    pthread_mutex_lock(&lock);
+    struct mirror **at = &mirrors;
+    while (*at) {
+        struct mirror *mirror = *at;
+        if (mirror->owner != owner) {
+            at = &mirror->next;
+            continue;
+        }
+        *at = mirror->next;
+        size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+        for (uint64_t page = page_floor(mirror->address); page < mirror->address + mirror->bytes;
+             page += page_bytes) {
+            if (!page_used_locked(page)) {
+                munmap((void *)(uintptr_t)page, page_bytes);
+            }
+        }
+        free(mirror->known);
+        free(mirror);
+        __atomic_fetch_sub(&weir_managed_count, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+}

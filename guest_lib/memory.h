@@ -1,0 +1,190 @@
+/*
+ * The guest's memory: what addresses mean, and where new ones come from.
+ *
+ *     weir_mem_find()      which allocation an address lies in (index.c: a balanced tree)
+ *     weir_mem_alloc()     cut from chunks that the host granted (heap.c, chunk.c)
+ *     weir_staging_*       blocks of the shared arena for pageable copies (staging.c)
+ *     weir_copy_*          copies in all directions (copy.c)
+ *
+ * Device addresses and pinned host memory lie in the tenant's window. Everything that the GPU may
+ * read or write is in the index; an address that is not is pageable host memory or an error.
+ *
+ * Source: docs/design/memory.md
+ */
+#ifndef WEIR_GUEST_LIB_MEMORY_H
+#define WEIR_GUEST_LIB_MEMORY_H
+
+#include "guest_lib/lock.h"
+#include "guest_lib/stream.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum weir_mem_kind {
+    WEIR_MEM_DEVICE,     /* cuMemAlloc, pools */
+    WEIR_MEM_MODULE,     /* a module's global: belongs to its module */
+    WEIR_MEM_IMPORTED,   /* cuIpcOpenMemHandle */
+    WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
+    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: the same, other attributes */
+    WEIR_MEM_REGISTERED, /* cuMemHostRegister */
+    WEIR_MEM_HOST,       /* "pinned" or "registered" in a remote session: ordinary memory */
+};
+
+struct weir_pool;
+
+/*
+ * One range of addresses. Owned by the index; what weir_mem_find() copies out is a snapshot.
+ */
+struct weir_mem {
+    uint64_t base;
+    uint64_t bytes; /* as asked for */
+    enum weir_mem_kind kind;
+    unsigned int flags;      /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
+    uint64_t device_base;    /* address for the GPU of `base` */
+    struct weir_ctx *ctx;    /* NULL for library globals */
+    uint64_t buffer_id;      /* unique, never reused */
+    struct weir_pool *pool;  /* of cuMemAllocAsync, or NULL */
+    void *owner;             /* heap block, registration or IPC reference: per kind */
+    bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+};
+
+static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
+{
+    return mem->kind != WEIR_MEM_HOST;
+}
+static inline bool weir_mem_on_device(const struct weir_mem *mem)
+{
+    return mem->kind <= WEIR_MEM_IMPORTED;
+}
+
+/* ---------------------------------------------------------------- index */
+
+/** Enter a range; copied. False: no memory, or it overlaps another. @thread any */
+bool weir_mem_insert(const struct weir_mem *mem);
+
+/** The range that holds address. Interior addresses count. @thread any */
+bool weir_mem_find(uint64_t address, struct weir_mem *ret_mem);
+
+/** Take out the range that begins at base, if its kind is in the mask (1 << kind). @thread any */
+bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem);
+
+/** Change sync_memops of the range that holds address. @thread any */
+bool weir_mem_set_sync(uint64_t address, bool sync_memops);
+
+/** Take out every range for which match is true; drop is called for each with no lock held. */
+void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
+                        void (*drop)(const struct weir_mem *mem), void *user);
+
+/** Do the bytes lie within one known range that the GPU can reach? Copies the range out. */
+CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem);
+
+/**
+ * A module's or library's global became known: copies from and to it are then accepted.
+ * Entering the same range again is fine. @thread any
+ */
+CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t bytes, void *owner);
+
+/** Forget the globals of an owner (module, library) that is unloaded. @thread any */
+void weir_mem_forget_globals(const void *owner);
+
+/* ---------------------------------------------------------------- allocation */
+
+/** Allocate; kind DEVICE, PINNED or MANAGED; entered in the index. @thread any */
+CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
+                        unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem);
+
+/** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
+void weir_mem_release(const struct weir_mem *mem);
+
+/** Give the current context's empty device chunks back to the host. @thread any */
+void weir_mem_trim(void);
+
+/** Bytes of granted device chunks that are free here. @thread any */
+uint64_t weir_mem_cached_bytes(void);
+
+/** Free what a context owned: it is being destroyed. */
+void weir_mem_context_gone(struct weir_ctx *ctx);
+
+CUresult weir_mem_init(void);
+void weir_mem_finish(void);
+
+/* ---------------------------------------------------------------- pools */
+
+/** The CUmemoryPool. */
+uint64_t weir_pool_handle(const struct weir_pool *pool);
+
+/** A pool's block was freed by cuMemFree, or with its context: take it off the account. */
+void weir_pool_forget(const struct weir_mem *mem);
+
+/** What stream-ordered allocation kept of a context is gone. */
+void weir_pools_context_gone(struct weir_ctx *ctx);
+void weir_pools_finish(void);
+
+/* ---------------------------------------------------------------- staging */
+
+/**
+ * Take a block of the arena. Waits for blocks in flight if there is no room.
+ *
+ * @param bytes       at most weir_staging_max_bytes().
+ * @param ret_offset  in the arena, 256-byte aligned.
+ * @return CUDA_SUCCESS, a sticky error, CUDA_ERROR_OUT_OF_MEMORY (larger than can ever be had)
+ * @thread any; may block; no lock and no other block held, except in flight
+ */
+CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset);
+
+/**
+ * The same without waiting. Who holds blocks that nobody else can free must not wait for more:
+ * take with this, and give one's own blocks back when it fails.
+ */
+bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset);
+
+/** The block is free once the point is passed. @thread any */
+void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *point);
+
+/** The block is free now. @thread any */
+void weir_staging_free(uint64_t offset);
+
+/** The largest block that weir_staging_take() promises; a quarter of the arena. */
+uint64_t weir_staging_max_bytes(void);
+
+/** Move bytes between program memory and the arena, also of a remote host. @thread any */
+CUresult weir_staging_write(uint64_t offset, const void *data, uint64_t bytes);
+CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes);
+
+CUresult weir_staging_init(uint64_t arena_bytes);
+void weir_staging_finish(void);
+
+/** memcpy by several threads where that pays. @thread any */
+void weir_parallel_copy(void *dst, const void *src, size_t bytes);
+
+/* ---------------------------------------------------------------- copies */
+
+/* One side of a copy. */
+enum weir_copy_side_kind {
+    WEIR_COPY_GPU,      /* an address that the GPU can reach */
+    WEIR_COPY_PAGEABLE, /* the program's memory */
+    WEIR_COPY_ARRAY,    /* a CUarray handle */
+};
+
+struct weir_copy_side {
+    enum weir_copy_side_kind kind;
+    uint64_t address; /* for GPU the device address; for ARRAY the handle */
+    uint64_t x, y, z, lod; /* of arrays: x in bytes */
+    uint64_t pitch, height;
+    bool on_device; /* device memory or an array: decides whether a call waits */
+};
+
+/** What a program's address means: GPU side (checked to hold `bytes`) or pageable. */
+CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side);
+
+/** Linear copy in stream order. sync: as the synchronous entry points. @thread any */
+CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                          uint64_t bytes, struct weir_stream *stream, bool sync);
+
+/** Pitched or array copy; width in bytes. @thread any */
+CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
+                       uint64_t width, uint64_t height, uint64_t depth, struct weir_stream *stream,
+                       bool sync);
+
+#endif

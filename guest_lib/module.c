@@ -1,0 +1,289 @@
+/*
+ * Modules, libraries, functions: the objects behind hand/module.c and hand/library.c.
+ *
+ * A function is asked for once and kept in its image's list; the list is searched linearly, since
+ * callers keep the handle. Names arrive with the program's spelling and are compared whole.
+ */
+#include "guest_lib/module.h"
+
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct weir_module *weir_module_get(CUmodule module)
+{
+    return weir_object_get(WEIR_KIND_MODULE, module);
+}
+
+struct weir_library *weir_library_get(CUlibrary library)
+{
+    return weir_object_get(WEIR_KIND_LIBRARY, library);
+}
+
+struct weir_function *weir_function_get(const void *function)
+{
+    return weir_object_get(WEIR_KIND_FUNCTION, function);
+}
+
+static void function_free(struct weir_function *function)
+{
+    free(function->name);
+    free(function->params);
+    free(function);
+}
+
+static struct weir_function *find_locked(struct weir_image_object *image, const char *name)
+{
+    for (struct weir_function *f = image->functions; f; f = f->next) {
+        if (strcmp(f->name, name) == 0) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+/* What both replies tell of a function. */
+struct description {
+    const int32_t *attributes;
+    uint32_t attribute_mask;
+    const uint32_t *offsets;
+    const uint32_t *sizes;
+    uint32_t n_offsets;
+    uint32_t n_sizes;
+};
+
+static CUresult fill(struct weir_function *function, const struct description *d)
+{
+    if (d->n_offsets != d->n_sizes) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    memcpy(function->attributes, d->attributes, sizeof(function->attributes));
+    function->attribute_mask = d->attribute_mask;
+    function->n_params = d->n_offsets;
+    if (!d->n_offsets) {
+        return CUDA_SUCCESS;
+    }
+    function->params = calloc(d->n_offsets, sizeof(function->params[0]));
+    if (!function->params) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < d->n_offsets; i++) {
+        function->params[i] =
+            (struct weir_function_param){.offset = d->offsets[i], .bytes = d->sizes[i]};
+        uint64_t end = (uint64_t)d->offsets[i] + d->sizes[i];
+        if (end > UINT16_MAX) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+        if (end > function->param_bytes) {
+            function->param_bytes = (uint32_t)end;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult describe_module(struct weir_module *module, struct weir_function *function)
+{
+    const struct weir_op_module_function_in in = {
+        .m = module->handle, .f = function->handle, .name = function->name};
+    struct weir_op_module_function_out out;
+    CUresult result = weir_call_module_function(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return fill(function,
+                &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
+                                      out.param_sizes, out.n_param_offsets, out.n_param_sizes});
+}
+
+static CUresult describe_library(struct weir_library *library, struct weir_function *function)
+{
+    const struct weir_op_library_kernel_in in = {
+        .l = library->handle, .f = function->handle, .name = function->name};
+    struct weir_op_library_kernel_out out;
+    CUresult result = weir_call_library_kernel(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return fill(function,
+                &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
+                                      out.param_sizes, out.n_param_offsets, out.n_param_sizes});
+}
+
+/* Ask for a function that is not in the list. Two threads may ask at once: the first in stays. */
+static CUresult discover(struct weir_image_object *image, struct weir_module *module,
+                         struct weir_library *library, const char *name,
+                         struct weir_function **ret_function)
+{
+    struct weir_function *function = calloc(1, sizeof(*function));
+    if (!function || !(function->name = strdup(name))) {
+        free(function);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    function->module = module;
+    function->library = library;
+    CUresult result = weir_object_add(WEIR_KIND_FUNCTION, function, &function->handle);
+    if (result != CUDA_SUCCESS) {
+        function_free(function);
+        return result;
+    }
+    result = module ? describe_module(module, function) : describe_library(library, function);
+    struct weir_function *other = NULL;
+    if (result == CUDA_SUCCESS) {
+        weir_lock_acquire(&image->lock);
+        other = find_locked(image, name);
+        if (!other) {
+            function->next = image->functions;
+            image->functions = function;
+        }
+        weir_lock_release(&image->lock);
+    }
+    if (result != CUDA_SUCCESS || other) {
+        weir_object_remove(WEIR_KIND_FUNCTION, function->handle);
+        function_free(function);
+    }
+    if (result == CUDA_SUCCESS) {
+        *ret_function = other ? other : function;
+    }
+    return result;
+}
+
+static CUresult find_or_discover(struct weir_image_object *image, struct weir_module *module,
+                                 struct weir_library *library, const char *name,
+                                 struct weir_function **ret_function)
+{
+    weir_lock_acquire(&image->lock);
+    struct weir_function *function = find_locked(image, name);
+    weir_lock_release(&image->lock);
+    if (function) {
+        *ret_function = function;
+        return CUDA_SUCCESS;
+    }
+    return discover(image, module, library, name, ret_function);
+}
+
+CUresult weir_module_function(struct weir_module *module, const char *name,
+                              struct weir_function **ret_function)
+{
+    return find_or_discover(&module->image, module, NULL, name, ret_function);
+}
+
+CUresult weir_library_kernel(struct weir_library *library, const char *name,
+                             struct weir_function **ret_function)
+{
+    return find_or_discover(&library->image, NULL, library, name, ret_function);
+}
+
+/* Keep the names of an enumeration; the bytes are checked to hold exactly count strings. */
+static CUresult keep_names(struct weir_image_object *image, const void *names, uint32_t bytes,
+                           uint32_t count)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < bytes; i++) {
+        found += ((const char *)names)[i] == '\0';
+    }
+    if (found != count || (bytes && ((const char *)names)[bytes - 1] != '\0')) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    char *copy = malloc(bytes ? bytes : 1);
+    if (!copy) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(copy, names, bytes);
+    weir_lock_acquire(&image->lock);
+    if (image->names_known) {
+        free(copy);
+    } else {
+        image->names = copy;
+        image->n_names = count;
+        image->names_known = true;
+    }
+    weir_lock_release(&image->lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fetch_names(struct weir_image_object *image, struct weir_module *module,
+                            struct weir_library *library)
+{
+    weir_lock_acquire(&image->lock);
+    bool known = image->names_known;
+    weir_lock_release(&image->lock);
+    if (known) {
+        return CUDA_SUCCESS;
+    }
+    if (module) {
+        struct weir_op_module_functions_out out;
+        CUresult result = weir_call_module_functions(
+            weir_guest_channel(), &(struct weir_op_module_functions_in){.m = module->handle}, &out);
+        return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count)
+                                      : result;
+    }
+    struct weir_op_library_kernels_out out;
+    CUresult result = weir_call_library_kernels(
+        weir_guest_channel(), &(struct weir_op_library_kernels_in){.l = library->handle}, &out);
+    return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count) : result;
+}
+
+static const char *name_at(const struct weir_image_object *image, uint32_t index)
+{
+    if (index >= image->n_names) {
+        return NULL;
+    }
+    const char *name = image->names;
+    for (uint32_t i = 0; i < index; i++) {
+        name += strlen(name) + 1;
+    }
+    return name;
+}
+
+CUresult weir_module_name_at(struct weir_module *module, uint32_t index, const char **ret_name)
+{
+    CUresult result = fetch_names(&module->image, module, NULL);
+    if (result == CUDA_SUCCESS) {
+        *ret_name = name_at(&module->image, index);
+    }
+    return result;
+}
+
+CUresult weir_library_name_at(struct weir_library *library, uint32_t index, const char **ret_name)
+{
+    CUresult result = fetch_names(&library->image, NULL, library);
+    if (result == CUDA_SUCCESS) {
+        *ret_name = name_at(&library->image, index);
+    }
+    return result;
+}
+
+static void image_finish(struct weir_image_object *image)
+{
+    struct weir_function *function = image->functions;
+    while (function) {
+        struct weir_function *next = function->next;
+        weir_object_remove(WEIR_KIND_FUNCTION, function->handle);
+        function_free(function);
+        function = next;
+    }
+    free(image->names);
+}
+
+void weir_module_forget(struct weir_module *module)
+{
+    weir_object_remove(WEIR_KIND_MODULE, module->handle);
+    weir_mem_forget_globals(module);
+    weir_managed_forget(module);
+    image_finish(&module->image);
+    free(module);
+}
+
+void weir_library_forget(struct weir_library *library)
+{
+    weir_object_remove(WEIR_KIND_LIBRARY, library->handle);
+    weir_mem_forget_globals(library);
+    weir_managed_forget(library);
+    if (library->module) {
+        weir_module_forget(library->module);
+    }
+    image_finish(&library->image);
+    free(library);
+}

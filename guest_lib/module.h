@@ -1,0 +1,154 @@
+/*
+ * Modules, libraries and their functions as the guest keeps them.
+ *
+ * A CUmodule, CUlibrary, CUfunction or CUkernel is the handle of one of these. A kernel may be
+ * passed where a function is expected, and the other way round: both are struct weir_function. What
+ * cannot change about a function (parameter layout, attributes) came with it, so launches and
+ * queries need not ask.
+ */
+#ifndef WEIR_GUEST_LIB_MODULE_H
+#define WEIR_GUEST_LIB_MODULE_H
+
+#include "guest_lib/image.h"
+#include "guest_lib/lock.h"
+#include "guest_lib/objects.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_FUNCTION_ATTRIBUTES 32
+
+struct weir_function_param {
+    uint32_t offset;
+    uint32_t bytes;
+};
+
+/* handle .. param_bytes immutable after creation; attributes are atomic. */
+struct weir_function {
+    uint64_t handle;
+    struct weir_module *module;   /* of a module's function; else NULL */
+    struct weir_library *library; /* of a library's kernel; else NULL */
+    char *name;
+    struct weir_function_param *params;
+    uint32_t n_params;
+    uint32_t param_bytes;
+    int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
+    uint32_t attribute_mask; /* which of them are valid */
+    uint64_t good_shape; /* atomic; hash of the last unusual launch that the driver took, or 0 */
+    struct weir_function *next; /* in its image's list, under the image's lock */
+};
+
+/* What modules and libraries share: the functions found so far. */
+struct weir_image_object {
+    struct weir_lock lock; /* guards the list */
+    struct weir_function *functions;
+    uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
+    char *names;
+    bool names_known;
+};
+
+struct weir_module {
+    uint64_t handle;
+    struct weir_ctx *ctx;
+    struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
+    struct weir_image_object image;
+};
+
+struct weir_library {
+    uint64_t handle;
+    struct weir_image_object image;
+    struct weir_module *module; /* of the device's context, once asked for; under image.lock */
+};
+
+/** The struct behind a handle, or NULL. @thread any */
+struct weir_module *weir_module_get(CUmodule module);
+struct weir_library *weir_library_get(CUlibrary library);
+/** Takes functions and kernels alike. */
+struct weir_function *weir_function_get(const void *function);
+
+/** A function by name, found earlier or asked for now. NOT_FOUND if there is none. @thread any */
+CUresult weir_module_function(struct weir_module *module, const char *name,
+                              struct weir_function **ret_function);
+CUresult weir_library_kernel(struct weir_library *library, const char *name,
+                             struct weir_function **ret_function);
+
+/** The index-th name; NULL past the end. Fetches the enumeration on first use. @thread any */
+CUresult weir_module_name_at(struct weir_module *module, uint32_t index, const char **ret_name);
+
+CUresult weir_library_name_at(struct weir_library *library, uint32_t index, const char **ret_name);
+
+/** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
+void weir_module_forget(struct weir_module *module);
+void weir_library_forget(struct weir_library *library);
+
+/** A loaded image prints, or may: synchronising calls fetch the text from now on. @thread any */
+void weir_guest_note_printf(uint32_t uses_printf);
+
+/** The index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
+CUresult weir_guest_module_function_at(CUmodule module, unsigned int index,
+                                       CUfunction *ret_function);
+
+/** JIT options as the program passed them. */
+struct weir_jit_options {
+    unsigned int count;
+    const CUjit_option *ids;
+    void **values;
+};
+
+/** What travels of them, and where the logs go. Plain data; arrays have room for 64. */
+struct weir_jit_wire {
+    uint32_t ids[64];
+    uint64_t values[64];
+    uint32_t count;
+    char *info_log;
+    char *error_log;
+    uint64_t info_bytes;
+    uint64_t error_bytes;
+    void **ret_info_bytes;
+    void **ret_error_bytes;
+    void **ret_wall_time;
+};
+
+/** CUDA_ERROR_INVALID_VALUE for a list without arrays or one that is too long. */
+CUresult weir_jit_read(const struct weir_jit_options *options, struct weir_jit_wire *ret_wire);
+
+/** Hand logs to the program's buffers. Accepts NULL texts. */
+void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, const char *error);
+
+/* ---------------------------------------------------------------- managed variables */
+
+/**
+ * A __managed__ variable at a device address that the program will also read and write itself.
+ *
+ * The guest maps memory of its own at that address and copies it to the device before work and back
+ * after synchronisation (concurrentManagedAccess is 0, so the program may not touch it in between).
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_OUT_OF_MEMORY  something of the program lies at the address.
+ * @thread any
+ */
+CUresult weir_managed_mirror(uint64_t address, uint64_t bytes, const void *owner);
+
+/** Copy every mirror to the device, if there is any: work is about to be posted. @thread any */
+CUresult weir_managed_push_slow(void);
+extern uint32_t weir_managed_count __attribute__((visibility("hidden")));
+static inline CUresult weir_managed_push(void)
+{
+    return __builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) != 0, 0)
+               ? weir_managed_push_slow()
+               : CUDA_SUCCESS;
+}
+
+/** Copy every mirror back from the device: a synchronising call has seen the work done. */
+CUresult weir_managed_pull_slow(void);
+static inline CUresult weir_managed_pull(void)
+{
+    return __builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) != 0, 0)
+               ? weir_managed_pull_slow()
+               : CUDA_SUCCESS;
+}
+
+/** Unmap the mirrors of an owner that is unloaded. */
+void weir_managed_forget(const void *owner);
+
+#endif

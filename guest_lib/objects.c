@@ -1,0 +1,120 @@
+#include "guest_lib/objects.h"
+#include "guest_lib/stream.h"
+#include <string.h>
+
+/* Most live objects of each kind; the tables commit memory as it is used. */
+#define TABLE_CAPACITY (1u << 20)
+
+enum weir_status weir_objects_init(struct weir_objects *objects)
+{
+    for (unsigned int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
+        enum weir_status status = weir_id_table_create((uint8_t)kind, false, TABLE_CAPACITY,
+                                                       &objects->tables[kind]);
+        if (status != WEIR_OK) {
+            weir_objects_finish(objects);
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+void weir_objects_finish(struct weir_objects *objects)
+{
+    for (unsigned int kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+        weir_id_table_destroy(objects->tables[kind]);
+        objects->tables[kind] = NULL;
+    }
+}
+
+uint64_t weir_objects_next_id(void)
+{
+    return __atomic_add_fetch(&weir_guest.objects.next_id, 1, __ATOMIC_RELAXED);
+}
+
+void *weir_object_get(unsigned int kind, const void *handle)
+{
+    return weir_id_table_get(weir_guest.objects.tables[kind], (uint64_t)(uintptr_t)handle);
+}
+
+CUresult weir_object_add(unsigned int kind, void *object, uint64_t *ret_handle)
+{
+    enum weir_status status =
+        weir_id_table_add(weir_guest.objects.tables[kind], object, ret_handle);
+    return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void *weir_object_remove(unsigned int kind, uint64_t handle)
+{
+    return weir_id_table_remove(weir_guest.objects.tables[kind], handle);
+}
+
+/* What stands in the table for kinds that have no struct. */
+static char placeholder;
+
+CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle)
+{
+    return weir_object_add(kind, &placeholder, ret_handle);
+}
+
+void weir_guest_drop(enum weir_kind kind, uint64_t handle)
+{
+    weir_object_remove(kind, handle);
+}
+
+CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
+{
+    struct weir_id_table *table = weir_guest.objects.tables[kind];
+    for (uint32_t i = 0; i < n; i++) {
+        if (!handles[i] || weir_id_table_get(table, handles[i])) {
+            continue;
+        }
+        enum weir_status status = weir_id_table_put(table, handles[i], &placeholder);
+        if (status == WEIR_ERR_NO_MEMORY) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* another thread may adopt it too */
+            return CUDA_ERROR_UNKNOWN;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult use_stream(const void *value, uint64_t *ret_handle)
+{
+    struct weir_stream *stream;
+    CUresult rc = weir_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream);
+    if (rc == CUDA_SUCCESS) {
+        *ret_handle = stream->handle;
+    }
+    return rc;
+}
+
+CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_handle)
+{
+    if (kind == WEIR_KIND_STREAM) {
+        return use_stream(value, ret_handle);
+    }
+    if (kind == WEIR_KIND_CONTEXT) {
+        struct weir_ctx *ctx;
+        CUresult rc = weir_ctx_resolve((CUcontext)(uintptr_t)value, &ctx);
+        *ret_handle = rc == CUDA_SUCCESS ? ctx->handle : 0;
+        return rc;
+    }
+    void *object = weir_object_get(kind, value);
+    if (!object) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_handle = kind == WEIR_KIND_EVENT ? ((struct weir_event *)object)->wire
+                                          : (uint64_t)(uintptr_t)value;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_device(CUdevice device, int32_t *ret_ordinal)
+{
+    const struct weir_guest_device *found = weir_guest_device_get(device);
+    if (!found) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_ordinal = found->host_ordinal;
+    return CUDA_SUCCESS;
+}

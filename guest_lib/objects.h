@@ -1,0 +1,132 @@
+/*
+ * Objects of the guest: contexts and the tables that turn handles into structs.
+ *
+ * One table per kind (proto/wire/kinds.def); what CUDA calls a CUstream, CUevent, CUmodule and so on is
+ * the handle itself, which is also its name on the wire. Kinds without a struct (array, mipmap, ...)
+ * have a placeholder in their table. Structs come from the allocator of their kind and are reused
+ * but never unmapped, so that a racing use of a destroyed handle reads stale memory, not unmapped.
+ */
+#ifndef WEIR_GUEST_LIB_OBJECTS_H
+#define WEIR_GUEST_LIB_OBJECTS_H
+
+#include "base/id_table.h"
+#include "guest_lib/lock.h"
+#include "proto/cuda_abi.h"
+#include "proto/front/ctx_storage.h"
+#include "proto/wire/kinds.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_stream;
+struct weir_mem_heap;
+
+struct weir_objects {
+    struct weir_id_table *tables[WEIR_KIND_COUNT]; /* index: WEIR_KIND_* */
+    uint64_t next_id; /* atomic; context and stream ids, buffer ids: unique, never reused */
+};
+
+/** Make all tables. @thread before others */
+enum weir_status weir_objects_init(struct weir_objects *objects) WEIR_MUST_CHECK;
+
+/** Free the tables; for tests. @thread alone */
+void weir_objects_finish(struct weir_objects *objects);
+
+/** A number that was never given before in this process, from 1. @thread any */
+uint64_t weir_objects_next_id(void);
+
+/**
+ * The struct behind a handle that the program passed.
+ *
+ * @param kind    WEIR_KIND_*.
+ * @param handle  any bits: NULL, wild pointers and stale handles give NULL.
+ * @thread any; lock-free
+ */
+void *weir_object_get(unsigned int kind, const void *handle);
+
+/** Name a struct. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. @thread any */
+CUresult weir_object_add(unsigned int kind, void *object, uint64_t *ret_handle);
+
+/** Forget a handle; gives the struct back, or NULL. @thread any */
+void *weir_object_remove(unsigned int kind, uint64_t handle);
+
+enum weir_ctx_state {
+    WEIR_CTX_INACTIVE, /* a primary context that is not retained */
+    WEIR_CTX_ACTIVE,
+    WEIR_CTX_DESTROYED, /* its handle answers CUDA_ERROR_CONTEXT_IS_DESTROYED */
+};
+
+#define WEIR_CTX_LIMITS 16 /* CUlimit values below this are cached */
+
+/*
+ * A context. Never freed, so a pointer to one stays good; the state says whether it may be used.
+ * handle, device, primary, id, api_version are immutable.
+ */
+struct weir_ctx {
+    uint64_t handle; /* == the CUcontext */
+    CUdevice device;
+    bool primary;
+    uint64_t id;
+    unsigned int api_version;
+
+    uint32_t state;  /* atomic, enum weir_ctx_state */
+    uint32_t flags;  /* atomic */
+    uint32_t retain_count; /* of a primary context; under lock */
+    uint32_t epoch;  /* atomic; counts activations: what belongs to an older one is dead */
+
+    struct weir_stream *legacy; /* made at activation, atomic */
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    struct weir_ctx_storage storage; /* context-local storage of libraries */
+
+    /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
+    uint64_t blocking_started;
+    uint64_t blocking_finished;
+
+    struct weir_lock lock; /* guards the lists and everything below */
+    struct weir_stream *streams; /* every stream of the context, through next_in_ctx */
+    struct weir_stream *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
+    struct weir_mem_heap *heaps[2]; /* of device and of pinned memory; made on first use */
+    uint64_t limit_values[WEIR_CTX_LIMITS];
+    uint32_t limit_known; /* bit per CUlimit */
+};
+
+/*
+ * Called with no lock held when a context is destroyed or reset, after its work has ended and before
+ * the host is told: lets module and graph code forget what belonged to it.
+ */
+typedef void (*weir_ctx_gone_fn)(struct weir_ctx *ctx);
+#define WEIR_CTX_GONE_HOOKS 8
+
+/** Add a hook; a second time does nothing. False: no room. @thread any; typically on first use */
+bool weir_ctx_on_gone(weir_ctx_gone_fn hook);
+
+/**
+ * The calling thread's current context, active and free of sticky errors.
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_CONTEXT       none is current, or a primary one that is not active.
+ * @return CUDA_ERROR_CONTEXT_IS_DESTROYED
+ * @return a sticky error of the session.
+ * @thread any; a few nanoseconds
+ */
+CUresult weir_ctx_current(struct weir_ctx **ret_ctx);
+
+/** The context behind a handle, in any state but unknown; NULL for what never was one. */
+struct weir_ctx *weir_ctx_get(CUcontext handle);
+
+/** As weir_ctx_current() for a handle; NULL means the current one. */
+CUresult weir_ctx_resolve(CUcontext handle, struct weir_ctx **ret_ctx);
+
+/** A new object, not yet active on the host. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct weir_ctx **ret_ctx);
+
+/** Make it usable: legacy stream, ctx_create. requires ctx->lock not held */
+CUresult weir_ctx_activate(struct weir_ctx *ctx);
+
+/** Destroy on the host; primary contexts become inactive, others destroyed. */
+CUresult weir_ctx_deactivate(struct weir_ctx *ctx);
+
+/** Wait for everything posted in the context, flush printf, report errors. @thread any */
+CUresult weir_ctx_synchronize(struct weir_ctx *ctx);
+
+#endif

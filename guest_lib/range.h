@@ -1,0 +1,68 @@
+/*
+ * Cutting blocks from ranges of numbers: device addresses of granted chunks, offsets in the arena.
+ *
+ * Good fit over size classes (four per power of two), immediate coalescing; allocate and free take a
+ * constant number of steps. Nothing is stored in the ranges themselves.
+ */
+#ifndef WEIR_GUEST_LIB_RANGE_H
+#define WEIR_GUEST_LIB_RANGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_RANGE_CLASSES 192
+
+struct weir_range_region;
+
+/* A used or free piece of a region; pieces of a region are linked by address and cover it. */
+struct weir_range_block {
+    uint64_t base;
+    uint64_t bytes;
+    bool used;
+    struct weir_range_region *region;
+    struct weir_range_block *prev, *next;           /* by address */
+    struct weir_range_block *class_prev, *class_next; /* of its free list */
+};
+
+struct weir_range_region {
+    uint64_t base;
+    uint64_t bytes;
+    uint64_t used_bytes;
+    struct weir_range_block *first;
+    void *user;
+};
+
+/* Not locked: the owner's lock guards it. A zeroed one with grain_bytes set is empty and valid. */
+struct weir_range_heap {
+    uint64_t grain_bytes; /* power of two; every block begins and ends on a multiple */
+    uint64_t free_bytes;
+    uint64_t class_map[WEIR_RANGE_CLASSES / 64];
+    struct weir_range_block *classes[WEIR_RANGE_CLASSES];
+    struct weir_range_block *spare; /* unused block structs */
+};
+
+/**
+ * Add a region, wholly free.
+ * @param region  zeroed; the caller's, must outlive its stay. base and bytes are multiples of grain.
+ * @return false  no memory.
+ */
+bool weir_range_add(struct weir_range_heap *heap, struct weir_range_region *region, uint64_t base,
+                    uint64_t bytes);
+
+/** Take out a region, whatever is in it: its blocks are gone. */
+void weir_range_remove(struct weir_range_heap *heap, struct weir_range_region *region);
+
+/** A used block of at least bytes (> 0), or NULL: no room, or no memory for the struct. */
+struct weir_range_block *weir_range_take(struct weir_range_heap *heap, uint64_t bytes);
+
+/** Give a block back; the struct is the heap's again. */
+void weir_range_give(struct weir_range_heap *heap, struct weir_range_block *block);
+
+/** Free the spare structs; every region has been removed. */
+void weir_range_finish(struct weir_range_heap *heap);
+
+/** Is everything consistent? For tests. */
+bool weir_range_check(const struct weir_range_heap *heap, const struct weir_range_region *region);
+
+#endif

@@ -1,0 +1,247 @@
+/*
+ * The staging arena: blocks of the segment's last part, through which pageable copies and images go.
+ *
+ * A block is taken, filled, named in a posted record, and handed back with the point in its stream
+ * after which nobody needs it. Points are looked at when blocks are taken: staging costs no message of
+ * its own until the arena is full; then the streams in question are marked and waited for.
+ */
+#include "guest_lib/memory.h"
+#include "guest_lib/range.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define GRAIN_BYTES   256ull
+#define LOOK_AT       8  /* blocks in flight that are looked at when there is room anyway */
+#define MARK_AT_ONCE  16 /* streams marked in one go when there is none */
+#define NAP_NS        (20 * WEIR_NS_PER_US)
+
+struct flight {
+    struct flight *next;
+    struct weir_range_block *block;
+    struct weir_stream_point point;
+};
+
+/* Guarded by lock. */
+static struct {
+    struct weir_lock lock;
+    struct weir_range_heap heap;
+    struct weir_range_region region;
+    struct weir_range_block **by_offset; /* used blocks, by offset / GRAIN_BYTES */
+    struct flight *first;                /* oldest first */
+    struct flight **last;
+    struct flight *spare;
+    uint64_t bytes;
+} staging;
+
+CUresult weir_staging_init(uint64_t arena_bytes)
+{
+    staging.bytes = arena_bytes & ~(GRAIN_BYTES - 1);
+    staging.heap.grain_bytes = GRAIN_BYTES;
+    staging.last = &staging.first;
+    staging.by_offset = calloc(staging.bytes / GRAIN_BYTES + 1, sizeof(void *));
+    if (!staging.by_offset || !staging.bytes ||
+        !weir_range_add(&staging.heap, &staging.region, 0, staging.bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void free_flights(struct flight *flight)
+{
+    while (flight) {
+        struct flight *next = flight->next;
+        free(flight);
+        flight = next;
+    }
+}
+
+void weir_staging_finish(void)
+{
+    free_flights(staging.first);
+    free_flights(staging.spare);
+    weir_range_remove(&staging.heap, &staging.region);
+    weir_range_finish(&staging.heap);
+    free(staging.by_offset);
+    memset(&staging, 0, sizeof staging);
+}
+
+uint64_t weir_staging_max_bytes(void)
+{
+    return staging.bytes / 4;
+}
+
+static void give_locked(struct weir_range_block *block)
+{
+    staging.by_offset[block->base / GRAIN_BYTES] = NULL;
+    weir_range_give(&staging.heap, block);
+}
+
+/* Free what has landed; looks at no more than limit blocks. */
+static void harvest_locked(unsigned int limit)
+{
+    for (struct flight **at = &staging.first; *at && limit; limit--) {
+        struct flight *flight = *at;
+        if (!weir_stream_passed(&flight->point)) {
+            at = &flight->next;
+            continue;
+        }
+        *at = flight->next;
+        if (staging.last == &flight->next) {
+            staging.last = at;
+        }
+        give_locked(flight->block);
+        flight->next = staging.spare;
+        staging.spare = flight;
+    }
+}
+
+static struct weir_range_block *take_locked(uint64_t bytes)
+{
+    struct weir_range_block *block = weir_range_take(&staging.heap, bytes);
+    if (block) {
+        staging.by_offset[block->base / GRAIN_BYTES] = block;
+    }
+    return block;
+}
+
+/* Ask the streams with the oldest blocks to tell when they are done with them. */
+static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
+{
+    struct weir_stream_point points[MARK_AT_ONCE];
+    unsigned int n = 0;
+    weir_lock_acquire(&staging.lock);
+    for (struct flight *flight = staging.first; flight && n < MARK_AT_ONCE;
+         flight = flight->next) {
+        points[n++] = flight->point;
+    }
+    weir_lock_release(&staging.lock);
+    *ret_oldest = n ? points[0] : (struct weir_stream_point){0};
+    CUresult rc = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < n && rc == CUDA_SUCCESS; i++) {
+        rc = weir_stream_mark(&points[i]);
+    }
+    return rc;
+}
+
+/* The arena is full. A stream may be stuck for long, so any of them will do, not just the oldest. */
+static CUresult wait_for_room(void)
+{
+    struct weir_stream_point oldest;
+    CUresult rc = mark_oldest(&oldest);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (weir_guest.channel.remote) {
+        return weir_stream_wait(&oldest);
+    }
+    const struct weir_channel *channel = &weir_guest.channel;
+    uint32_t error = __atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
+    error = error ? error : __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE);
+    if (!error && channel->transport->ops->peer_gone(channel->transport)) {
+        weir_channel_kill(weir_guest_channel(), CUDA_ERROR_DEVICE_UNAVAILABLE);
+        error = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    uint32_t nobody = 0;
+    weir_futex_wait(&nobody, 0, NAP_NS);
+    return (CUresult)error;
+}
+
+bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset)
+{
+    weir_lock_acquire(&staging.lock);
+    harvest_locked(LOOK_AT);
+    struct weir_range_block *block = take_locked(bytes);
+    if (!block) {
+        harvest_locked(~0u);
+        block = take_locked(bytes);
+    }
+    weir_lock_release(&staging.lock);
+    if (block) {
+        *ret_offset = block->base;
+    }
+    return block != NULL;
+}
+
+CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset)
+{
+    if (!bytes || bytes > weir_staging_max_bytes()) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult rc = CUDA_SUCCESS;
+    while (rc == CUDA_SUCCESS && !weir_staging_try(bytes, ret_offset)) {
+        rc = wait_for_room();
+    }
+    return rc;
+}
+
+void weir_staging_free(uint64_t offset)
+{
+    weir_lock_acquire(&staging.lock);
+    struct weir_range_block *block = staging.by_offset[offset / GRAIN_BYTES];
+    if (block) {
+        give_locked(block);
+    }
+    weir_lock_release(&staging.lock);
+}
+
+void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *point)
+{
+    weir_lock_acquire(&staging.lock);
+    struct flight *flight = staging.spare;
+    if (flight) {
+        staging.spare = flight->next;
+    } else {
+        flight = malloc(sizeof *flight);
+    }
+    if (flight) {
+        *flight = (struct flight){.block = staging.by_offset[offset / GRAIN_BYTES],
+                                  .point = *point};
+        *staging.last = flight;
+        staging.last = &flight->next;
+    }
+    weir_lock_release(&staging.lock);
+    if (!flight) { /* no memory to remember it: wait instead */
+        CUresult rc = weir_stream_wait(point);
+        (void)rc; /* on error nothing runs any more, so the block is free as well */
+        weir_staging_free(offset);
+    }
+}
+
+CUresult weir_staging_write(uint64_t offset, const void *data, uint64_t bytes)
+{
+    if (!weir_guest.channel.remote) {
+        weir_parallel_copy(weir_guest.channel.arena + offset, data, bytes);
+        return CUDA_SUCCESS;
+    }
+    const uint8_t *from = data;
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+        uint64_t piece = bytes - done < WEIR_BULK_MAX_BYTES ? bytes - done : WEIR_BULK_MAX_BYTES;
+        struct weir_op_arena_write_in in = {.offset = offset + done, .bytes = piece};
+        struct weir_channel_extra extra = {.bulk = from + done, .bulk_bytes = piece};
+        rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_write, &in, NULL, &extra,
+                                     true);
+        done += piece;
+    }
+    return rc;
+}
+
+CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
+{
+    if (!weir_guest.channel.remote) {
+        weir_parallel_copy(ret_data, weir_guest.channel.arena + offset, bytes);
+        return CUDA_SUCCESS;
+    }
+    uint8_t *to = ret_data;
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+        uint64_t piece = bytes - done < WEIR_BULK_MAX_BYTES ? bytes - done : WEIR_BULK_MAX_BYTES;
+        struct weir_op_arena_read_in in = {.offset = offset + done, .bytes = piece};
+        struct weir_channel_extra extra = {.ret_bulk = to + done, .ret_bulk_bytes = piece};
+        rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_read, &in, NULL, &extra,
+                                     false);
+        done += piece;
+    }
+    return rc;
+}

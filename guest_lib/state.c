@@ -1,0 +1,297 @@
+/*
+ * The process's session: from the environment to a running channel, and what becomes of it in forked
+ * children and at exit.
+ */
+#include "guest_lib/state.h"
+#include "base/log.h"
+#include "guest_lib/callback.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/front.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/visible.h"
+#include "proto/ops.h"
+#include "proto/wire/connect.h"
+#include "proto/wire/op_hash.h"
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define DEFAULT_HOST "ipc:///run/weir/default.sock"
+
+/* How long to spin for a real GPU where cores are plenty, as NVIDIA's driver does. */
+#define PLENTY_CPUS      8
+#define PLENTY_SPIN_NS   (2 * WEIR_NS_PER_MS)
+#define PLENTY_YIELD_NS  (20 * WEIR_NS_PER_MS)
+#define FEW_SPIN_NS      (20 * WEIR_NS_PER_US)
+#define SLICE_MIN_NS     (50 * WEIR_NS_PER_US)
+#define SLICE_MAX_NS     (500 * WEIR_NS_PER_US)
+
+struct weir_guest weir_guest = {.driver_version = CUDA_VERSION,
+                                .init_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool window_reserved;
+static bool starting; /* cuInit is at work: a child forked now cannot go on with it */
+
+CUresult weir_guest_phase_error(enum weir_guest_phase phase)
+{
+    switch (phase) {
+    case WEIR_PHASE_READY:
+        return CUDA_SUCCESS;
+    case WEIR_PHASE_NEW:
+    case WEIR_PHASE_FORKED:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    case WEIR_PHASE_GONE:
+        break;
+    }
+    return CUDA_ERROR_DEINITIALIZED;
+}
+
+struct weir_channel *weir_guest_channel(void)
+{
+    return &weir_guest.channel;
+}
+
+void weir_guest_unsupported(const char *symbol)
+{
+    weir_log_warn("guest: not supported, function=%s", symbol);
+}
+
+static void set_phase(enum weir_guest_phase phase)
+{
+    /* S4: publishes what cuInit made; meets S1. */
+    __atomic_store_n(&weir_guest.phase, phase, __ATOMIC_RELEASE);
+}
+
+static void in_forked_child(void)
+{
+    if (weir_guest_phase_now() == WEIR_PHASE_READY || starting) {
+        struct weir_transport *transport = weir_guest.channel.transport;
+        set_phase(WEIR_PHASE_FORKED);
+        if (transport) {
+            transport->ops->abandon(transport);
+        }
+    }
+    pthread_mutex_init(&weir_guest.init_lock, NULL);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+    if (weir_guest_phase_now() == WEIR_PHASE_READY) {
+        set_phase(WEIR_PHASE_GONE);
+    }
+}
+
+/* ---------------------------------------------------------------- start */
+
+static struct weir_wait_policy choose_policy(const struct weir_welcome *welcome, int n_cpus)
+{
+    bool plenty = n_cpus >= PLENTY_CPUS && welcome->device.real;
+    struct weir_wait_policy policy = {.spin_ns = plenty ? PLENTY_SPIN_NS : FEW_SPIN_NS,
+                                      .yield_ns = plenty ? PLENTY_YIELD_NS : 0,
+                                      .slice_min_ns = SLICE_MIN_NS,
+                                      .slice_max_ns = SLICE_MAX_NS};
+    if (welcome->spin_ns) {
+        policy.spin_ns = welcome->spin_ns;
+    }
+    return policy;
+}
+
+static int count_cpus(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 1;
+    }
+    return CPU_COUNT(&set);
+}
+
+static bool flag_is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+/* Keep every other mapping of this process out of the tenant's addresses. */
+static CUresult reserve_window(const struct weir_welcome *welcome)
+{
+    weir_guest.window_base = welcome->window_base;
+    weir_guest.window_bytes = welcome->window_bytes;
+    if (weir_guest.same_process || !welcome->window_bytes) {
+        return CUDA_SUCCESS;
+    }
+    void *want = (void *)(uintptr_t)welcome->window_base;
+    void *got = mmap(want, welcome->window_bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == want) {
+        window_reserved = true;
+        return CUDA_SUCCESS;
+    }
+    weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
+                   (unsigned long long)welcome->window_bytes, errno);
+    if (got != MAP_FAILED) { /* a kernel before 4.17 ignores the flag */
+        munmap(got, welcome->window_bytes);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult make_primaries(void)
+{
+    for (int i = 0; i < weir_guest.n_devices; i++) {
+        CUresult rc = weir_ctx_new(i, true, 0, &weir_guest.devices[i].primary);
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult start_parts(const struct weir_welcome *welcome)
+{
+    CUresult rc = reserve_window(welcome);
+    if (rc == CUDA_SUCCESS) {
+        rc = weir_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    rc = rc == CUDA_SUCCESS ? weir_words_init() : rc;
+    rc = rc == CUDA_SUCCESS ? weir_mem_init() : rc;
+    rc = rc == CUDA_SUCCESS ? weir_staging_init(weir_guest.channel.arena_bytes) : rc;
+    rc = rc == CUDA_SUCCESS ? make_primaries() : rc;
+    return rc;
+}
+
+CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)
+{
+    weir_guest.session++;
+    weir_guest.n_cpus = count_cpus();
+    weir_guest.same_process = strcmp(transport->ops->name, "loop") == 0;
+    weir_guest.launch_blocking =
+        flag_is_set("WEIR_LAUNCH_BLOCKING") || flag_is_set("CUDA_LAUNCH_BLOCKING");
+    struct weir_wait_policy policy = choose_policy(welcome, weir_guest.n_cpus);
+    weir_guest.channel.notify = weir_callback_notify;
+    if (weir_channel_init(&weir_guest.channel, transport, &policy) != WEIR_OK) {
+        weir_log_error("guest: the host's segment makes no sense");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    weir_guest.n_devices = weir_visible_devices(welcome, getenv("CUDA_VISIBLE_DEVICES"),
+                                                weir_guest.devices, !weir_guest.channel.remote);
+    if (weir_guest.n_devices == 0) {
+        weir_log_info("guest: CUDA_VISIBLE_DEVICES leaves no device");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    CUresult rc = start_parts(welcome);
+    if (rc == CUDA_SUCCESS) {
+        weir_front_start();
+        set_phase(WEIR_PHASE_READY);
+    }
+    return rc;
+}
+
+static void free_context(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    struct weir_ctx *ctx = object;
+    weir_ctx_storage_finish(&ctx->storage);
+    free(ctx);
+}
+
+void weir_guest_stop(void)
+{
+    set_phase(WEIR_PHASE_NEW);
+    weir_callbacks_finish();
+    weir_mem_finish();
+    weir_staging_finish();
+    if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], free_context, NULL);
+    }
+    memset(weir_guest.devices, 0, sizeof weir_guest.devices);
+    weir_guest.n_devices = 0;
+    weir_streams_finish();
+    weir_events_finish();
+    weir_words_finish();
+    weir_objects_finish(&weir_guest.objects);
+    weir_channel_finish(&weir_guest.channel);
+    if (window_reserved) {
+        munmap((void *)(uintptr_t)weir_guest.window_base, weir_guest.window_bytes);
+        window_reserved = false;
+    }
+}
+
+/* ---------------------------------------------------------------- cuInit */
+
+static CUresult connect_failed(enum weir_status status, const char *host,
+                               const struct weir_welcome *welcome)
+{
+    weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host,
+                   weir_status_text(status), welcome ? welcome->message : "");
+    return CUDA_ERROR_NO_DEVICE;
+}
+
+static CUresult connect_and_start(void)
+{
+    const char *host = getenv("WEIR_HOST");
+    const char *key = getenv("WEIR_KEY");
+    char secret[WEIR_KEY_PATH_BYTES];
+    char program[WEIR_PROGRAM_BYTES];
+    weir_program_name(program);
+    struct weir_connect_params params = {.host = host && *host ? host : DEFAULT_HOST,
+                                         .transport = getenv("WEIR_TRANSPORT"),
+                                         .program = program,
+                                         .version = WEIR_VERSION,
+                                         .wire_hash = weir_op_hash(),
+                                         .secret_key = key,
+                                         .public_key = weir_public_key_path(key, secret),
+                                         .server_key = getenv("WEIR_SERVER_KEY")};
+    struct weir_transport *transport = NULL;
+    struct weir_welcome *welcome = NULL;
+    enum weir_status status = weir_connect(&params, &transport, &welcome);
+    CUresult rc = status == WEIR_OK ? weir_guest_start(transport, welcome)
+                                    : connect_failed(status, params.host, welcome);
+    weir_welcome_destroy(welcome);
+    return rc;
+}
+
+static void init_log(void)
+{
+    /* An unknown level: stay silent, there is nobody to tell. */
+    enum weir_status status = weir_log_init(getenv("WEIR_LOG"), "libcuda");
+    (void)status;
+}
+
+static CUresult init_locked(void)
+{
+    static bool prepared;
+    if (!prepared) {
+        init_log();
+        pthread_atfork(NULL, NULL, in_forked_child);
+        prepared = true;
+    }
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible && !*visible) {
+        return CUDA_ERROR_NO_DEVICE; /* no need to ask a host */
+    }
+    starting = true;
+    CUresult rc = connect_and_start();
+    starting = false;
+    if (rc != CUDA_SUCCESS) {
+        weir_guest_stop();
+    }
+    return rc;
+}
+
+CUresult weir_guest_init(void)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    enum weir_guest_phase phase = weir_guest_phase_now();
+    if (phase == WEIR_PHASE_NEW) {
+        pthread_mutex_lock(&weir_guest.init_lock);
+        phase = weir_guest_phase_now();
+        CUresult rc = phase == WEIR_PHASE_NEW ? init_locked() : weir_guest_phase_error(phase);
+        pthread_mutex_unlock(&weir_guest.init_lock);
+        return rc;
+    }
+    return weir_guest_phase_error(phase);
+}

@@ -1,0 +1,128 @@
+/*
+ * The one global of the guest library: the process's session and what hangs on it.
+ *
+ * Life: NEW -> (cuInit) READY -> (exit) GONE. A forked child of a READY process is FORKED for ever; a
+ * child of a NEW process is NEW. Nothing is freed at exit: other libraries' exit handlers still
+ * call in, and get CUDA_ERROR_DEINITIALIZED.
+ */
+#ifndef WEIR_GUEST_LIB_STATE_H
+#define WEIR_GUEST_LIB_STATE_H
+
+#include "guest_lib/channel.h"
+#include "guest_lib/objects.h"
+#include "proto/cuda_abi.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum weir_guest_phase {
+    WEIR_PHASE_NEW,
+    WEIR_PHASE_READY,
+    WEIR_PHASE_FORKED,
+    WEIR_PHASE_GONE,
+};
+
+#define WEIR_GUEST_MAX_DEVICES    16
+#define WEIR_GUEST_MAX_ATTRIBUTES CU_DEVICE_ATTRIBUTE_MAX
+
+/* What the host told of a device at the handshake. Immutable after cuInit. */
+struct weir_guest_device {
+    int host_ordinal;
+    char name[256];
+    CUuuid uuid;
+    uint64_t total_bytes; /* the tenant's quota, if it is smaller than the device */
+    uint8_t luid[8];
+    uint32_t luid_mask;
+    char pci_bus_id[32];
+    bool real; /* false: softgpu */
+    int priority_least;
+    int priority_greatest;
+    int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
+    struct weir_ctx *primary; /* made at cuInit, inactive until retained */
+};
+
+struct weir_callback_runner;
+struct weir_stream_capture_copy;
+
+/*
+ * Internally locked where said. `weir_guest` lives in static storage, so that reading it needs no
+ * pointer, and is valid in every phase.
+ */
+struct weir_guest {
+    uint32_t phase;   /* atomic, enum weir_guest_phase */
+    uint32_t session; /* counts weir_guest_start(); what threads remember is of one session */
+
+    /* Set by cuInit, then immutable. */
+    struct weir_channel channel;
+    int driver_version; /* as reported by cuDriverGetVersion */
+    int n_devices;
+    struct weir_guest_device devices[WEIR_GUEST_MAX_DEVICES];
+    uint64_t window_base; /* device addresses of this tenant; pinned memory lies here too */
+    uint64_t window_bytes;
+    bool same_process;    /* loop transport: the worker's mappings are ours */
+    bool launch_blocking; /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
+    int n_cpus;
+
+    /* Flags that other parts raise; atomic. */
+    uint32_t captures_active; /* streams being captured: stream calls go to the host and wait */
+    uint32_t uses_printf;     /* a loaded image prints: synchronising calls fetch the text */
+
+    /*
+     * Set by the graph code before the first capture begins; NULL until then. Asked for each pageable
+     * copy while captures_active is not 0. See stream.h.
+     */
+    bool (*capture_copy)(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
+                         CUresult *ret_result);
+
+    struct weir_objects objects;
+    pthread_mutex_t init_lock; /* guards NEW -> READY */
+};
+
+extern struct weir_guest weir_guest __attribute__((visibility("hidden")));
+
+static inline enum weir_guest_phase weir_guest_phase_now(void)
+{
+    /* S1: meets the release at the end of cuInit: everything "set by cuInit" is visible. */
+    return (enum weir_guest_phase)__atomic_load_n(&weir_guest.phase, __ATOMIC_ACQUIRE);
+}
+
+/** What a call gives in a phase other than READY: 3 before cuInit and in a child, 4 at exit. */
+CUresult weir_guest_phase_error(enum weir_guest_phase phase);
+
+/** Is any stream of the session being captured? @thread any */
+static inline bool weir_guest_capturing(void)
+{
+    return __atomic_load_n(&weir_guest.captures_active, __ATOMIC_ACQUIRE) != 0;
+}
+
+/** The device of an ordinal, or NULL. @thread any */
+static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
+{
+    return device >= 0 && device < weir_guest.n_devices ? &weir_guest.devices[device] : NULL;
+}
+
+/** cuInit: connect, once. Later calls give the same answer. @thread any */
+CUresult weir_guest_init(void);
+
+/**
+ * What cuInit does once a transport is connected: devices, tables, primary contexts. Also the way in
+ * for tests over the loop transport.
+ *
+ * @param welcome  borrowed.
+ * @return CUDA_SUCCESS or the result for cuInit.
+ * @thread init_lock held, or no other thread
+ */
+struct weir_welcome;
+CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
+
+/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone */
+void weir_guest_stop(void);
+
+/**
+ * Fetch what device printf wrote and give it to stdout; called by every synchronising call when
+ * uses_printf is set.
+ * @thread any; no lock held
+ */
+void weir_guest_printf_flush(struct weir_ctx *ctx);
+
+#endif

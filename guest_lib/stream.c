@@ -1,0 +1,536 @@
+/*
+ * Streams: making, marking, waiting. stream.h has the model.
+ *
+ * Why counting is right with several threads: a mark covers the `finished` count read before it is
+ * sent. Work that was begun but not yet sent then is in `started` and not in what the mark covers, so
+ * the stream does not look idle until a later mark. started >= finished always.
+ */
+#include "guest_lib/stream.h"
+#include "guest_lib/module.h"
+#include "proto/guest_calls.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB_STREAMS  32
+#define QUERY_SPIN_NS (15 * WEIR_NS_PER_US) /* a first query after work ended should see it */
+#define SYNC_POINTS   32
+
+struct slab {
+    struct slab *next;
+    struct weir_stream streams[SLAB_STREAMS];
+};
+
+/* Guarded by lock. */
+static struct {
+    struct weir_lock lock;
+    struct slab *slabs;
+    struct weir_stream *free;
+} pool;
+
+CUresult weir_streams_init(void)
+{
+    return CUDA_SUCCESS;
+}
+
+void weir_streams_finish(void)
+{
+    while (pool.slabs) {
+        struct slab *slab = pool.slabs;
+        pool.slabs = slab->next;
+        free(slab);
+    }
+    memset(&pool, 0, sizeof pool);
+}
+
+static void give_struct(struct weir_stream *stream)
+{
+    weir_lock_acquire(&pool.lock);
+    __atomic_store_n(&stream->id, 0, __ATOMIC_RELEASE);
+    stream->next_in_ctx = pool.free;
+    pool.free = stream;
+    weir_lock_release(&pool.lock);
+}
+
+static struct weir_stream *take_struct(void)
+{
+    weir_lock_acquire(&pool.lock);
+    if (!pool.free) {
+        struct slab *slab = calloc(1, sizeof *slab);
+        if (slab) {
+            slab->next = pool.slabs;
+            pool.slabs = slab;
+            for (int i = 0; i < SLAB_STREAMS; i++) {
+                slab->streams[i].next_in_ctx = pool.free;
+                pool.free = &slab->streams[i];
+            }
+        }
+    }
+    struct weir_stream *stream = pool.free;
+    if (stream) {
+        pool.free = stream->next_in_ctx;
+    }
+    weir_lock_release(&pool.lock);
+    return stream;
+}
+
+/* ---------------------------------------------------------------- making and dropping */
+
+static void fill_stream(struct weir_stream *stream, struct weir_ctx *ctx, unsigned int flags,
+                        int priority, bool legacy)
+{
+    stream->ctx = ctx;
+    stream->ctx_epoch = __atomic_load_n(&ctx->epoch, __ATOMIC_RELAXED) + (legacy ? 1 : 0);
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->legacy = legacy;
+    stream->per_thread = false;
+    __atomic_store_n(&stream->started_own, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stream->finished_own, 0, __ATOMIC_RELAXED);
+    uint64_t done = legacy ? __atomic_load_n(&ctx->blocking_finished, __ATOMIC_ACQUIRE) : 0;
+    stream->mark_covers = done;
+    __atomic_store_n(&stream->done, done, __ATOMIC_RELAXED);
+    __atomic_store_n(&stream->id, weir_objects_next_id(), __ATOMIC_RELEASE);
+}
+
+static CUresult new_stream(struct weir_ctx *ctx, unsigned int flags, int priority, bool legacy,
+                           struct weir_stream **ret_stream)
+{
+    struct weir_stream *stream = take_struct();
+    if (!stream) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult rc = weir_word_take(&stream->word, &stream->mark_value);
+    if (rc != CUDA_SUCCESS) {
+        give_struct(stream);
+        return rc;
+    }
+    fill_stream(stream, ctx, flags, priority, legacy);
+    rc = weir_object_add(WEIR_KIND_STREAM, stream, &stream->handle);
+    if (rc != CUDA_SUCCESS) {
+        weir_word_give(stream->word, stream->mark_value);
+        give_struct(stream);
+        return rc;
+    }
+    weir_lock_acquire(&ctx->lock);
+    stream->next_in_ctx = ctx->streams;
+    ctx->streams = stream;
+    weir_lock_release(&ctx->lock);
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_stream)
+{
+    return new_stream(ctx, 0, 0, true, ret_stream);
+}
+
+CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
+                         struct weir_stream **ret_stream)
+{
+    weir_streams_reap(ctx);
+    struct weir_stream *stream;
+    CUresult rc = new_stream(ctx, flags, priority, false, &stream);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_post_stream_create(weir_guest_channel(),
+                                 &(struct weir_op_stream_create_in){.s = stream->handle,
+                                                                 .c = ctx->handle,
+                                                                 .flags = flags,
+                                                                 .priority = priority,
+                                                                 .word = stream->word});
+    *ret_stream = stream;
+    return rc;
+}
+
+static void unlink_locked(struct weir_stream **list, const struct weir_stream *stream)
+{
+    for (; *list; list = &(*list)->next_in_ctx) {
+        if (*list == stream) {
+            *list = stream->next_in_ctx;
+            return;
+        }
+    }
+}
+
+CUresult weir_stream_drop(struct weir_stream *stream)
+{
+    struct weir_ctx *ctx = stream->ctx;
+    weir_object_remove(WEIR_KIND_STREAM, stream->handle);
+    struct weir_stream_point point = weir_stream_here(stream);
+    if (!weir_stream_passed(&point)) {
+        CUresult rc = weir_stream_mark(&point);
+        (void)rc; /* a dead host: nothing is under way any more, and the post below says so */
+    }
+    weir_lock_acquire(&ctx->lock);
+    unlink_locked(&ctx->streams, stream);
+    stream->next_in_ctx = ctx->zombies;
+    ctx->zombies = stream;
+    weir_lock_release(&ctx->lock);
+    CUresult rc = weir_post_stream_destroy(weir_guest_channel(),
+                                           &(struct weir_op_stream_destroy_in){.s = stream->handle});
+    weir_streams_reap(ctx);
+    return rc;
+}
+
+static void recycle(struct weir_stream *stream)
+{
+    weir_word_give(stream->word, stream->mark_value);
+    give_struct(stream);
+}
+
+void weir_streams_reap(struct weir_ctx *ctx)
+{
+    if (!__atomic_load_n(&ctx->zombies, __ATOMIC_RELAXED)) {
+        return;
+    }
+    struct weir_stream *done = NULL;
+    weir_lock_acquire(&ctx->lock);
+    for (struct weir_stream **at = &ctx->zombies; *at;) {
+        struct weir_stream *zombie = *at;
+        struct weir_stream_point point = weir_stream_here(zombie);
+        if (weir_stream_passed(&point)) {
+            *at = zombie->next_in_ctx;
+            zombie->next_in_ctx = done;
+            done = zombie;
+        } else {
+            at = &zombie->next_in_ctx;
+        }
+    }
+    weir_lock_release(&ctx->lock);
+    while (done) {
+        struct weir_stream *next = done->next_in_ctx;
+        recycle(done);
+        done = next;
+    }
+}
+
+/* ---------------------------------------------------------------- points and marks */
+
+struct weir_stream_point weir_stream_here(struct weir_stream *stream)
+{
+    return (struct weir_stream_point){
+        .stream = stream,
+        .stream_id = __atomic_load_n(&stream->id, __ATOMIC_ACQUIRE),
+        /* S3: meets S2: everything counted has been sent. */
+        .count = __atomic_load_n(weir_stream_finished(stream), __ATOMIC_ACQUIRE)};
+}
+
+static bool point_is_old(const struct weir_stream_point *point)
+{
+    return __atomic_load_n(&point->stream->id, __ATOMIC_ACQUIRE) != point->stream_id;
+}
+
+static void raise_done(struct weir_stream *stream, uint64_t count)
+{
+    uint64_t done = __atomic_load_n(&stream->done, __ATOMIC_RELAXED);
+    while (done < count && !__atomic_compare_exchange_n(&stream->done, &done, count, true,
+                                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+}
+
+void weir_stream_note_done(const struct weir_stream_point *point)
+{
+    if (point->stream && !point_is_old(point)) {
+        raise_done(point->stream, point->count);
+    }
+}
+
+/* Has the newest mark been reached? Then what it covers is done. */
+static void look_at_mark(struct weir_stream *stream)
+{
+    weir_lock_acquire(&stream->lock);
+    uint64_t covers = stream->mark_covers;
+    if (__atomic_load_n(&stream->done, __ATOMIC_RELAXED) < covers &&
+        weir_channel_word_reached(weir_guest_channel(), stream->word, stream->mark_value)) {
+        raise_done(stream, covers);
+    }
+    weir_lock_release(&stream->lock);
+}
+
+bool weir_stream_passed(const struct weir_stream_point *point)
+{
+    struct weir_stream *stream = point->stream;
+    if (!stream || point_is_old(point) ||
+        __atomic_load_n(&stream->done, __ATOMIC_ACQUIRE) >= point->count) {
+        return true;
+    }
+    if (weir_guest.channel.remote) {
+        return false;
+    }
+    look_at_mark(stream);
+    return __atomic_load_n(&stream->done, __ATOMIC_ACQUIRE) >= point->count;
+}
+
+/* Send a mark if none covers the point; tells which number to wait for and what it covers. */
+static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
+                           uint64_t *ret_covers)
+{
+    struct weir_stream *stream = point->stream;
+    CUresult rc = CUDA_SUCCESS;
+    weir_lock_acquire(&stream->lock);
+    if (stream->mark_covers < point->count) {
+        uint64_t covers = __atomic_load_n(weir_stream_finished(stream), __ATOMIC_ACQUIRE);
+        uint32_t value = stream->mark_value + 1;
+        rc = weir_post_stream_mark(
+            weir_guest_channel(),
+            &(struct weir_op_stream_mark_in){.s = stream->handle, .value = value});
+        if (rc == CUDA_SUCCESS) {
+            stream->mark_covers = covers;
+            stream->mark_value = value;
+        }
+    }
+    *ret_value = stream->mark_value;
+    *ret_covers = stream->mark_covers;
+    weir_lock_release(&stream->lock);
+    return rc;
+}
+
+CUresult weir_stream_mark(const struct weir_stream_point *point)
+{
+    uint32_t value;
+    uint64_t covers;
+    if (!point->stream || point_is_old(point)) {
+        return CUDA_SUCCESS;
+    }
+    return mark_point(point, &value, &covers);
+}
+
+CUresult weir_stream_wait(const struct weir_stream_point *point)
+{
+    if (weir_stream_passed(point)) {
+        return CUDA_SUCCESS;
+    }
+    struct weir_stream *stream = point->stream;
+    uint32_t value;
+    uint64_t covers;
+    CUresult rc = mark_point(point, &value, &covers);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    unsigned int flags = __atomic_load_n(&stream->ctx->flags, __ATOMIC_RELAXED);
+    bool soon = (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+    rc = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
+    if (rc == CUDA_SUCCESS) {
+        raise_done(stream, covers);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- what entry points use */
+
+/*
+ * While something is captured, the host must be asked before a mark is sent: a mark in a captured
+ * stream would break the capture. CUDA_ERROR_NOT_READY and CUDA_SUCCESS: not captured.
+ */
+static CUresult ask_host(struct weir_stream *stream)
+{
+    struct weir_stream_point point = weir_stream_here(stream);
+    CUresult rc = weir_call_stream_query(weir_guest_channel(),
+                                         &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
+    if (rc == CUDA_SUCCESS) {
+        weir_stream_note_done(&point);
+    }
+    return rc;
+}
+
+CUresult weir_stream_settled(struct weir_ctx *ctx)
+{
+    weir_stream_run_actions();
+    if (__builtin_expect(__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED), 0)) {
+        weir_guest_printf_flush(ctx);
+    }
+    return weir_managed_pull();
+}
+
+CUresult weir_stream_synchronize(struct weir_stream *stream)
+{
+    if (__builtin_expect(weir_guest_capturing(), 0)) {
+        CUresult rc = ask_host(stream);
+        if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
+            return rc;
+        }
+    }
+    struct weir_stream_point point = weir_stream_here(stream);
+    CUresult rc = weir_stream_wait(&point);
+    CUresult settled = weir_stream_settled(stream->ctx);
+    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
+}
+
+static CUresult query_local(const struct weir_stream_point *point)
+{
+    struct weir_stream *stream = point->stream;
+    if (weir_stream_passed(point)) {
+        return CUDA_SUCCESS;
+    }
+    weir_lock_acquire(&stream->lock);
+    bool under_way = __atomic_load_n(&stream->done, __ATOMIC_RELAXED) < stream->mark_covers;
+    weir_lock_release(&stream->lock);
+    if (under_way) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    CUresult rc = weir_stream_mark(point);
+    uint64_t end_ns = weir_clock_now_ns() + QUERY_SPIN_NS;
+    while (rc == CUDA_SUCCESS && !weir_stream_passed(point)) {
+        rc = weir_clock_now_ns() < end_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        weir_cpu_pause();
+    }
+    return rc;
+}
+
+CUresult weir_stream_query(struct weir_stream *stream)
+{
+    struct weir_stream_point point = weir_stream_here(stream);
+    CUresult rc;
+    if (weir_guest.channel.remote || weir_guest_capturing()) {
+        rc = ask_host(stream);
+    } else {
+        rc = query_local(&point);
+    }
+    if (rc == CUDA_SUCCESS) {
+        weir_stream_run_actions();
+        return weir_guest_result(weir_managed_pull());
+    }
+    CUresult error = weir_guest_report();
+    return error != CUDA_SUCCESS ? error : rc;
+}
+
+CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc)
+{
+    if (rc == CUDA_SUCCESS && !weir_guest_capturing()) {
+        struct weir_stream_point point = weir_stream_here(stream);
+        rc = weir_guest_result(weir_stream_wait(&point));
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- a whole context */
+
+struct points {
+    struct weir_stream_point fixed[SYNC_POINTS];
+    struct weir_stream_point *all;
+    size_t count;
+    size_t cap;
+};
+
+static bool add_point(struct points *points, struct weir_stream *stream)
+{
+    struct weir_stream_point point = weir_stream_here(stream);
+    if (weir_stream_passed(&point)) {
+        return true;
+    }
+    if (points->count == points->cap) {
+        size_t cap = points->cap * 4;
+        struct weir_stream_point *all = malloc(cap * sizeof *all);
+        if (!all) {
+            return false;
+        }
+        memcpy(all, points->all, points->count * sizeof *all);
+        if (points->all != points->fixed) {
+            free(points->all);
+        }
+        points->all = all;
+        points->cap = cap;
+    }
+    points->all[points->count++] = point;
+    return true;
+}
+
+static bool collect(struct weir_ctx *ctx, struct points *points)
+{
+    bool ok = true;
+    weir_lock_acquire(&ctx->lock);
+    for (struct weir_stream *s = ctx->streams; s && ok; s = s->next_in_ctx) {
+        ok = add_point(points, s);
+    }
+    for (struct weir_stream *s = ctx->zombies; s && ok; s = s->next_in_ctx) {
+        ok = add_point(points, s);
+    }
+    weir_lock_release(&ctx->lock);
+    return ok;
+}
+
+/* The legacy stream comes after every blocking stream: one mark on it covers them all. */
+static bool covered_by_legacy(const struct weir_stream *stream)
+{
+    return !stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+static CUresult check_not_captured(const struct points *points)
+{
+    for (size_t i = 0; i < points->count; i++) {
+        CUresult rc = ask_host(points->all[i].stream);
+        if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
+            return rc;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_points(struct weir_ctx *ctx, const struct points *points)
+{
+    CUresult rc = CUDA_SUCCESS;
+    struct weir_stream_point legacy = weir_stream_here(ctx->legacy);
+    bool passed = weir_stream_passed(&legacy);
+    for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
+        if (!covered_by_legacy(points->all[i].stream)) {
+            rc = weir_stream_mark(&points->all[i]);
+        }
+    }
+    if (rc == CUDA_SUCCESS && !passed) {
+        rc = weir_stream_wait(&legacy);
+    }
+    for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
+        if (covered_by_legacy(points->all[i].stream)) {
+            weir_stream_note_done(&points->all[i]);
+        } else {
+            rc = weir_stream_wait(&points->all[i]);
+        }
+    }
+    return rc;
+}
+
+CUresult weir_streams_wait_all(struct weir_ctx *ctx)
+{
+    struct points points = {.cap = SYNC_POINTS};
+    points.all = points.fixed;
+    CUresult rc = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (rc == CUDA_SUCCESS && points.count && weir_guest_capturing()) {
+        rc = check_not_captured(&points);
+    }
+    if (rc == CUDA_SUCCESS) {
+        rc = wait_points(ctx, &points);
+    }
+    if (points.all != points.fixed) {
+        free(points.all);
+    }
+    weir_streams_reap(ctx);
+    return rc;
+}
+
+static void forget_event(weir_handle handle, void *object, void *user)
+{
+    struct weir_event *event = object;
+    if (event->ctx == user && event->handle == handle) {
+        weir_event_drop(event, false);
+    }
+}
+
+void weir_streams_forget(struct weir_ctx *ctx)
+{
+    weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_EVENT], forget_event, ctx);
+    weir_lock_acquire(&ctx->lock);
+    struct weir_stream *lists[] = {ctx->streams, ctx->zombies};
+    ctx->streams = ctx->zombies = NULL;
+    ctx->legacy = NULL;
+    weir_lock_release(&ctx->lock);
+    for (int i = 0; i < 2; i++) {
+        while (lists[i]) {
+            struct weir_stream *stream = lists[i];
+            lists[i] = stream->next_in_ctx;
+            weir_object_remove(WEIR_KIND_STREAM, stream->handle);
+            recycle(stream);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+/*
+ * Streams and events of the guest, and how the end of their work is seen.
+ *
+ * Every piece of work is counted: weir_stream_work_begin() before its record is posted and
+ * weir_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word; the mark
+ * covers what had been finished posting when it was sent. A stream is idle when a mark that covers all
+ * that was begun has been seen: then query and synchronize need no message at all. Marks are sent
+ * only when somebody asks.
+ *
+ * The legacy stream's counters are those of its context: work on any blocking stream counts, since a
+ * mark on the legacy stream comes after it.
+ *
+ * An event is re-recorded while an earlier record is under way on another stream: two writes to one
+ * word could land in the wrong order. So it moves to a fresh word under a fresh name (`wire`).
+ *
+ * Posting work, the whole pattern:
+ *
+ *     CUresult rc = weir_stream_get(hStream, &stream);   // context, sticky error, handle checked
+ *     if (rc != CUDA_SUCCESS) return rc;
+ *     weir_stream_work_begin(stream);
+ *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_op_launch_in){.s = stream->handle, ...});
+ *     return weir_stream_work_end(stream, rc);            // reports deferred errors, honours blocking
+ *
+ * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors are
+ * synchronous.
+ *
+ * Source: docs/design/guest.md
+ */
+#ifndef WEIR_GUEST_LIB_STREAM_H
+#define WEIR_GUEST_LIB_STREAM_H
+
+#include "guest_lib/entry.h"
+#include "guest_lib/lock.h"
+#include "guest_lib/objects.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * A stream. handle .. id are immutable. The counters are atomic. Structs are reused after
+ * destruction, never unmapped.
+ */
+struct weir_stream {
+    uint64_t handle; /* == the CUstream, and its name on the wire */
+    struct weir_ctx *ctx;
+    uint32_t ctx_epoch; /* the context's activation that it belongs to */
+    unsigned int flags; /* as cuStreamCreate */
+    int priority;
+    bool legacy;
+    bool per_thread;
+    uint32_t word;
+    uint64_t id;
+
+    uint64_t started_own;  /* work begun; the legacy stream uses its context's pair */
+    uint64_t finished_own; /* work whose record is sent */
+    uint64_t done;         /* all work up to this count has been seen complete */
+
+    struct weir_lock lock; /* guards the pair below */
+    uint64_t mark_covers;  /* finished count that the newest mark covers */
+    uint32_t mark_value;   /* its number; continues from the word's former owner */
+
+    struct weir_stream *next_in_ctx; /* under ctx->lock; or the free list */
+};
+
+static inline uint64_t *weir_stream_started(struct weir_stream *stream)
+{
+    return stream->legacy ? &stream->ctx->blocking_started : &stream->started_own;
+}
+static inline uint64_t *weir_stream_finished(struct weir_stream *stream)
+{
+    return stream->legacy ? &stream->ctx->blocking_finished : &stream->finished_own;
+}
+
+/**
+ * The stream that a program's argument means: its own legacy or per-thread stream, or a handle.
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, a sticky error
+ * @return CUDA_ERROR_INVALID_HANDLE  no such stream
+ * @thread any; makes the thread's per-thread stream on first use
+ */
+CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream);
+
+/** A new stream of an active context. flags as cuStreamCreate. @thread any */
+CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
+                         struct weir_stream **ret_stream);
+
+/** The legacy stream of a context that is being activated; ctx_create makes it on the host. */
+CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_stream);
+
+/**
+ * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
+ * context's zombies until a last mark has been seen, so that points in it remain good.
+ * @thread any
+ */
+CUresult weir_stream_drop(struct weir_stream *stream);
+
+/** Wait for all work of the context, zombies included. @thread any; no lock held */
+CUresult weir_streams_wait_all(struct weir_ctx *ctx);
+
+/** Forget every stream and event of a context whose work has ended. @thread any */
+void weir_streams_forget(struct weir_ctx *ctx);
+
+/** Free zombies whose last mark has been seen. @thread any */
+void weir_streams_reap(struct weir_ctx *ctx);
+
+/** Work is about to be posted on the stream. @thread any */
+static inline void weir_stream_work_begin(struct weir_stream *stream)
+{
+    __atomic_fetch_add(weir_stream_started(stream), 1, __ATOMIC_RELAXED);
+    if (!stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+        __atomic_fetch_add(&stream->ctx->blocking_started, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/** The slow half of weir_stream_work_end(): blocking mode, errors. */
+CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc);
+
+/**
+ * The record is sent (or failed: rc). Returns what the entry point returns: rc, else a deferred error;
+ * with WEIR_LAUNCH_BLOCKING it waits for the work first.
+ * @thread any
+ */
+static inline CUresult weir_stream_work_end(struct weir_stream *stream, CUresult rc)
+{
+    /* S2: the record is sent; meets the acquire in weir_stream_mark(). */
+    __atomic_fetch_add(weir_stream_finished(stream), 1, __ATOMIC_RELEASE);
+    if (!stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+        __atomic_fetch_add(&stream->ctx->blocking_finished, 1, __ATOMIC_RELEASE);
+    }
+    if (__builtin_expect(rc != CUDA_SUCCESS || weir_guest.launch_blocking, 0)) {
+        return weir_stream_work_settle(stream, rc);
+    }
+    return weir_guest_report();
+}
+
+/* A point in a stream's work. Compare, keep, wait; plain data. */
+struct weir_stream_point {
+    struct weir_stream *stream;
+    uint64_t stream_id; /* a reused struct has another id: then the point has long been passed */
+    uint64_t count;     /* finished count that must be done */
+};
+
+/** Everything posted so far. Costs nothing on the wire. @thread any */
+struct weir_stream_point weir_stream_here(struct weir_stream *stream);
+
+/** Is the point known to be passed? Reads memory only, sends nothing (local sessions). @thread any */
+bool weir_stream_passed(const struct weir_stream_point *point);
+
+/** Send a mark that covers the point, unless one did already. @thread any */
+CUresult weir_stream_mark(const struct weir_stream_point *point);
+
+/** Mark and wait. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
+CUresult weir_stream_wait(const struct weir_stream_point *point);
+
+/** Work up to the point is known to be done, by whatever evidence. @thread any */
+void weir_stream_note_done(const struct weir_stream_point *point);
+
+/** cuStreamQuery without the argument check: CUDA_SUCCESS, CUDA_ERROR_NOT_READY or an error. */
+CUresult weir_stream_query(struct weir_stream *stream);
+
+/**
+ * What every synchronising call does once it has waited: actions, device printf, managed variables.
+ * @thread any; no lock held
+ */
+CUresult weir_stream_settled(struct weir_ctx *ctx);
+
+/** cuStreamSynchronize without the argument check: capture, wait, printf, errors. @thread any */
+CUresult weir_stream_synchronize(struct weir_stream *stream);
+
+/* ---------------------------------------------------------------- events */
+
+/* An event. Reused, never unmapped. handle .. flags immutable. */
+struct weir_event {
+    uint64_t handle; /* == the CUevent */
+    struct weir_ctx *ctx;
+    unsigned int flags;
+    bool imported; /* opened from another process: has no word, ask the host */
+    bool exported; /* another process may have it: never changes its name */
+
+    struct weir_lock lock; /* guards what follows */
+    uint64_t wire;         /* its name on the wire now; == handle until it moved */
+    uint32_t word;
+    uint32_t value; /* of the newest record */
+    bool recorded;
+    bool captured;                /* the newest record became a graph's edge */
+    struct weir_stream_point at;  /* where the newest record stands */
+    struct weir_event *next_free;
+};
+
+/**
+ * The event behind a handle. CUDA_ERROR_INVALID_HANDLE for anything else. @thread any
+ */
+CUresult weir_event_get(CUevent handle, struct weir_event **ret_event);
+
+/** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
+CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
+                        struct weir_event **ret_event);
+
+/** Forget it; tell_host posts event_destroy. @thread any */
+void weir_event_drop(struct weir_event *event, bool tell_host);
+
+/** cuEventRecordWithFlags. @thread any */
+CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
+                           unsigned int flags);
+
+/** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
+CUresult weir_event_query(struct weir_event *event);
+
+/** Wait for the newest record. @thread any; no lock held */
+CUresult weir_event_wait(struct weir_event *event);
+
+/** Free all structs; for tests. */
+void weir_events_finish(void);
+
+/* ---------------------------------------------------------------- copies under capture */
+
+/*
+ * A copy between pageable memory and the GPU, met while a stream may be capturing. A graph copies
+ * anew at every launch, so the graph code keeps it: `host` rows are packed into the arena block
+ * before each launch (to_gpu) or unpacked from it after the launch's mark has been seen.
+ */
+struct weir_stream_capture_copy {
+    bool to_gpu;
+    uint8_t *host;         /* first byte in the program's memory */
+    uint64_t row_bytes;    /* width; rows are packed in the arena */
+    uint64_t host_pitch;   /* from row to row */
+    uint64_t host_slice;   /* from slice to slice, bytes */
+    uint64_t n_rows;       /* per slice; 1 for a linear copy */
+    uint64_t n_slices;
+    uint64_t arena_offset; /* permanent block of n_slices * n_rows * row_bytes; taken by the hook */
+    uint64_t arena_bytes;
+};
+
+/*
+ * weir_guest.capture_copy(stream, copy, &rc): if the stream is capturing, take the copy (and the
+ * arena block, to be returned with weir_staging_free()) and give true; the copy's operation is then
+ * posted by the caller as usual and captured. False: the stream is not capturing, copy as usual.
+ * Called with no lock held.
+ *
+ * What must happen once a stream has passed a point, for instance unpacking after a graph launch:
+ */
+typedef void (*weir_stream_action_fn)(void *user);
+
+/**
+ * Run fn once the point is passed: at the next synchronising call that sees it, by that call's thread,
+ * before it returns. Actions of one stream run in order.
+ *
+ * @param fn    called with no lock held; must not call entry points.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_stream_on_passed(const struct weir_stream_point *point, weir_stream_action_fn fn,
+                               void *user);
+
+/** Run the actions whose points are passed. Called by every call that sees completion. */
+void weir_stream_run_actions(void);
+
+/* ---------------------------------------------------------------- words and threads */
+
+/**
+ * Take a completion word.
+ * @param ret_value  the number its former owner's last write has; continue above it.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (as many streams and events as words)
+ * @thread any
+ */
+CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value);
+
+/** Give it back; last_value: the newest number asked for, which may still be written. @thread any */
+void weir_word_give(uint32_t word, uint32_t last_value);
+
+/** Start and end, from weir_guest_start() and weir_guest_stop(). */
+CUresult weir_words_init(void);
+void weir_words_finish(void);
+CUresult weir_streams_init(void);
+void weir_streams_finish(void);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * From a program's CUstream to the struct, and the per-thread default streams.
+ *
+ * CU_STREAM_PER_THREAD is an ordinary blocking stream that belongs to one guest thread and one context.
+ * It is made when the thread first uses it and destroyed when the thread ends.
+ */
+#include "guest_lib/stream.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct own_stream {
+    struct own_stream *next;
+    struct weir_ctx *ctx;
+    struct weir_stream *stream;
+    uint64_t stream_id; /* differs once the context was reset: then the stream is gone */
+    uint32_t session;
+};
+
+static __thread struct own_stream *own_streams;
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static bool own_key_made;
+
+static bool is_alive(const struct own_stream *own)
+{
+    return own->session == weir_guest.session &&
+           __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id;
+}
+
+static void drop_own_streams(void *list)
+{
+    bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;
+    for (struct own_stream *own = list; own;) {
+        struct own_stream *next = own->next;
+        if (ready && is_alive(own)) {
+            CUresult rc = weir_stream_drop(own->stream);
+            (void)rc; /* the thread is ending: nobody to tell */
+        }
+        free(own);
+        own = next;
+    }
+    own_streams = NULL;
+}
+
+static void make_key(void)
+{
+    own_key_made = pthread_key_create(&own_key, drop_own_streams) == 0;
+}
+
+static CUresult new_own_stream(struct weir_ctx *ctx, struct own_stream *slot)
+{
+    CUresult rc = weir_stream_new(ctx, 0, 0, &slot->stream);
+    if (rc == CUDA_SUCCESS) {
+        slot->ctx = ctx;
+        slot->stream->per_thread = true;
+        slot->stream_id = slot->stream->id;
+        slot->session = weir_guest.session;
+    }
+    return rc;
+}
+
+static CUresult per_thread_stream(struct weir_ctx *ctx, struct weir_stream **ret_stream)
+{
+    struct own_stream *own = own_streams;
+    while (own && own->ctx != ctx) {
+        own = own->next;
+    }
+    if (own && is_alive(own)) {
+        *ret_stream = own->stream;
+        return CUDA_SUCCESS;
+    }
+    if (!own) {
+        own = calloc(1, sizeof *own);
+        if (!own) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        CUresult rc = new_own_stream(ctx, own);
+        if (rc != CUDA_SUCCESS) {
+            free(own);
+            return rc;
+        }
+        own->next = own_streams;
+        own_streams = own;
+        pthread_once(&own_once, make_key);
+        if (own_key_made) {
+            pthread_setspecific(own_key, own_streams);
+        }
+    } else {
+        CUresult rc = new_own_stream(ctx, own);
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+    }
+    *ret_stream = own->stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (handle == CU_STREAM_LEGACY) {
+        *ret_stream = __atomic_load_n(&ctx->legacy, __ATOMIC_ACQUIRE);
+        return *ret_stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (handle == CU_STREAM_PER_THREAD) {
+        return per_thread_stream(ctx, ret_stream);
+    }
+    struct weir_stream *stream = weir_object_get(WEIR_KIND_STREAM, handle);
+    if (!stream) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
+}

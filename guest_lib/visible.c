@@ -1,0 +1,150 @@
+#include "guest_lib/visible.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define UUID_TEXT_BYTES 41 /* "GPU-" and 36 characters and the NUL */
+
+/* What this library does not carry: libraries then take another path instead of failing. */
+static const struct {
+    CUdevice_attribute id;
+    int value;
+} overrides[] = {
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 0},
+    {CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0},
+    {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0},
+    {CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0},
+    {CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0},
+};
+
+static void fill_attributes(struct weir_guest_device *device, const struct weir_device *from,
+                            bool co_located)
+{
+    for (uint32_t i = 0; i < from->n_attributes; i++) {
+        const struct weir_device_attribute *attribute = &from->attributes[i];
+        /* One that the host's driver is too old for is 0: a failing one would fail cudart's start. */
+        if (attribute->id > 0 && attribute->id < WEIR_GUEST_MAX_ATTRIBUTES &&
+            attribute->result == CUDA_SUCCESS) {
+            device->attributes[attribute->id] = (int)attribute->value;
+        }
+    }
+    for (size_t i = 0; i < sizeof overrides / sizeof overrides[0]; i++) {
+        device->attributes[overrides[i].id] = overrides[i].value;
+    }
+    /* Allocations are shared memory, but __managed__ variables are mirrored (managed.c). */
+    device->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = co_located;
+    device->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
+    device->attributes[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1;
+    if (!co_located) {
+        device->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
+        device->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
+    }
+}
+
+static void fill_device(struct weir_guest_device *device, const struct weir_welcome *welcome,
+                        int ordinal, bool co_located)
+{
+    const struct weir_device *from = &welcome->device;
+    memset(device, 0, sizeof *device);
+    device->host_ordinal = ordinal;
+    memcpy(device->name, from->name, sizeof device->name);
+    device->name[sizeof device->name - 1] = '\0';
+    memcpy(&device->uuid, from->uuid, sizeof device->uuid);
+    memcpy(device->luid, from->luid, sizeof device->luid);
+    device->luid_mask = from->luid_mask;
+    memcpy(device->pci_bus_id, from->pci_bus_id, sizeof device->pci_bus_id);
+    device->total_bytes = from->total_memory_bytes;
+    if (welcome->memory_quota_bytes && welcome->memory_quota_bytes < device->total_bytes) {
+        device->total_bytes = welcome->memory_quota_bytes;
+    }
+    device->real = from->real;
+    device->priority_least = from->stream_priority_least;
+    device->priority_greatest = from->stream_priority_greatest;
+    fill_attributes(device, from, co_located);
+}
+
+static void uuid_text(const uint8_t uuid[16], char ret_text[UUID_TEXT_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+    memcpy(ret_text, "GPU-", 4);
+    char *at = ret_text + 4;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *at++ = '-';
+        }
+        *at++ = digits[uuid[i] >> 4];
+        *at++ = digits[uuid[i] & 15];
+    }
+    *at = '\0';
+}
+
+/* Does the item name the session's one device? */
+static bool names_device(const char *item, size_t len, const struct weir_welcome *welcome)
+{
+    if (len >= 4 && strncasecmp(item, "GPU-", 4) == 0) {
+        char text[UUID_TEXT_BYTES];
+        uuid_text(welcome->device.uuid, text);
+        return len > 4 && len < sizeof text && strncasecmp(item, text, len) == 0;
+    }
+    char *end;
+    long ordinal = strtol(item, &end, 10);
+    return end == item + len && len > 0 && ordinal == 0;
+}
+
+int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
+                         struct weir_guest_device *devices, bool co_located)
+{
+    if (!list) {
+        fill_device(&devices[0], welcome, 0, co_located);
+        return 1;
+    }
+    int found = 0;
+    while (*list) {
+        while (isspace((unsigned char)*list)) {
+            list++;
+        }
+        size_t len = strcspn(list, ",");
+        size_t used = len;
+        while (used && isspace((unsigned char)list[used - 1])) {
+            used--;
+        }
+        if (!names_device(list, used, welcome)) {
+            break;
+        }
+        found++;
+        list += len + (list[len] == ',');
+    }
+    if (found != 1) {
+        return 0;
+    }
+    fill_device(&devices[0], welcome, 0, co_located);
+    return 1;
+}
+
+void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES])
+{
+    const char *name = program_invocation_short_name;
+    snprintf(ret_name, WEIR_PROGRAM_BYTES, "%s", name ? name : "?");
+}
+
+const char *weir_public_key_path(const char *key, char buffer[WEIR_KEY_PATH_BYTES])
+{
+    if (!key || snprintf(buffer, WEIR_KEY_PATH_BYTES, "%s.pub", key) >= WEIR_KEY_PATH_BYTES ||
+        access(buffer, R_OK) != 0) {
+        return NULL;
+    }
+    return buffer;
+}

@@ -1,0 +1,125 @@
+/* The client's half of admin.sock: connect, ask, read to the end. */
+#include "host_backend/control.h"
+
+#include "base/clock.h"
+#include "host_backend/status_text.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ANSWER_TIMEOUT_NS (5 * WEIR_NS_PER_S)
+#define ANSWER_MAX_BYTES  (16u << 20)
+
+const char *weir_control_default_run_dir(void)
+{
+    static char path[108];
+    const char *user = getenv("XDG_RUNTIME_DIR");
+
+    if (geteuid() == 0 || user == NULL || user[0] != '/' || strlen(user) > 80) {
+        return "/run/weir";
+    }
+    snprintf(path, sizeof path, "%s/weir", user);
+    return path;
+}
+
+static enum weir_status connect_admin(const char *run_dir, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/admin.sock",
+                     run_dir != NULL ? run_dir : weir_control_default_run_dir());
+    int fd;
+
+    if (n < 0 || (size_t)n >= sizeof address.sun_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return WEIR_ERR_IO;
+    }
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        enum weir_status status = errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED
+                                                                    : WEIR_ERR_NOT_FOUND;
+
+        close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return WEIR_OK;
+}
+
+/* Read until the other end closes; the text is the caller's. */
+static enum weir_status read_answer(int fd, char **ret_text)
+{
+    uint64_t end_ns = weir_clock_now_ns() + ANSWER_TIMEOUT_NS;
+    size_t used = 0, room = 4096;
+    char *text = malloc(room + 1);
+
+    while (text != NULL && used < ANSWER_MAX_BYTES) {
+        struct pollfd wait = {fd, POLLIN, 0};
+        uint64_t now_ns = weir_clock_now_ns();
+        ssize_t n;
+
+        if (now_ns >= end_ns || poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
+            free(text);
+            return WEIR_ERR_TIMED_OUT;
+        }
+        if (used == room) {
+            char *bigger = realloc(text, room * 2 + 1);
+
+            if (bigger == NULL) {
+                break;
+            }
+            text = bigger;
+            room *= 2;
+        }
+        n = read(fd, text + used, room - used);
+        if (n == 0) {
+            text[used] = 0;
+            *ret_text = text;
+            return WEIR_OK;
+        }
+        if (n < 0 && errno != EINTR) {
+            free(text);
+            return WEIR_ERR_IO;
+        }
+        used += n > 0 ? (size_t)n : 0;
+    }
+    free(text);
+    return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
+}
+
+enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
+{
+    static const char request[] = "status\n";
+    enum weir_status status;
+    int fd;
+
+    status = connect_admin(run_dir, &fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) != (ssize_t)(sizeof request - 1)) {
+        status = WEIR_ERR_IO;
+    } else {
+        status = read_answer(fd, ret_text);
+    }
+    close(fd);
+    return status;
+}
+
+enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
+{
+    char *text;
+    enum weir_status status = weir_control_status_text(run_dir, &text);
+
+    if (status == WEIR_OK) {
+        status = weir_status_text_read(text, ret_report);
+        free(text);
+    }
+    return status;
+}

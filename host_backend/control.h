@@ -1,0 +1,137 @@
+/*
+ * The host seen from outside: start it, ask it how it is.
+ *
+ * tools/ uses this header and no other of host_backend. `weir serve` is weir_serve_main(),
+ * `weir worker` (hidden: the supervisor executes it) is weir_worker_main(), `weir status` is
+ * weir_control_status().
+ *
+ * Source: docs/design/host.md
+ */
+#ifndef WEIR_HOST_BACKEND_CONTROL_H
+#define WEIR_HOST_BACKEND_CONTROL_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_TENANT_NAME_BYTES 64
+#define WEIR_HOST_TEXT_BYTES   128
+
+/* Everything that `weir serve` can be told on its command line. NULL or 0: the file or the default. */
+struct weir_serve_params {
+    const char *config_path; /* weir.toml; NULL: one tenant "default", built-in defaults */
+    const char *run_dir;     /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
+    const char *listen_tcp;  /* "ADDRESS:PORT"; default: no TCP */
+    const char *driver;      /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
+    const char *softgpu;     /* path of libweir-softgpu.so; NULL: searched beside the program */
+    const char *program;     /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
+    int device;              /* ordinal; -1: the file's or 0 */
+    uint64_t window_base;    /* first tenant's window; 0: 0x200000000000 */
+    uint64_t window_bytes;   /* of each tenant, a power of two; 0: 1 TiB */
+    bool check_only;         /* read the configuration, report, and return */
+};
+
+/**
+ * Run the supervisor until SIGTERM or SIGINT.
+ *
+ * Complaints go to stderr (configuration errors as "path:line:column: message") and to the log.
+ *
+ * @param params  borrowed.
+ * @return 0 after an orderly stop, 1 on failure, 2 on a wrong configuration: an exit status.
+ * @thread call from main, with no other thread running (it forks)
+ */
+int weir_serve_main(const struct weir_serve_params *params);
+
+/**
+ * Be a worker: what the supervisor executes. Its descriptor 3 is the link to the supervisor.
+ *
+ * @return an exit status; WEIR_WORKER_EXIT_STICKY when the GPU context died.
+ * @thread call from main
+ */
+int weir_worker_main(int argc, char **argv);
+
+#define WEIR_WORKER_EXIT_OK      0
+#define WEIR_WORKER_EXIT_FAILED  1
+#define WEIR_WORKER_EXIT_USAGE   2
+#define WEIR_WORKER_EXIT_DRIVER  3 /* no driver, or no device */
+#define WEIR_WORKER_EXIT_STICKY  4 /* an error that ended the context of all sessions */
+
+/** The directory of the sockets when nobody names one; static buffer. @thread main */
+const char *weir_control_default_run_dir(void);
+
+struct weir_status_tenant {
+    char name[WEIR_TENANT_NAME_BYTES];
+    char priority[16];
+    char isolation[16];
+    uint32_t weight;
+    uint32_t sessions;
+    uint64_t quota_bytes;
+    uint64_t used_bytes;
+    uint64_t pinned_bytes;
+    uint64_t image_bytes;
+};
+
+struct weir_status_session {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    char transport[16];
+    uint64_t id;
+    uint64_t pid;
+    uint64_t used_bytes;
+    uint64_t calls;
+    double calls_per_s;
+    double age_s;
+};
+
+struct weir_status_worker {
+    char device[WEIR_HOST_TEXT_BYTES];
+    char driver[WEIR_HOST_TEXT_BYTES];
+    char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
+    uint64_t pid;                        /* 0: being restarted */
+    uint32_t restarts;
+    uint64_t objects; /* live driver objects of all sessions: 0 when no session lives */
+    uint64_t chunks;
+    uint64_t chunk_bytes;
+};
+
+struct weir_status_report {
+    char version[32];
+    char run_dir[WEIR_HOST_TEXT_BYTES];
+    uint64_t pid;
+    double age_s;
+    uint64_t kept_fds; /* device memory that the supervisor holds */
+    struct weir_status_tenant *tenants;
+    size_t n_tenants;
+    struct weir_status_session *sessions;
+    size_t n_sessions;
+    struct weir_status_worker *workers;
+    size_t n_workers;
+};
+
+/**
+ * Ask the host of a run directory for its state.
+ *
+ * @param run_dir     NULL: the default one.
+ * @param ret_report  owned by the caller until weir_status_report_destroy().
+ * @return WEIR_OK
+ * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (5 s)
+ * @return WEIR_ERR_PEER       it answers something else; WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_control_status(const char *run_dir,
+                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/** Free a report. Accepts NULL. @thread any */
+void weir_status_report_destroy(struct weir_status_report *report);
+
+/**
+ * Ask for the same as text: one JSON object a line, as it came.
+ *
+ * @param ret_text  owned by the caller: free().
+ * @return as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_status_text(const char *run_dir, char **ret_text) WEIR_MUST_CHECK;
+
+#endif

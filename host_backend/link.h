@@ -1,0 +1,99 @@
+/*
+ * What supervisor and worker say to each other over their socket pair (SOCK_SEQPACKET).
+ *
+ * Both are the same program, so a message is a plain struct; at most one descriptor goes with it.
+ * Either end's closing ends the other: the worker exits, the supervisor starts a new one.
+ */
+#ifndef WEIR_HOST_BACKEND_LINK_H
+#define WEIR_HOST_BACKEND_LINK_H
+
+#include "base/status.h"
+#include "host_backend/control.h"
+#include "host_backend/supervisor/config.h"
+
+#define WEIR_LINK_FD 3 /* the worker's end after exec */
+
+enum weir_link_type {
+    /* To the worker. */
+    WEIR_LINK_CONFIG = 1, /* the first message */
+    WEIR_LINK_TENANT,     /* a tenant, new or changed */
+    WEIR_LINK_TENANT_GONE,
+    WEIR_LINK_GUEST,      /* an accepted connection; the descriptor goes with it */
+    WEIR_LINK_STATUS,     /* wants ROW_* messages and then STATUS_END */
+    WEIR_LINK_STOP,       /* end all sessions and exit */
+    /* To the supervisor. */
+    WEIR_LINK_READY,      /* the driver is open */
+    WEIR_LINK_KEEP,       /* hold this chunk's descriptor */
+    WEIR_LINK_DROP,       /* let go of a chunk */
+    WEIR_LINK_ROW_TENANT,
+    WEIR_LINK_ROW_SESSION,
+    WEIR_LINK_STATUS_END,
+};
+
+struct weir_link_config {
+    char driver[WEIR_CONFIG_PATH_BYTES];
+    char softgpu[WEIR_CONFIG_PATH_BYTES];
+    char log[WEIR_CONFIG_PATH_BYTES];
+    char run_dir[WEIR_CONFIG_PATH_BYTES];
+    char listen_tcp[WEIR_CONFIG_PATH_BYTES];
+    char server_key[WEIR_CONFIG_PATH_BYTES];
+    char tenant[WEIR_TENANT_NAME_BYTES]; /* whose own worker this is, or "" */
+    uint32_t device;
+    uint64_t window_base;
+    uint64_t window_bytes;
+};
+
+struct weir_link_tenant {
+    uint32_t index; /* picks the window; constant for a name while the supervisor lives */
+    struct weir_tenant_config config;
+};
+
+struct weir_link_guest {
+    uint32_t tenant_index;
+    int64_t pid;
+    uint32_t uid;
+    char program[WEIR_HOST_TEXT_BYTES];
+};
+
+struct weir_link_chunk {
+    uint64_t id;
+    uint64_t base;
+    uint64_t bytes;
+    uint32_t tenant_index;
+};
+
+struct weir_link_message {
+    uint32_t type; /* enum weir_link_type */
+    union {
+        struct weir_link_config config;
+        struct weir_link_tenant tenant;
+        struct weir_link_guest guest;
+        struct weir_link_chunk chunk;
+        struct weir_status_worker worker; /* READY, STATUS_END */
+        struct weir_status_tenant tenant_row;
+        struct weir_status_session session_row;
+    };
+};
+
+/**
+ * Send one message.
+ *
+ * @param link  a SOCK_SEQPACKET socket.
+ * @param fd    goes with it; borrowed; -1: none.
+ * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN (a non-blocking socket is full), WEIR_ERR_IO
+ * @thread any: a message is sent whole
+ */
+enum weir_status weir_link_send(int link, const struct weir_link_message *message,
+                                int fd) WEIR_MUST_CHECK;
+
+/**
+ * Receive one message.
+ *
+ * @param ret_fd  gives the descriptor that came with it, or -1.
+ * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN, WEIR_ERR_PEER (of another size), WEIR_ERR_IO
+ * @thread one at a time
+ */
+enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message,
+                                   int *ret_fd) WEIR_MUST_CHECK;
+
+#endif

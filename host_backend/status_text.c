@@ -1,0 +1,264 @@
+/* Status as text: one flat JSON object a line; writer and reader from one table of fields. */
+#include "host_backend/status_text.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_U64, FIELD_REAL };
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    size_t offset, size;
+};
+
+#define F(type, field, kind)                                                                       \
+    {                                                                                              \
+        #field, FIELD_##kind, offsetof(struct weir_status_##type, field),                          \
+            sizeof(((struct weir_status_##type *)0)->field)                                        \
+    }
+
+static const struct field host_fields[] = {
+    F(report, version, TEXT), F(report, run_dir, TEXT), F(report, pid, U64),
+    F(report, age_s, REAL), F(report, kept_fds, U64), {0}};
+static const struct field tenant_fields[] = {
+    F(tenant, name, TEXT), F(tenant, priority, TEXT), F(tenant, isolation, TEXT),
+    F(tenant, weight, U32), F(tenant, sessions, U32), F(tenant, quota_bytes, U64),
+    F(tenant, used_bytes, U64), F(tenant, pinned_bytes, U64), F(tenant, image_bytes, U64), {0}};
+static const struct field session_fields[] = {
+    F(session, tenant, TEXT), F(session, program, TEXT), F(session, transport, TEXT),
+    F(session, id, U64), F(session, pid, U64), F(session, used_bytes, U64),
+    F(session, calls, U64), F(session, calls_per_s, REAL), F(session, age_s, REAL), {0}};
+static const struct field worker_fields[] = {
+    F(worker, device, TEXT), F(worker, driver, TEXT), F(worker, tenant, TEXT), F(worker, pid, U64),
+    F(worker, restarts, U32), F(worker, objects, U64), F(worker, chunks, U64),
+    F(worker, chunk_bytes, U64), {0}};
+
+static void write_string(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (; *text != 0; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\') {
+            fprintf(out, "\\%c", c);
+        } else if (c < 0x20 || c >= 0x7f) {
+            fprintf(out, "\\u%04x", c); /* a program's name may hold anything */
+        } else {
+            putc(c, out);
+        }
+    }
+    putc('"', out);
+}
+
+static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
+{
+    fprintf(out, "{\"row\":\"%s\"", row);
+    for (const struct field *f = fields; f->name != NULL; f++) {
+        const char *at = (const char *)object + f->offset;
+
+        fprintf(out, ",\"%s\":", f->name);
+        switch (f->kind) {
+        case FIELD_TEXT:
+            write_string(out, at);
+            break;
+        case FIELD_U32:
+            fprintf(out, "%u", *(const uint32_t *)(const void *)at);
+            break;
+        case FIELD_U64:
+            fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
+            break;
+        case FIELD_REAL:
+            fprintf(out, "%.3f", *(const double *)(const void *)at);
+            break;
+        }
+    }
+    fputs("}\n", out);
+}
+
+void weir_status_text_write(FILE *out, const struct weir_status_report *report)
+{
+    write_row(out, "host", host_fields, report);
+    for (size_t i = 0; i < report->n_workers; i++) {
+        write_row(out, "worker", worker_fields, &report->workers[i]);
+    }
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        write_row(out, "tenant", tenant_fields, &report->tenants[i]);
+    }
+    for (size_t i = 0; i < report->n_sessions; i++) {
+        write_row(out, "session", session_fields, &report->sessions[i]);
+    }
+    fputs("{\"row\":\"end\"}\n", out);
+}
+
+/* A string at *at (after its quote) into room; false when it does not end. */
+static bool read_string(char **at, char *room, size_t room_bytes)
+{
+    size_t n = 0;
+    char *p = *at;
+
+    for (; *p != '"'; p++) {
+        unsigned c = (unsigned char)*p;
+
+        if (c == 0) {
+            return false;
+        }
+        if (c == '\\') {
+            p++;
+            c = (unsigned char)*p;
+            if (c == 'u') {
+                char hex[5] = "";
+
+                for (int i = 0; i < 4 && p[1] != 0; i++) {
+                    hex[i] = *++p;
+                }
+                c = (unsigned)strtoul(hex, NULL, 16) & 0xff;
+            } else if (c == 0) {
+                return false;
+            }
+        }
+        if (n + 1 < room_bytes) {
+            room[n++] = (char)c;
+        }
+    }
+    room[n] = 0;
+    *at = p + 1;
+    return true;
+}
+
+static void store(const struct field *fields, void *object, const char *key, bool is_text,
+                  const char *text)
+{
+    for (const struct field *f = fields; fields != NULL && f->name != NULL; f++) {
+        char *at = (char *)object + f->offset;
+
+        if (strcmp(f->name, key) != 0 || is_text != (f->kind == FIELD_TEXT)) {
+            continue;
+        }
+        switch (f->kind) {
+        case FIELD_TEXT:
+            snprintf(at, f->size, "%s", text);
+            break;
+        case FIELD_U32:
+            *(uint32_t *)(void *)at = (uint32_t)strtoul(text, NULL, 10);
+            break;
+        case FIELD_U64:
+            *(uint64_t *)(void *)at = strtoull(text, NULL, 10);
+            break;
+        case FIELD_REAL:
+            *(double *)(void *)at = strtod(text, NULL);
+            break;
+        }
+    }
+}
+
+/* The fields of one line behind its first key; *at stands behind that key's value. */
+static bool read_fields(char *at, const struct field *fields, void *object)
+{
+    char key[32], text[512];
+
+    while (at[0] == ',' && at[1] == '"') {
+        bool is_text;
+
+        at += 2;
+        if (!read_string(&at, key, sizeof key) || *at++ != ':') {
+            return false;
+        }
+        is_text = *at == '"';
+        if (is_text) {
+            at++;
+            if (!read_string(&at, text, sizeof text)) {
+                return false;
+            }
+        } else {
+            size_t n = strcspn(at, ",}");
+
+            snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text ? n : sizeof text - 1), at);
+            at += n;
+        }
+        store(fields, object, key, is_text, text);
+    }
+    return strcmp(at, "}") == 0;
+}
+
+/* One more zeroed element behind an array. */
+static void *grow(void **array, size_t *n, size_t size)
+{
+    void *bigger = realloc(*array, (*n + 1) * size);
+
+    if (bigger == NULL) {
+        return NULL;
+    }
+    *array = bigger;
+    return memset((char *)bigger + (*n)++ * size, 0, size);
+}
+
+static enum weir_status read_line(char *line, struct weir_status_report *report, bool *ret_end)
+{
+    static const char start[] = "{\"row\":\"";
+    const struct field *fields = NULL;
+    void *object = NULL;
+    bool known = true;
+    char row[32];
+
+    if (strncmp(line, start, sizeof start - 1) != 0) {
+        return WEIR_ERR_PEER;
+    }
+    line += sizeof start - 1;
+    if (!read_string(&line, row, sizeof row)) {
+        return WEIR_ERR_PEER;
+    }
+    if (strcmp(row, "host") == 0) {
+        fields = host_fields;
+        object = report;
+    } else if (strcmp(row, "worker") == 0) {
+        fields = worker_fields;
+        object = grow((void **)&report->workers, &report->n_workers, sizeof *report->workers);
+    } else if (strcmp(row, "tenant") == 0) {
+        fields = tenant_fields;
+        object = grow((void **)&report->tenants, &report->n_tenants, sizeof *report->tenants);
+    } else if (strcmp(row, "session") == 0) {
+        fields = session_fields;
+        object = grow((void **)&report->sessions, &report->n_sessions, sizeof *report->sessions);
+    } else {
+        known = false;
+        *ret_end = strcmp(row, "end") == 0;
+    }
+    if (known && object == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    return read_fields(line, fields, object) ? WEIR_OK : WEIR_ERR_PEER;
+}
+
+enum weir_status weir_status_text_read(char *text, struct weir_status_report **ret_report)
+{
+    struct weir_status_report *report = calloc(1, sizeof *report);
+    enum weir_status status = report != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    bool end = false;
+    char *rest = NULL;
+
+    for (char *line = strtok_r(text, "\n", &rest); status == WEIR_OK && line != NULL && !end;
+         line = strtok_r(NULL, "\n", &rest)) {
+        status = read_line(line, report, &end);
+    }
+    if (status == WEIR_OK && !end) {
+        status = WEIR_ERR_PEER;
+    }
+    if (status != WEIR_OK) {
+        weir_status_report_destroy(report);
+        return status;
+    }
+    *ret_report = report;
+    return WEIR_OK;
+}
+
+void weir_status_report_destroy(struct weir_status_report *report)
+{
+    if (report != NULL) {
+        free(report->tenants);
+        free(report->sessions);
+        free(report->workers);
+        free(report);
+    }
+}

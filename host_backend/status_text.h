@@ -1,0 +1,26 @@
+/*
+ * Status as text: one flat JSON object a line, told apart by "row".
+ *
+ * Writer (supervisor) and reader (weir status) share the table of fields in status_text.c, so they
+ * cannot disagree. Readers ignore keys that they do not know.
+ */
+#ifndef WEIR_HOST_BACKEND_STATUS_TEXT_H
+#define WEIR_HOST_BACKEND_STATUS_TEXT_H
+
+#include "host_backend/control.h"
+#include <stdio.h>
+
+/** Write all rows, the last one {"row":"end"}. @thread any */
+void weir_status_text_write(FILE *out, const struct weir_status_report *report);
+
+/**
+ * Read what weir_status_text_write() wrote.
+ *
+ * @param text  NUL-terminated; changed.
+ * @return WEIR_OK, WEIR_ERR_PEER (not such a text, or cut off), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_status_text_read(char *text,
+                                       struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+#endif

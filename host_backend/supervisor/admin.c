@@ -1,0 +1,241 @@
+/*
+ * admin.sock: a client sends "status" and a newline, and reads rows until the end.
+ *
+ * A request makes the supervisor ask every ready worker; when all have answered, or after a second,
+ * everyone who waits is answered with what is there.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/status_text.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
+#define GATHER_WAIT_NS  WEIR_NS_PER_S
+
+static void close_client(struct weir_admin_client *client)
+{
+    close(client->fd);
+    *client = (struct weir_admin_client){.fd = -1};
+}
+
+void weir_sup_admin_accept(struct weir_supervisor *sup)
+{
+    struct timeval limit = {1, 0};
+    int fd = accept4(sup->admin_fd, NULL, NULL, SOCK_CLOEXEC);
+
+    if (fd < 0) {
+        return;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        if (sup->clients[i].fd < 0) {
+            sup->clients[i] = (struct weir_admin_client){
+                .fd = fd, .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
+            return;
+        }
+    }
+    close(fd);
+}
+
+static void start_gathering(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+
+    if (sup->gathering) {
+        return;
+    }
+    sup->gathering = true;
+    sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
+    sup->gathered.n_sessions = 0;
+    sup->gathered.n_tenants = 0;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->ready) {
+            w->answering = weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+}
+
+void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client)
+{
+    char request[64];
+    ssize_t n = recv(client->fd, request, sizeof request - 1, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    request[n > 0 ? n : 0] = 0;
+    if (strcmp(request, "status\n") != 0 || client->asked) {
+        close_client(client);
+        return;
+    }
+    client->asked = true;
+    start_gathering(sup);
+}
+
+/* Append a copy of an element; a lack of memory loses a row of a report, no more. */
+static void append(void **array, size_t *n, const void *element, size_t size)
+{
+    void *bigger = realloc(*array, (*n + 1) * size);
+
+    if (bigger != NULL) {
+        *array = bigger;
+        memcpy((char *)bigger + (*n)++ * size, element, size);
+    }
+}
+
+void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
+                        const struct weir_link_message *message)
+{
+    struct weir_status_report *g = &sup->gathered;
+
+    if (message->type == WEIR_LINK_ROW_SESSION) {
+        append((void **)&g->sessions, &g->n_sessions, &message->session_row,
+               sizeof message->session_row);
+    } else if (message->type == WEIR_LINK_ROW_TENANT) {
+        append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
+               sizeof message->tenant_row);
+    } else {
+        sup->workers[worker].row = message->worker;
+        sup->workers[worker].answering = false;
+    }
+}
+
+/* A row for every configured tenant, with what its worker said of it. */
+static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+        struct weir_status_tenant row = {.weight = t->config.weight};
+
+        if (!t->used || t->gone) {
+            continue;
+        }
+        for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
+            if (strcmp(sup->gathered.tenants[k].name, t->config.name) == 0) {
+                row = sup->gathered.tenants[k];
+            }
+        }
+        row.weight = t->config.weight;
+        snprintf(row.name, sizeof row.name, "%s", t->config.name);
+        snprintf(row.priority, sizeof row.priority, "%s", weir_priority_text(t->config.priority));
+        snprintf(row.isolation, sizeof row.isolation, "%s",
+                 weir_isolation_text(t->config.isolation));
+        append((void **)&report->tenants, &report->n_tenants, &row, sizeof row);
+    }
+}
+
+static void fill_workers(struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (!w->used) {
+            continue;
+        }
+        w->row.pid = (uint64_t)w->pid;
+        w->row.restarts = w->restarts;
+        if (w->tenant >= 0) {
+            snprintf(w->row.tenant, sizeof w->row.tenant, "%s", sup->tenants[w->tenant].config.name);
+        }
+        append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
+    }
+}
+
+static void answer(struct weir_supervisor *sup, int fd)
+{
+    struct weir_status_report report = {.pid = (uint64_t)getpid(), .kept_fds = sup->n_kept};
+    char *text = NULL;
+    size_t bytes = 0, sent = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    snprintf(report.version, sizeof report.version, "%s", WEIR_VERSION);
+    snprintf(report.run_dir, sizeof report.run_dir, "%.*s", (int)sizeof report.run_dir - 1,
+             sup->config.run_dir);
+    report.age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
+    fill_tenants(sup, &report);
+    fill_workers(sup, &report);
+    report.sessions = sup->gathered.sessions;
+    report.n_sessions = sup->gathered.n_sessions;
+    if (out != NULL) {
+        weir_status_text_write(out, &report);
+        fclose(out);
+    }
+    while (text != NULL && sent < bytes) {
+        ssize_t n = send(fd, text + sent, bytes - sent, MSG_NOSIGNAL);
+
+        if (n <= 0) {
+            break;
+        }
+        sent += (size_t)n;
+    }
+    free(text);
+    free(report.tenants);
+    free(report.workers);
+}
+
+void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    bool complete = sup->gathering;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        complete &= !sup->workers[i].used || !sup->workers[i].answering;
+    }
+    complete |= sup->gathering && now_ns >= sup->gather_deadline_ns;
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        struct weir_admin_client *client = &sup->clients[i];
+
+        if (client->fd < 0) {
+            continue;
+        }
+        if (client->asked && complete) {
+            answer(sup, client->fd);
+            close_client(client);
+        } else if (!client->asked && now_ns >= client->deadline_ns) {
+            close_client(client);
+        }
+    }
+    if (complete) {
+        sup->gathering = false;
+    }
+}
+
+int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint64_t next_ns = sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        if (sup->clients[i].fd >= 0 && !sup->clients[i].asked &&
+            sup->clients[i].deadline_ns < next_ns) {
+            next_ns = sup->clients[i].deadline_ns;
+        }
+    }
+    if (next_ns == WEIR_FOREVER) {
+        return -1;
+    }
+    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+}
+
+void weir_sup_admin_close(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        if (sup->clients[i].fd >= 0) {
+            close_client(&sup->clients[i]);
+        }
+    }
+    if (sup->admin_fd >= 0) {
+        close(sup->admin_fd);
+        unlink(sup->admin_path);
+    }
+    free(sup->gathered.sessions);
+    free(sup->gathered.tenants);
+}

@@ -1,0 +1,418 @@
+/*
+ * weir.toml: keys, their limits and their defaults.
+ *
+ * Two tables of rows, one for [host] and one for [[tenant]]: a key is a row. Anything that is not in
+ * them is an error at its place, so a misspelt limit is never silently no limit.
+ */
+#include "host_backend/supervisor/config.h"
+
+#include "host_backend/supervisor/toml.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define FILE_MAX_BYTES (1u << 20)
+
+enum row_kind { ROW_TEXT, ROW_NAME, ROW_KEY, ROW_U32, ROW_U64, ROW_AMOUNT, ROW_CHOICE, ROW_BYTES };
+
+struct row {
+    const char *key;
+    enum row_kind kind;
+    size_t offset, size;
+    int64_t low, high;
+    const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
+};
+
+static const char *const priorities[] = {"low", "normal", "high", NULL};
+static const char *const isolations[] = {"shared", "process", NULL};
+
+#define AT(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
+static const struct row host_rows[] = {
+    {"run_dir", ROW_TEXT, AT(weir_host_config, run_dir), 0, 0, NULL},
+    {"listen_tcp", ROW_TEXT, AT(weir_host_config, listen_tcp), 0, 0, NULL},
+    {"server_key", ROW_TEXT, AT(weir_host_config, server_key), 0, 0, NULL},
+    {"driver", ROW_TEXT, AT(weir_host_config, driver), 0, 0, NULL},
+    {"softgpu", ROW_TEXT, AT(weir_host_config, softgpu), 0, 0, NULL},
+    {"log", ROW_TEXT, AT(weir_host_config, log), 0, 0, NULL},
+    {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
+    {"device", ROW_U32, AT(weir_host_config, device), 0, 63, NULL},
+    {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
+    {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42, NULL},
+};
+static const struct row tenant_rows[] = {
+    {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
+    {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
+    {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
+    {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
+    {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
+    {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
+    {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
+    {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
+};
+#define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
+
+enum place { PLACE_NONE, PLACE_HOST, PLACE_TENANT };
+
+struct parse {
+    struct weir_host_config config;
+    enum place place;
+    uint32_t seen; /* bit per row of the table in hand */
+    bool host_seen;
+    uint32_t table_line, table_column;
+};
+
+static void tenant_default(struct weir_tenant_config *tenant, const char *name)
+{
+    *tenant = (struct weir_tenant_config){
+        .weight = 100, .priority = WEIR_PRIORITY_NORMAL, .pinned = {.pct = 50}, .sessions_max = 64};
+    snprintf(tenant->name, sizeof tenant->name, "%s", name);
+}
+
+static void host_default(struct weir_host_config *config)
+{
+    *config = (struct weir_host_config){
+        .socket_mode = 0660, .window_base = 0x200000000000, .window_bytes = UINT64_C(1) << 40};
+    snprintf(config->driver, sizeof config->driver, "auto");
+    snprintf(config->log, sizeof config->log, "info");
+    snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
+}
+
+void weir_config_default(struct weir_host_config *ret_config)
+{
+    host_default(ret_config);
+    tenant_default(&ret_config->tenants[0], "default");
+    ret_config->n_tenants = 1;
+}
+
+const char *weir_priority_text(enum weir_priority priority)
+{
+    return priorities[priority];
+}
+
+const char *weir_isolation_text(enum weir_isolation isolation)
+{
+    return isolations[isolation];
+}
+
+static bool unit_of(const char *text, double *ret)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},       {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+                 {"tib", 0x1p40}, {"k", 0x1p10}, {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
+                 {"kb", 1e3},   {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
+
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcasecmp(text, units[i].name) == 0) {
+            *ret = units[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amount)
+{
+    char *rest;
+    double value, factor;
+
+    if (*text < '0' || *text > '9' || text[1] == 'x') { /* strtod also takes "inf", "-1", "0x1" */
+        return WEIR_ERR_INVALID;
+    }
+    value = strtod(text, &rest);
+    while (*rest == ' ') {
+        rest++;
+    }
+    if (strcmp(rest, "%") == 0) {
+        if (value < 1 || value > 100) {
+            return WEIR_ERR_INVALID;
+        }
+        *ret_amount = (struct weir_amount){.pct = (uint32_t)value};
+        return WEIR_OK;
+    }
+    if (!unit_of(rest, &factor) || value * factor < 1 || value * factor > 0x1p60) {
+        return WEIR_ERR_INVALID;
+    }
+    *ret_amount = (struct weir_amount){.bytes = (uint64_t)(value * factor)};
+    return WEIR_OK;
+}
+
+uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes)
+{
+    if (amount.pct != 0) {
+        return whole_bytes / 100 * amount.pct;
+    }
+    return amount.bytes != 0 && amount.bytes < whole_bytes ? amount.bytes : whole_bytes;
+}
+
+static bool name_ok(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 0 && n < WEIR_TENANT_NAME_BYTES && strcmp(name, "admin") != 0 && name[0] != '.' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+static bool key_ok(const char *key)
+{
+    return strlen(key) == WEIR_KEY_Z85_BYTES - 1 &&
+           strspn(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                       ".-:+=^!/*?&<>()[]{}@%$#") == WEIR_KEY_Z85_BYTES - 1;
+}
+
+#define WRONG(value, ...) (weir_diag_set(diag, (value)->line, (value)->column, __VA_ARGS__), false)
+
+static bool store_text(const struct row *row, char *to, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    if (value->kind != WEIR_TOML_STRING) {
+        return WRONG(value, "'%s' must be a string in quotes", row->key);
+    }
+    if (strlen(value->string) >= row->size && row->kind == ROW_TEXT) {
+        return WRONG(value, "'%s' is too long", row->key);
+    }
+    if (row->kind == ROW_NAME && !name_ok(value->string)) {
+        return WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
+    }
+    if (row->kind == ROW_KEY && !key_ok(value->string)) {
+        return WRONG(value, "'key' must be a public key of 40 Z85 characters");
+    }
+    memcpy(to, value->string, strlen(value->string) + 1);
+    return true;
+}
+
+static bool store_number(const struct row *row, char *to, const struct weir_toml_value *value,
+                         struct weir_diag *diag)
+{
+    uint32_t small = (uint32_t)value->integer;
+
+    if (value->kind != WEIR_TOML_INTEGER) {
+        return WRONG(value, "'%s' must be an integer", row->key);
+    }
+    if (value->integer < row->low || value->integer > row->high) {
+        return WRONG(value, "'%s' must lie between %lld and %lld", row->key, (long long)row->low,
+                     (long long)row->high);
+    }
+    memcpy(to, row->kind == ROW_U32 ? (const void *)&small : (const void *)&value->integer,
+           row->size);
+    return true;
+}
+
+static bool store_amount(const struct row *row, char *to, const struct weir_toml_value *value,
+                         struct weir_diag *diag)
+{
+    struct weir_amount amount = {0};
+
+    if (value->kind == WEIR_TOML_INTEGER && value->integer > 0) {
+        amount.bytes = (uint64_t)value->integer;
+    } else if (value->kind != WEIR_TOML_STRING ||
+               weir_amount_parse(value->string, &amount) != WEIR_OK) {
+        return WRONG(value, "'%s' must be an amount such as \"8GiB\" or \"25%%\"", row->key);
+    }
+    if (row->kind == ROW_AMOUNT) {
+        memcpy(to, &amount, sizeof amount);
+        return true;
+    }
+    if (amount.bytes < (uint64_t)row->low || amount.bytes > (uint64_t)row->high ||
+        (amount.bytes & (amount.bytes - 1)) != 0) {
+        return WRONG(value, "'%s' must be a power of two between 256MiB and 4TiB", row->key);
+    }
+    memcpy(to, &amount.bytes, sizeof amount.bytes);
+    return true;
+}
+
+static bool store_choice(const struct row *row, char *to, const struct weir_toml_value *value,
+                         struct weir_diag *diag)
+{
+    char all[80] = "";
+
+    for (int i = 0; row->choices[i] != NULL; i++) {
+        if (value->kind == WEIR_TOML_STRING && strcmp(value->string, row->choices[i]) == 0) {
+            memcpy(to, &i, sizeof i);
+            return true;
+        }
+        strcat(strcat(all, i == 0 ? "" : ", "), row->choices[i]);
+    }
+    return WRONG(value, "'%s' must be one of: %s", row->key, all);
+}
+
+static bool store(const struct row *row, void *object, const struct weir_toml_value *value,
+                  struct weir_diag *diag)
+{
+    char *to = (char *)object + row->offset;
+
+    switch (row->kind) {
+    case ROW_TEXT:
+    case ROW_NAME:
+    case ROW_KEY:
+        return store_text(row, to, value, diag);
+    case ROW_U32:
+    case ROW_U64:
+        return store_number(row, to, value, diag);
+    case ROW_AMOUNT:
+    case ROW_BYTES:
+        return store_amount(row, to, value, diag);
+    case ROW_CHOICE:
+        return store_choice(row, to, value, diag);
+    }
+    return false;
+}
+
+static struct weir_tenant_config *last_tenant(struct parse *parse)
+{
+    return &parse->config.tenants[parse->config.n_tenants - 1];
+}
+
+/* What can only be judged at the end of a table. */
+static bool close_table(struct parse *parse, struct weir_diag *diag)
+{
+    const struct weir_tenant_config *tenant;
+
+    if (parse->place != PLACE_TENANT) {
+        return true;
+    }
+    tenant = last_tenant(parse);
+    if (tenant->name[0] == 0) {
+        weir_diag_set(diag, parse->table_line, parse->table_column, "this tenant has no name");
+        return false;
+    }
+    for (uint32_t i = 0; i + 1 < parse->config.n_tenants; i++) {
+        const struct weir_tenant_config *other = &parse->config.tenants[i];
+
+        if (strcmp(other->name, tenant->name) == 0) {
+            weir_diag_set(diag, parse->table_line, parse->table_column,
+                          "a second tenant is named '%s'", tenant->name);
+            return false;
+        }
+        if (tenant->key[0] != 0 && strcmp(other->key, tenant->key) == 0) {
+            weir_diag_set(diag, parse->table_line, parse->table_column,
+                          "tenants '%s' and '%s' have the same key", other->name, tenant->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool on_table(void *user, const char *name, bool array, uint32_t line, uint32_t column,
+                     struct weir_diag *diag)
+{
+    struct parse *parse = user;
+
+    if (!close_table(parse, diag)) {
+        return false;
+    }
+    parse->seen = 0;
+    parse->table_line = line;
+    parse->table_column = column;
+    if (strcmp(name, "host") == 0 && !array && !parse->host_seen) {
+        parse->place = PLACE_HOST;
+        parse->host_seen = true;
+        return true;
+    }
+    if (strcmp(name, "tenant") == 0 && array) {
+        if (parse->config.n_tenants == WEIR_CONFIG_TENANTS_MAX) {
+            weir_diag_set(diag, line, column, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX);
+            return false;
+        }
+        parse->place = PLACE_TENANT;
+        tenant_default(&parse->config.tenants[parse->config.n_tenants++], "");
+        return true;
+    }
+    weir_diag_set(diag, line, column, "unknown or repeated table '%.60s': [host] or [[tenant]]",
+                  name);
+    return false;
+}
+
+static bool on_value(void *user, const char *key, uint32_t line, uint32_t column,
+                     const struct weir_toml_value *value, struct weir_diag *diag)
+{
+    struct parse *parse = user;
+    bool host = parse->place == PLACE_HOST;
+    const struct row *rows = host ? host_rows : tenant_rows;
+    size_t n_rows = host ? N_ROWS(host_rows) : N_ROWS(tenant_rows);
+
+    if (parse->place == PLACE_NONE) {
+        weir_diag_set(diag, line, column, "'%.60s' stands before any [host] or [[tenant]]", key);
+        return false;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        if (strcmp(rows[i].key, key) != 0) {
+            continue;
+        }
+        if (parse->seen >> i & 1) {
+            weir_diag_set(diag, line, column, "'%s' is given twice", key);
+            return false;
+        }
+        parse->seen |= 1u << i;
+        return store(&rows[i], host ? (void *)&parse->config : (void *)last_tenant(parse), value,
+                     diag);
+    }
+    weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key,
+                  host ? "[host]" : "[[tenant]]");
+    return false;
+}
+
+enum weir_status weir_config_parse(const char *text, size_t bytes,
+                                   struct weir_host_config *ret_config, struct weir_diag *ret_diag)
+{
+    static const struct weir_toml_visitor visitor = {on_table, on_value};
+    struct parse *parse = calloc(1, sizeof *parse);
+    enum weir_status status;
+
+    if (parse == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    host_default(&parse->config);
+    status = weir_toml_parse(text, bytes, &visitor, parse, ret_diag);
+    if (status == WEIR_OK && !close_table(parse, ret_diag)) {
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK && parse->config.window_base % parse->config.window_bytes != 0) {
+        weir_diag_set(ret_diag, 0, 0, "window_base is not a multiple of window_bytes");
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK) {
+        if (parse->config.n_tenants == 0) {
+            tenant_default(&parse->config.tenants[parse->config.n_tenants++], "default");
+        }
+        *ret_config = parse->config;
+    }
+    free(parse);
+    return status;
+}
+
+enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
+                                  struct weir_diag *ret_diag)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+    char *text = NULL;
+    size_t bytes = 0;
+    ssize_t n = 0;
+
+    if (fd < 0) {
+        return errno == ENOENT ? WEIR_ERR_NOT_FOUND : WEIR_ERR_IO;
+    }
+    text = malloc(FILE_MAX_BYTES + 1);
+    while (text != NULL && bytes <= FILE_MAX_BYTES &&
+           (n = read(fd, text + bytes, FILE_MAX_BYTES + 1 - bytes)) > 0) {
+        bytes += (size_t)n;
+    }
+    if (text != NULL) {
+        if (n < 0) {
+            status = WEIR_ERR_IO;
+        } else if (bytes > FILE_MAX_BYTES) {
+            status = WEIR_ERR_TOO_BIG;
+        } else {
+            status = weir_config_parse(text, bytes, ret_config, ret_diag);
+        }
+    }
+    free(text);
+    close(fd);
+    return status;
+}

@@ -1,0 +1,86 @@
+/* weir.toml: what the host serves, and to whom. A value type: copied, compared, no pointers. */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
+
+#include "base/status.h"
+#include "host_backend/control.h"
+
+#define WEIR_CONFIG_TENANTS_MAX 64
+#define WEIR_CONFIG_PATH_BYTES  256
+#define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
+
+enum weir_priority {
+    WEIR_PRIORITY_LOW,
+    WEIR_PRIORITY_NORMAL,
+    WEIR_PRIORITY_HIGH,
+};
+
+enum weir_isolation {
+    WEIR_ISOLATION_SHARED,  /* the GPU's worker, with the other tenants */
+    WEIR_ISOLATION_PROCESS, /* a worker of its own */
+};
+
+/* Bytes, or a share of the device's memory. Both 0: all of it. */
+struct weir_amount {
+    uint64_t bytes;
+    uint32_t pct;
+};
+
+struct weir_tenant_config {
+    char name[WEIR_TENANT_NAME_BYTES];
+    char key[WEIR_KEY_Z85_BYTES]; /* public CURVE key for tcp; "": not over tcp */
+    uint32_t weight;              /* 1 .. 10000 */
+    enum weir_priority priority;
+    enum weir_isolation isolation;
+    struct weir_amount memory; /* of the device */
+    struct weir_amount pinned; /* of the host's memory */
+    uint32_t sessions_max;
+};
+
+struct weir_host_config {
+    char run_dir[WEIR_CONFIG_PATH_BYTES];
+    char listen_tcp[WEIR_CONFIG_PATH_BYTES];
+    char server_key[WEIR_CONFIG_PATH_BYTES]; /* path of the file with the secret Z85 key */
+    char driver[WEIR_CONFIG_PATH_BYTES];
+    char softgpu[WEIR_CONFIG_PATH_BYTES];
+    char log[WEIR_CONFIG_PATH_BYTES];
+    uint32_t socket_mode; /* of the tenants' sockets */
+    uint32_t device;
+    uint64_t window_base;
+    uint64_t window_bytes;
+    struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
+    uint32_t n_tenants;
+};
+
+/** What holds without a file: one tenant "default". */
+void weir_config_default(struct weir_host_config *ret_config);
+
+/**
+ * Read a configuration text.
+ *
+ * @param ret_config  written only on success; starts from the defaults.
+ * @param ret_diag    filled on WEIR_ERR_SYNTAX.
+ * @return WEIR_OK, WEIR_ERR_SYNTAX
+ * @thread any
+ */
+enum weir_status weir_config_parse(const char *text, size_t bytes,
+                                   struct weir_host_config *ret_config,
+                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
+enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
+                                  struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/**
+ * Read "8GiB", "512 MiB", "1.5GB", "25%", "1048576".
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ */
+enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amount) WEIR_MUST_CHECK;
+
+/** An amount of a whole; never more than the whole. */
+uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
+
+const char *weir_priority_text(enum weir_priority priority);
+const char *weir_isolation_text(enum weir_isolation isolation);
+
+#endif

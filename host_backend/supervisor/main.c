@@ -1,0 +1,339 @@
+/*
+ * `weir serve`: configuration, sockets, signals, and the loop.
+ *
+ * The supervisor owns what must outlive a GPU fault: the tenants' sockets, the descriptors of device
+ * memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that happens on
+ * the GPU can end it. It sleeps in poll() until something happens.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/supervisor/notify.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define POLL_MAX (2 + WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX)
+
+/* The command line wins over the file. */
+static void override(struct weir_host_config *config, const struct weir_serve_params *params)
+{
+    const struct {
+        char *to;
+        const char *from;
+    } texts[] = {{config->run_dir, params->run_dir},
+                 {config->listen_tcp, params->listen_tcp},
+                 {config->driver, params->driver},
+                 {config->softgpu, params->softgpu}};
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].from != NULL) {
+            snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
+        }
+    }
+    if (params->device >= 0) {
+        config->device = (uint32_t)params->device;
+    }
+    if (params->window_base != 0) {
+        config->window_base = params->window_base;
+    }
+    if (params->window_bytes != 0) {
+        config->window_bytes = params->window_bytes;
+    }
+}
+
+static enum weir_status load(const struct weir_serve_params *params, struct weir_host_config *config)
+{
+    struct weir_diag diag = {0};
+    enum weir_status status;
+
+    if (params->config_path == NULL) {
+        weir_config_default(config);
+        status = WEIR_OK;
+    } else {
+        status = weir_config_load(params->config_path, config, &diag);
+    }
+    if (status == WEIR_ERR_SYNTAX) {
+        fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column, diag.message);
+    } else if (status != WEIR_OK) {
+        fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
+    } else {
+        override(config, params);
+    }
+    if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
+        fprintf(stderr, "listen_tcp needs server_key (see weir keygen)\n");
+        return WEIR_ERR_INVALID;
+    }
+    return status;
+}
+
+static enum weir_status open_admin(struct weir_supervisor *sup)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    mode_t mask;
+    int probe, n;
+    bool bound;
+
+    n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
+    if (n < 0 || (size_t)n >= sizeof sup->admin_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    memcpy(address.sun_path, sup->admin_path, (size_t)n + 1);
+    probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0) {
+        close(probe);
+        return WEIR_ERR_EXISTS;
+    }
+    if (probe >= 0) {
+        close(probe);
+    }
+    unlink(sup->admin_path);
+    sup->admin_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sup->admin_fd < 0) {
+        return WEIR_ERR_IO;
+    }
+    mask = umask(0117); /* owner and group */
+    bound = bind(sup->admin_fd, (struct sockaddr *)&address, sizeof address) == 0;
+    umask(mask);
+    if (!bound || listen(sup->admin_fd, 16) != 0) {
+        close(sup->admin_fd);
+        sup->admin_fd = -1;
+        return errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status open_signals(struct weir_supervisor *sup)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
+        return WEIR_ERR_IO;
+    }
+    sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
+}
+
+static void reload(struct weir_supervisor *sup)
+{
+    struct weir_host_config *config = malloc(sizeof *config);
+
+    weir_notify("RELOADING=1");
+    if (config != NULL && sup->params.config_path != NULL && load(&sup->params, config) == WEIR_OK) {
+        weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
+        (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+    } else {
+        weir_log_warn("supervisor: not reloaded, the previous settings stay");
+    }
+    free(config);
+    weir_notify("READY=1");
+}
+
+static void on_signals(struct weir_supervisor *sup)
+{
+    struct signalfd_siginfo info;
+
+    while (read(sup->signal_fd, &info, sizeof info) == sizeof info) {
+        switch (info.ssi_signo) {
+        case SIGCHLD:
+            weir_sup_workers_reap(sup);
+            break;
+        case SIGHUP:
+            reload(sup);
+            break;
+        default:
+            weir_log_info("supervisor: stopping signal=%u", info.ssi_signo);
+            sup->stopping = true;
+            break;
+        }
+    }
+}
+
+/* What a descriptor in the poll set belongs to. */
+struct source {
+    enum { SOURCE_SIGNAL, SOURCE_ADMIN, SOURCE_TENANT, SOURCE_WORKER, SOURCE_CLIENT } kind;
+    int index;
+};
+
+struct poll_set {
+    struct pollfd fds[POLL_MAX];
+    struct source sources[POLL_MAX];
+    nfds_t n;
+};
+
+static void watch(struct poll_set *set, int fd, struct source source)
+{
+    if (fd >= 0) {
+        set->fds[set->n] = (struct pollfd){fd, POLLIN, 0};
+        set->sources[set->n++] = source;
+    }
+}
+
+static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
+{
+    set->n = 0;
+    watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
+    watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        /* Guests of a worker that is not ready wait in the socket's backlog. */
+        if (t->used && !t->gone && t->worker >= 0 && sup->workers[t->worker].ready) {
+            watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
+        }
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used) {
+            watch(set, sup->workers[i].link, (struct source){SOURCE_WORKER, i});
+        }
+    }
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        if (sup->clients[i].fd >= 0 && !sup->clients[i].asked) {
+            watch(set, sup->clients[i].fd, (struct source){SOURCE_CLIENT, i});
+        }
+    }
+}
+
+/* A step may have closed what a later source names: each is looked at again before use. */
+static void serve(struct weir_supervisor *sup, struct source source)
+{
+    switch (source.kind) {
+    case SOURCE_SIGNAL:
+        on_signals(sup);
+        break;
+    case SOURCE_ADMIN:
+        weir_sup_admin_accept(sup);
+        break;
+    case SOURCE_TENANT:
+        if (sup->tenants[source.index].listen_fd >= 0) {
+            weir_sup_tenant_accept(sup, &sup->tenants[source.index]);
+        }
+        break;
+    case SOURCE_WORKER:
+        if (sup->workers[source.index].link >= 0) {
+            weir_sup_worker_receive(sup, source.index);
+        }
+        break;
+    case SOURCE_CLIENT:
+        if (sup->clients[source.index].fd >= 0) {
+            weir_sup_admin_read(sup, &sup->clients[source.index]);
+        }
+        break;
+    }
+}
+
+static int sooner(int a, int b)
+{
+    if (a < 0 || b < 0) {
+        return a < 0 ? b : a;
+    }
+    return a < b ? a : b;
+}
+
+static void loop(struct weir_supervisor *sup)
+{
+    struct poll_set set;
+
+    while (!sup->stopping) {
+        uint64_t now_ns = weir_clock_now_ns();
+        int wait_ms = sooner(weir_sup_workers_wait_ms(sup, now_ns),
+                             weir_sup_admin_wait_ms(sup, now_ns));
+
+        build_set(sup, &set);
+        if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
+            weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
+            sup->exit_status = 1;
+            return;
+        }
+        for (nfds_t i = 0; i < set.n; i++) {
+            if (set.fds[i].revents != 0) {
+                serve(sup, set.sources[i]);
+            }
+        }
+        now_ns = weir_clock_now_ns();
+        weir_sup_workers_tick(sup, now_ns);
+        weir_sup_admin_tick(sup, now_ns);
+    }
+}
+
+static enum weir_status open_all(struct weir_supervisor *sup)
+{
+    enum weir_status status;
+
+    if (mkdir(sup->config.run_dir, 0711) != 0 && errno != EEXIST) {
+        fprintf(stderr, "%s: %s\n", sup->config.run_dir, strerror(errno));
+        return WEIR_ERR_IO;
+    }
+    status = open_signals(sup);
+    if (status == WEIR_OK) {
+        status = open_admin(sup);
+        if (status != WEIR_OK) {
+            fprintf(stderr, "%s: %s\n", sup->admin_path,
+                    status == WEIR_ERR_EXISTS ? "a host is running here already"
+                                              : weir_status_text(status));
+        }
+    }
+    return status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+}
+
+int weir_serve_main(const struct weir_serve_params *params)
+{
+    struct weir_supervisor *sup = calloc(1, sizeof *sup);
+    int exit_status;
+
+    if (sup == NULL) {
+        return 1;
+    }
+    sup->params = *params;
+    sup->signal_fd = sup->admin_fd = -1;
+    sup->started_ns = weir_clock_now_ns();
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        sup->clients[i].fd = -1;
+    }
+    if (load(params, &sup->config) != WEIR_OK) {
+        free(sup);
+        return 2;
+    }
+    if (weir_log_level() == WEIR_LOG_NONE &&
+        weir_log_init(sup->config.log, "weir serve") != WEIR_OK) {
+        fprintf(stderr, "log: '%s' is not a level (none, error, warn, info, debug)\n",
+                sup->config.log);
+        free(sup);
+        return 2;
+    }
+    if (params->check_only) {
+        free(sup);
+        return 0;
+    }
+    sup->exit_status = open_all(sup) == WEIR_OK ? 0 : 1;
+    if (sup->exit_status == 0) {
+        loop(sup);
+    }
+    weir_notify("STOPPING=1");
+    weir_sup_tenants_close(sup);
+    if (sup->signal_fd >= 0) {
+        weir_sup_workers_stop(sup);
+    }
+    weir_sup_admin_close(sup);
+    if (sup->signal_fd >= 0) {
+        close(sup->signal_fd);
+    }
+    exit_status = sup->exit_status;
+    free(sup->kept);
+    free(sup);
+    return exit_status;
+}

@@ -1,0 +1,125 @@
+/*
+ * The supervisor's state: tenants with their sockets, workers, kept memory, waiting admin clients.
+ *
+ * One thread, one poll() loop; nothing here blocks for long and nothing wakes without a reason.
+ * Private to host_backend/supervisor.
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
+
+#include "host_backend/link.h"
+#include "host_backend/supervisor/config.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1)
+#define WEIR_ADMIN_CLIENTS_MAX 16
+#define WEIR_KEPT_MAX          65536 /* descriptors of device memory; the limit on files is lower */
+
+struct weir_sup_tenant {
+    struct weir_tenant_config config;
+    uint32_t index;
+    int worker; /* index in workers */
+    int listen_fd;
+    char path[108];
+    bool used; /* this slot; a slot is never given to another tenant */
+    bool gone; /* removed from the file */
+};
+
+struct weir_sup_worker {
+    bool used;
+    pid_t pid; /* 0: not running */
+    int link;  /* -1: not running */
+    int tenant; /* slot of the tenant that it serves alone; -1: shared */
+    bool ready;
+    bool answering; /* has been asked for its status */
+    uint32_t restarts;
+    uint32_t failures; /* in a row: back-off */
+    uint64_t started_ns;
+    uint64_t restart_at_ns;
+    struct weir_status_worker row;
+};
+
+struct weir_kept_chunk {
+    int fd;
+    int worker;
+    struct weir_link_chunk chunk;
+};
+
+struct weir_admin_client {
+    int fd; /* -1: free */
+    bool asked;
+    uint64_t deadline_ns;
+};
+
+struct weir_supervisor {
+    struct weir_host_config config;
+    struct weir_serve_params params;
+    uint64_t started_ns;
+    int signal_fd;
+    int admin_fd;
+    char admin_path[108];
+    bool stopping;
+    int exit_status;
+    bool announced; /* READY=1 was said */
+    struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_sup_worker workers[WEIR_WORKERS_MAX];
+    struct weir_kept_chunk *kept;
+    size_t n_kept, kept_room;
+    struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
+    bool gathering;
+    uint64_t gather_deadline_ns;
+    struct weir_status_report gathered; /* rows that workers have sent so far */
+};
+
+/* tenants.c */
+
+/** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
+enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
+                                        const struct weir_host_config *config) WEIR_MUST_CHECK;
+/** Take one connection and pass it to the tenant's worker. */
+void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Close all tenants' sockets. */
+void weir_sup_tenants_close(struct weir_supervisor *sup);
+/** Send a worker all that it must know of tenants. */
+enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+
+/* workers.c */
+
+/** The worker of a tenant; starts it when it is the first of its kind. -1: cannot. */
+int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+/** Start those whose time has come. */
+void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_sup_workers_tick() has something to do; -1: nothing. */
+int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
+/** Look for dead workers (SIGCHLD). */
+void weir_sup_workers_reap(struct weir_supervisor *sup);
+/** Send to one worker; a broken link is closed. @return true when it went out */
+bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
+                          const struct weir_link_message *message, int fd);
+/** Tell all to stop, wait at most 5 s, kill the rest. */
+void weir_sup_workers_stop(struct weir_supervisor *sup);
+
+/* keeper.c */
+
+/** Hold a chunk's descriptor (taken). */
+void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
+                   int fd);
+void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
+void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+
+/* admin.c */
+
+void weir_sup_admin_accept(struct weir_supervisor *sup);
+void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
+/** A worker's status message. */
+void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
+                        const struct weir_link_message *message);
+/** Answer what is complete or overdue. */
+void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
+int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_admin_close(struct weir_supervisor *sup);
+
+#endif

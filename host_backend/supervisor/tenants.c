@@ -1,0 +1,203 @@
+/*
+ * Tenants: a listening socket each. The socket through which a guest comes is its identity.
+ *
+ * A slot (and with it the address window) belongs to one tenant name for the supervisor's life, so a
+ * window never passes from one tenant to another while a worker might still have the first one's
+ * memory there.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct weir_sup_tenant *find(struct weir_supervisor *sup, const char *name)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && strcmp(sup->tenants[i].config.name, name) == 0) {
+            return &sup->tenants[i];
+        }
+    }
+    return NULL;
+}
+
+static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (!sup->tenants[i].used) {
+            sup->tenants[i] =
+                (struct weir_sup_tenant){.index = (uint32_t)i, .listen_fd = -1, .worker = -1};
+            return &sup->tenants[i];
+        }
+    }
+    return NULL;
+}
+
+static void close_tenant(struct weir_sup_tenant *tenant)
+{
+    if (tenant->listen_fd >= 0) {
+        close(tenant->listen_fd);
+        unlink(tenant->path);
+        tenant->listen_fd = -1;
+    }
+}
+
+static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    int n = snprintf(tenant->path, sizeof tenant->path, "%s/%s.sock", sup->config.run_dir,
+                     tenant->config.name);
+    enum weir_status status;
+
+    if (n < 0 || (size_t)n >= sizeof tenant->path) {
+        status = WEIR_ERR_TOO_BIG;
+    } else {
+        status = weir_listen_unix(tenant->path, (mode_t)sup->config.socket_mode, &tenant->listen_fd);
+    }
+    if (status != WEIR_OK) {
+        tenant->listen_fd = -1;
+        weir_log_error("supervisor: cannot listen tenant=%s path=%s/%s.sock why=\"%s\"",
+                       tenant->config.name, sup->config.run_dir, tenant->config.name,
+                       weir_status_text(status));
+    }
+    return status;
+}
+
+static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant, uint32_t type)
+{
+    struct weir_link_message message = {.type = type};
+
+    message.tenant.index = tenant->index;
+    message.tenant.config = tenant->config;
+    (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
+}
+
+static enum weir_status apply_one(struct weir_supervisor *sup,
+                                  const struct weir_tenant_config *config)
+{
+    struct weir_sup_tenant *tenant = find(sup, config->name);
+
+    if (tenant != NULL && tenant->config.isolation != config->isolation) {
+        weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
+    } else if (tenant == NULL) {
+        tenant = find_free(sup);
+        if (tenant == NULL) {
+            weir_log_error("supervisor: too many tenants since the start tenant=%s", config->name);
+            return WEIR_ERR_QUOTA;
+        }
+        tenant->used = true;
+        tenant->gone = true;
+    }
+    enum weir_isolation isolation = tenant->gone && tenant->worker < 0 ? config->isolation
+                                                                       : tenant->config.isolation;
+    bool changed = memcmp(&tenant->config, config, sizeof *config) != 0;
+
+    tenant->config = *config;
+    tenant->config.isolation = isolation;
+    if (tenant->worker < 0) {
+        tenant->worker = weir_sup_worker_for(sup, tenant);
+        if (tenant->worker < 0) {
+            return WEIR_ERR_IO;
+        }
+    }
+    if (tenant->gone || changed) {
+        tenant->gone = false;
+        tell(sup, tenant, WEIR_LINK_TENANT);
+    }
+    return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
+}
+
+enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
+                                        const struct weir_host_config *config)
+{
+    enum weir_status status = WEIR_OK;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+        bool kept = false;
+
+        for (uint32_t k = 0; k < config->n_tenants; k++) {
+            kept |= strcmp(config->tenants[k].name, tenant->config.name) == 0;
+        }
+        if (tenant->used && !tenant->gone && !kept) {
+            close_tenant(tenant);
+            tenant->gone = true;
+            tell(sup, tenant, WEIR_LINK_TENANT_GONE);
+            weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
+        }
+    }
+    for (uint32_t k = 0; k < config->n_tenants; k++) {
+        enum weir_status one = apply_one(sup, &config->tenants[k]);
+
+        status = status == WEIR_OK ? one : status;
+    }
+    return status;
+}
+
+enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && tenant->worker == worker) {
+            tell(sup, tenant, WEIR_LINK_TENANT);
+        }
+    }
+    return sup->workers[worker].link >= 0 ? WEIR_OK : WEIR_ERR_CLOSED;
+}
+
+/* The program's name, for people; best effort, and only a name. */
+static void program_of(pid_t pid, char *name, size_t bytes)
+{
+    char path[64];
+    ssize_t n;
+    int fd;
+
+    name[0] = 0;
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    n = read(fd, name, bytes - 1);
+    close(fd);
+    name[n > 0 ? n : 0] = 0;
+    name[strcspn(name, "\n")] = 0;
+}
+
+void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    int fd = accept4(tenant->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
+    struct weir_peer peer = {0};
+
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE) {
+            weir_log_warn("supervisor: out of descriptors tenant=%s", tenant->config.name);
+        }
+        return;
+    }
+    if (weir_peer_of(fd, &peer) == WEIR_OK && peer.pid > 0) {
+        program_of(peer.pid, message.guest.program, sizeof message.guest.program);
+    }
+    message.guest.tenant_index = tenant->index;
+    message.guest.pid = peer.pid;
+    message.guest.uid = peer.uid;
+    if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
+        weir_refuse(fd, WEIR_ERR_AGAIN, 999 /* CUDA_ERROR_UNKNOWN */, "the worker is not ready");
+    }
+    close(fd);
+}
+
+void weir_sup_tenants_close(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used) {
+            close_tenant(&sup->tenants[i]);
+        }
+    }
+}

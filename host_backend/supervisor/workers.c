@@ -1,0 +1,352 @@
+/*
+ * Workers: started by fork and exec of this program, watched by their link and by SIGCHLD, started
+ * again with a growing pause when they die.
+ *
+ * A worker that has lived for 30 s is taken to be sound: its pause starts from the beginning. One that
+ * cannot open a driver at the very first start ends the supervisor, because nobody would see a log.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/supervisor/notify.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
+#define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
+#define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
+#define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
+#define LINK_BUFFER    (4 << 20)
+
+static bool valid(const struct weir_supervisor *sup, int worker)
+{
+    return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used;
+}
+
+int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    int wanted = tenant->config.isolation == WEIR_ISOLATION_PROCESS ? (int)tenant->index : -1;
+    int free_slot = -1;
+
+    for (int i = WEIR_WORKERS_MAX - 1; i >= 0; i--) {
+        if (sup->workers[i].used && sup->workers[i].tenant == wanted) {
+            return i;
+        }
+        if (!sup->workers[i].used) {
+            free_slot = i;
+        }
+    }
+    if (free_slot >= 0) {
+        sup->workers[free_slot] =
+            (struct weir_sup_worker){.used = true, .link = -1, .tenant = wanted};
+        if (weir_sup_worker_start(sup, free_slot) != WEIR_OK) {
+            return -1;
+        }
+    }
+    return free_slot;
+}
+
+/* In the child: only async-signal-safe calls until exec, though the supervisor has one thread. */
+static _Noreturn void become_worker(const char *program, int link, pid_t supervisor)
+{
+    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t) "worker", NULL};
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) {
+        _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (link == WEIR_LINK_FD) {
+        link = dup(link); /* dup2 to itself would keep close-on-exec */
+    }
+    if (dup2(link, WEIR_LINK_FD) < 0) {
+        _exit(WEIR_WORKER_EXIT_FAILED);
+    }
+    execv(program, argv);
+    _exit(WEIR_WORKER_EXIT_FAILED);
+}
+
+static enum weir_status send_config(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
+    struct weir_link_config *c = &message.config;
+
+    snprintf(c->driver, sizeof c->driver, "%s", sup->config.driver);
+    snprintf(c->softgpu, sizeof c->softgpu, "%s", sup->config.softgpu);
+    snprintf(c->log, sizeof c->log, "%s", sup->config.log);
+    snprintf(c->run_dir, sizeof c->run_dir, "%s", sup->config.run_dir);
+    if (w->tenant < 0) { /* remote guests go to the shared worker */
+        snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
+        snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
+    } else {
+        snprintf(c->tenant, sizeof c->tenant, "%s", sup->tenants[w->tenant].config.name);
+    }
+    c->device = sup->config.device;
+    c->window_base = sup->config.window_base;
+    c->window_bytes = sup->config.window_bytes;
+    if (!weir_sup_worker_send(sup, worker, &message, -1)) {
+        return WEIR_ERR_CLOSED;
+    }
+    return weir_sup_tenants_tell(sup, worker);
+}
+
+enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
+    pid_t self = getpid();
+    int pair[2], bytes = LINK_BUFFER;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return WEIR_ERR_IO;
+    }
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    w->pid = fork();
+    if (w->pid < 0) {
+        w->pid = 0;
+        close(pair[0]);
+        close(pair[1]);
+        return WEIR_ERR_IO;
+    }
+    if (w->pid == 0) {
+        become_worker(program, pair[1], self);
+    }
+    close(pair[1]);
+    w->link = pair[0];
+    w->ready = false;
+    w->answering = false;
+    w->restart_at_ns = 0;
+    w->started_ns = weir_clock_now_ns();
+    weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
+    (void)!send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
+    return WEIR_OK;
+}
+
+static void close_link(struct weir_sup_worker *w)
+{
+    if (w->link >= 0) {
+        close(w->link);
+        w->link = -1;
+    }
+    w->ready = false;
+    w->answering = false;
+}
+
+bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
+                          const struct weir_link_message *message, int fd)
+{
+    struct weir_sup_worker *w;
+    enum weir_status status;
+
+    if (!valid(sup, worker) || sup->workers[worker].link < 0) {
+        return false;
+    }
+    w = &sup->workers[worker];
+    status = weir_link_send(w->link, message, fd);
+    if (status != WEIR_OK) {
+        weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
+                      weir_status_text(status));
+        close_link(w); /* the worker sees the end and exits */
+    }
+    return status == WEIR_OK;
+}
+
+static const char *why_text(int status, char *room, size_t bytes)
+{
+    if (WIFSIGNALED(status)) {
+        snprintf(room, bytes, "signal %d", WTERMSIG(status));
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY) {
+        snprintf(room, bytes, "the GPU context died");
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
+        snprintf(room, bytes, "no driver or no device");
+    } else {
+        snprintf(room, bytes, "exit status %d", WEXITSTATUS(status));
+    }
+    return room;
+}
+
+static void on_death(struct weir_supervisor *sup, int worker, int status)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+    char why[64];
+
+    close_link(w);
+    w->pid = 0;
+    weir_sup_drop_all(sup, worker);
+    if (sup->stopping) {
+        return;
+    }
+    weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
+                   why_text(status, why, sizeof why));
+    if (!sup->announced && w->restarts == 0 && WIFEXITED(status) &&
+        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
+        sup->stopping = true;
+        sup->exit_status = 1;
+        return;
+    }
+    w->failures = now_ns - w->started_ns > SOUND_AFTER_NS ? 0 : w->failures + 1;
+    for (uint32_t i = 1; i < w->failures && pause_ns < PAUSE_LAST_NS; i++) {
+        pause_ns *= 2;
+    }
+    w->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
+    w->restarts++;
+}
+
+void weir_sup_workers_reap(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+        int status;
+
+        if (w->used && w->pid > 0 && waitpid(w->pid, &status, WNOHANG) == w->pid) {
+            on_death(sup, i, status);
+        }
+    }
+}
+
+void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
+            continue;
+        }
+        if (weir_sup_worker_start(sup, i) != WEIR_OK) {
+            w->restart_at_ns = now_ns + PAUSE_LAST_NS;
+            weir_log_error("supervisor: cannot start a worker worker=%d", i);
+        }
+    }
+}
+
+int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint64_t next_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->pid == 0 && w->restart_at_ns != 0 && w->restart_at_ns < next_ns) {
+            next_ns = w->restart_at_ns;
+        }
+    }
+    if (next_ns == WEIR_FOREVER) {
+        return -1;
+    }
+    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+}
+
+static void on_ready(struct weir_supervisor *sup, int worker,
+                     const struct weir_link_message *message)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    bool all = true;
+
+    w->row = message->worker;
+    w->ready = true;
+    weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" driver=\"%.100s\"", worker,
+                  w->row.device, w->row.driver);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        all &= !sup->workers[i].used || sup->workers[i].ready;
+    }
+    if (all && !sup->announced) {
+        sup->announced = true;
+        weir_notify("READY=1\nSTATUS=serving");
+        weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
+    }
+}
+
+void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_link_message message;
+    enum weir_status status;
+    int fd;
+
+    status = weir_link_receive(w->link, &message, &fd);
+    if (status == WEIR_ERR_AGAIN) {
+        return;
+    }
+    if (status != WEIR_OK) {
+        close_link(w);
+        return;
+    }
+    switch (message.type) {
+    case WEIR_LINK_READY:
+        on_ready(sup, worker, &message);
+        break;
+    case WEIR_LINK_KEEP:
+        if (fd >= 0) {
+            weir_sup_keep(sup, worker, &message.chunk, fd);
+            fd = -1;
+        }
+        break;
+    case WEIR_LINK_DROP:
+        weir_sup_drop(sup, worker, message.chunk.id);
+        break;
+    case WEIR_LINK_ROW_TENANT:
+    case WEIR_LINK_ROW_SESSION:
+    case WEIR_LINK_STATUS_END:
+        weir_sup_admin_row(sup, worker, &message);
+        break;
+    default:
+        weir_log_warn("supervisor: unknown message worker=%d type=%u", worker, message.type);
+        break;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static bool any_alive(const struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void weir_sup_workers_stop(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_STOP};
+    uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+
+    sup->stopping = true;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        (void)weir_sup_worker_send(sup, i, &message, -1);
+    }
+    while (any_alive(sup) && weir_clock_now_ns() < end_ns) {
+        struct pollfd wait = {sup->signal_fd, POLLIN, 0};
+        char drain[1024];
+
+        weir_sup_workers_reap(sup);
+        if (any_alive(sup) && poll(&wait, 1, 50) > 0) {
+            (void)!read(sup->signal_fd, drain, sizeof drain);
+        }
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid > 0) {
+            weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
+            kill(sup->workers[i].pid, SIGKILL);
+            waitpid(sup->workers[i].pid, NULL, 0);
+            on_death(sup, i, 0);
+        }
+        close_link(&sup->workers[i]);
+    }
+}

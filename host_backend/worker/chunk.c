@@ -1,0 +1,270 @@
+/*
+ * Chunks: what the worker grants of a tenant's window.
+ *
+ * Device: cuMemCreate, mapped at the address that the window gives, cleared before anybody sees it;
+ * its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
+ * registered with the driver, so that host and device addresses are one. Driver calls are made
+ * outside the tenant's lock.
+ */
+#include "host_backend/worker/worker.h"
+
+#include "base/log.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
+
+static CUresult take_address(struct weir_chunk *chunk, uint64_t alignment)
+{
+    struct weir_tenant *t = chunk->tenant;
+    uint64_t *used = chunk->pinned ? &t->pinned_bytes : &t->used_bytes;
+    uint64_t quota;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    pthread_mutex_lock(&t->lock);
+    quota = chunk->pinned ? t->pinned_quota_bytes : t->quota_bytes;
+    if (*used <= quota && chunk->bytes <= quota - *used &&
+        weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
+                         alignment, &chunk->base) == WEIR_OK) {
+        *used += chunk->bytes;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return result;
+}
+
+static void give_address(struct weir_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+
+    pthread_mutex_lock(&t->lock);
+    *(chunk->pinned ? &t->pinned_bytes : &t->used_bytes) -= chunk->bytes;
+    if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
+                         chunk->bytes) != WEIR_OK) {
+        weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
+                       (unsigned long long)chunk->base);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+static CUresult create_memory(struct weir_chunk *chunk)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUmemAllocationProp prop;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = w->cu_device;
+    if (w->posix_fds) {
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+        struct timespec pause = {0, 4 * 1000 * 1000};
+
+        if (i > 0) {
+            nanosleep(&pause, NULL);
+        }
+        result = w->driver.cuMemCreate(&chunk->memory, chunk->bytes, &prop, 0);
+    }
+    return result;
+}
+
+static void keep(struct weir_chunk *chunk)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    struct weir_link_message message = {.type = WEIR_LINK_KEEP};
+    int fd = -1;
+
+    if (!w->posix_fds || w->link < 0 ||
+        w->driver.cuMemExportToShareableHandle(
+            &fd, chunk->memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        return;
+    }
+    message.chunk.id = chunk->id;
+    message.chunk.base = chunk->base;
+    message.chunk.bytes = chunk->bytes;
+    message.chunk.tenant_index = chunk->tenant->index;
+    chunk->kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
+    close(fd);
+}
+
+static void drop(struct weir_chunk *chunk)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_DROP};
+
+    if (chunk->kept) {
+        message.chunk.id = chunk->id;
+        (void)!weir_link_send(chunk->tenant->worker->link, &message, -1);
+    }
+}
+
+static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUmemAccessDesc access;
+    CUresult result;
+
+    result = create_memory(chunk);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = w->driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)w->driver.cuMemRelease(chunk->memory);
+        return result;
+    }
+    memset(&access, 0, sizeof access);
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = w->cu_device;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, &access, 1);
+    if (result == CUDA_SUCCESS) {
+        result = w->driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = w->driver.cuStreamSynchronize(stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)w->driver.cuMemUnmap(chunk->base, chunk->bytes);
+        (void)w->driver.cuMemRelease(chunk->memory);
+        return result;
+    }
+    keep(chunk);
+    return CUDA_SUCCESS;
+}
+
+static int sealed_memfd(uint64_t bytes)
+{
+    int fd = memfd_create("weir-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static CUresult map_pinned(struct weir_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+    void *at = (void *)(uintptr_t)chunk->base;
+    CUdeviceptr device = 0;
+    CUresult result;
+
+    chunk->fd = sealed_memfd(chunk->bytes);
+    if (chunk->fd < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
+    if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, chunk->fd, 0) !=
+        at) {
+        close(chunk->fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = driver->cuMemHostRegister_v2(
+        at, chunk->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
+        if (result == CUDA_SUCCESS && device != chunk->base) {
+            result = CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (result != CUDA_SUCCESS) {
+            (void)driver->cuMemHostUnregister(at);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        close(chunk->fd);
+    }
+    return result;
+}
+
+CUresult weir_chunk_create(struct weir_tenant *tenant, uint64_t bytes, bool pinned, CUstream stream,
+                           struct weir_chunk **ret_chunk)
+{
+    struct weir_worker *w = tenant->worker;
+    uint64_t unit = w->granularity_bytes;
+    struct weir_chunk *chunk;
+    CUresult result;
+
+    if (bytes == 0 || bytes > w->config.window_bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *chunk = (struct weir_chunk){.tenant = tenant,
+                                 .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
+                                 .bytes = (bytes + unit - 1) / unit * unit,
+                                 .pinned = pinned,
+                                 .fd = -1,
+                                 .refs = 1};
+    result = take_address(chunk, unit);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    result = pinned ? map_pinned(chunk) : map_device(chunk, stream);
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+        free(chunk);
+        return result;
+    }
+    atomic_fetch_add(&w->chunks, 1);
+    atomic_fetch_add(&w->chunk_bytes, chunk->bytes);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+static void unmap(struct weir_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+
+    if (chunk->pinned) {
+        (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        close(chunk->fd);
+    } else {
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+        (void)driver->cuMemRelease(chunk->memory);
+        drop(chunk);
+    }
+}
+
+void weir_chunk_put(struct weir_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+    bool last;
+
+    pthread_mutex_lock(&t->lock);
+    last = --chunk->refs == 0;
+    if (last) {
+        for (struct weir_ipc_token **at = &t->tokens; *at != NULL;) {
+            struct weir_ipc_token *token = *at;
+
+            if (token->chunk == chunk) {
+                *at = token->next;
+                free(token);
+            } else {
+                at = &token->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!last) {
+        return;
+    }
+    unmap(chunk);
+    give_address(chunk);
+    atomic_fetch_sub(&t->worker->chunks, 1);
+    atomic_fetch_sub(&t->worker->chunk_bytes, chunk->bytes);
+    free(chunk);
+}

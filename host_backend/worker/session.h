@@ -1,0 +1,278 @@
+/*
+ * A session as the worker sees it: one guest process, its channel, and everything it holds.
+ *
+ * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So tables,
+ * objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What sessions
+ * share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which are
+ * internally locked.
+ *
+ * Every object begins with struct weir_object and lives in the table of its kind. Objects of one
+ * context die with it, functions with their module, nodes with their graph.
+ *
+ * Source: docs/design/host.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_H
+
+#include "base/arena.h"
+#include "base/id_table.h"
+#include "host_backend/worker/native_map.h"
+#include "host_backend/worker/ranges.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include "proto/transport/transport.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct weir_chunk;
+struct weir_image;
+struct weir_tenant;
+struct weir_upload;
+struct weir_worker;
+
+#define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
+
+struct weir_object {
+    weir_handle handle;
+    uint8_t kind;
+    bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
+    void *native;              /* the driver's handle */
+    struct weir_ctx *ctx;      /* dies with it; NULL: with the session */
+    struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
+    uint64_t charged_bytes;    /* of the tenant's quota */
+};
+
+/* A context of the guest. All lie over the one primary context of the worker. */
+struct weir_ctx {
+    struct weir_object o;
+    struct weir_ctx *next;
+    struct weir_stream *legacy;
+    struct weir_stream *streams; /* all of the context, the legacy one too */
+    /* Legacy order (worker/order.c). */
+    uint64_t legacy_epoch; /* operations that the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
+    CUevent legacy_event;  /* made at first need */
+    uint32_t flags;
+};
+
+struct weir_stream {
+    struct weir_object o;
+    struct weir_stream *next; /* in the context */
+    uint32_t word;
+    uint32_t flags;
+    bool legacy;
+    bool blocking;       /* ordered against the legacy stream */
+    bool dirty;          /* has had work since the legacy stream last waited for it */
+    bool capturing;      /* this stream began a capture that has not ended */
+    bool capture_given;  /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
+    uint64_t seen_epoch; /* it has waited for the legacy stream's operations up to this one */
+    CUevent join;        /* made at first need */
+};
+
+struct weir_event {
+    struct weir_object o;
+    uint32_t word;
+    uint32_t flags;
+    struct weir_ipc_event *shared; /* this object holds a reference; or NULL */
+};
+
+/* A module or a library. */
+struct weir_module {
+    struct weir_object o;
+    struct weir_image *image; /* a reference: the driver may read it as long as the module lives */
+    void *bundle;             /* wrapper and pointers made for a version-2 bundle, or NULL */
+    bool library;
+    bool of_library; /* the module of a library: unloaded with it */
+    bool uses_printf;
+};
+
+struct weir_function {
+    struct weir_object o; /* native: the CUfunction */
+    CUkernel kernel;      /* of a library; or NULL */
+    bool uses_printf;
+    bool layout_known;
+    uint32_t param_bytes; /* what a launch must bring at least */
+    uint32_t n_params;
+};
+
+/* A linker's state, or a texture or surface object, has no more than the object. */
+
+/* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run. */
+struct weir_host_call {
+    struct weir_host_call *next;
+    struct weir_host_call **back; /* what points to it */
+    struct weir_session *session;
+    uint64_t token;
+    bool once; /* of a stream: freed when run; of a graph: kept */
+};
+
+/* A call of the guest that has begun and not yet been answered. */
+struct weir_host_ticket {
+    struct weir_host_ticket *next;
+    uint64_t ticket;
+    bool done;
+};
+
+struct weir_grant {
+    struct weir_grant *next;
+    struct weir_chunk *chunk;
+    uint64_t reference; /* mem_return's or ipc_close's name for it */
+    bool opened;        /* by ipc_open */
+    uint64_t base, bytes; /* what of the chunk this session may touch */
+};
+
+struct weir_registration {
+    struct weir_registration *next;
+    uint64_t address; /* of the guest */
+    uint64_t device;  /* where it is mapped here, and what the GPU uses */
+    uint64_t bytes;
+    uint64_t room;  /* taken of the window */
+    bool in_window; /* device lies in the window's host half */
+};
+
+struct weir_word_wait {
+    uint64_t seq;
+    uint32_t word, value;
+};
+#define WEIR_WORD_WAITS_MAX 256
+#define WEIR_MARKS_WATCHED  16
+#define WEIR_AWAITED_MAX    1024
+
+struct weir_session {
+    uint64_t id;
+    struct weir_worker *worker;
+    struct weir_tenant *tenant; /* a reference */
+    const struct weir_driver *driver;
+    struct weir_transport *transport;
+    struct weir_session *next; /* in the worker's list, under its lock */
+    pthread_t thread;
+    int64_t pid;
+    uint32_t uid;
+    char program[128];
+    uint64_t started_ns;
+
+    /* The segment, and where the GPU sees its words and arena. */
+    struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
+    bool registered;
+    uint64_t words_dptr;
+    uint64_t arena_dptr;
+    bool remote;
+
+    struct weir_id_table *tables[WEIR_KIND_SLOTS];
+    struct weir_native_map natives;
+    struct weir_ctx *contexts;
+    struct weir_range_set ranges;
+    struct weir_grant *grants;
+    uint32_t n_grants;
+    struct weir_registration *registrations;
+    struct weir_upload *uploads;
+    uint64_t next_reference;
+    struct weir_object *op_first; /* the first object that the operation in hand has named */
+    struct weir_object *op_last;
+    uint32_t op;
+    uint32_t n_captures;          /* streams under capture */
+
+    /* Values that streams have been told to wait for: written when the session ends, so that no
+     * stream of it waits for ever. A ring of the newest. */
+    struct weir_awaited_value {
+        uint64_t address, value;
+        bool wide;
+    } *awaited;
+    uint32_t n_awaited;
+    bool uses_printf;
+    struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
+    uint32_t n_waits;
+    CUstream work_stream; /* for clearing memory: no guest work is ever in it */
+
+    /* The operation in hand. */
+    const void *bulk;
+    size_t bulk_bytes;
+    uint64_t op_seq;
+    const void *reply_bulk; /* for arena_read: borrowed from the segment */
+    size_t reply_bulk_bytes;
+    bool answer_later; /* word_wait: the reply comes from the poll */
+    struct weir_arena arena; /* of one operation; weir_session_alloc() */
+    uint8_t *reply;          /* room for a reply's record; grows */
+    size_t reply_room;
+
+    /* Deferred errors; mirrored in the segment's header. */
+    uint32_t deferred_seq;
+    uint32_t deferred_error;
+
+    /* Words that the GPU was last asked to write: while one is open, the session looks for a dead
+     * context, because nobody would write it then. */
+    struct weir_recent_mark {
+        uint32_t word, value;
+    } marks[WEIR_MARKS_WATCHED];
+    uint32_t n_marks;
+
+    pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
+
+    pthread_mutex_t calls_lock; /* guards what follows */
+    pthread_cond_t calls_done;
+    struct weir_host_call *calls;
+    struct weir_host_ticket *tickets;
+    uint64_t next_ticket;
+    uint32_t n_calls;
+    uint32_t n_running; /* trampolines inside the session */
+
+    atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
+    atomic_uint_fast64_t calls_total;
+    atomic_uint_fast64_t held_bytes;
+    atomic_uint_fast64_t objects;
+
+    /* Device printf text, under the worker's prints lock (worker/prints.c). */
+    char *print_text;
+    size_t print_bytes;
+};
+
+struct weir_session_params {
+    struct weir_worker *worker;
+    struct weir_tenant *tenant; /* borrowed: the session takes a reference */
+    struct weir_transport *transport; /* taken, also on failure */
+    uint64_t id;
+    bool remote;
+    int64_t pid;
+    uint32_t uid;
+    const char *program;
+};
+
+/**
+ * Make a session around an open transport whose segment exists; registers the segment with the driver.
+ *
+ * @param ret_session  gives it; run it with weir_session_run().
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_QUOTA
+ * @thread the thread that will run it, with the context current
+ */
+enum weir_status weir_session_create(const struct weir_session_params *params,
+                                     struct weir_session **ret_session) WEIR_MUST_CHECK;
+
+/** Serve records until the guest goes, breaks the protocol, or the session is ended. @thread owner */
+void weir_session_run(struct weir_session *session);
+
+/**
+ * Free everything that the session holds: cancels host functions, waits for its own streams, destroys
+ * its objects, clears and returns its memory. Accepts NULL.
+ * @thread owner
+ */
+void weir_session_destroy(struct weir_session *session);
+
+/** Ask a session to end; it does so within a second. @thread any */
+void weir_session_end(struct weir_session *session);
+
+/** Remember that the GPU was asked to write value to a word. @thread owner */
+void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
+
+/** Note an asynchronous error (a posted record's). @thread owner */
+void weir_session_defer(struct weir_session *session, CUresult error);
+
+/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
+
+/** Send a record with the session's deferred errors in its header. @thread any */
+enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
+                                   const void *bulk, size_t bulk_bytes) WEIR_MUST_CHECK;
+
+#endif

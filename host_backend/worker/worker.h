@@ -1,0 +1,155 @@
+/*
+ * What the sessions of a worker share: the driver and its one context, tenants, device memory, the
+ * printf owner. Private to host_backend.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_WORKER_H
+#define WEIR_HOST_BACKEND_WORKER_WORKER_H
+
+#include "host_backend/link.h"
+#include "host_backend/worker/images.h"
+#include "host_backend/worker/session.h"
+#include "host_backend/worker/window.h"
+#include "proto/wire/control.h"
+
+struct weir_zmq_server;
+
+struct weir_ipc_token {
+    struct weir_ipc_token *next;
+    uint8_t handle[64];
+    struct weir_chunk *chunk; /* not a reference: the token goes with the chunk */
+    uint64_t base, bytes;
+};
+
+/* An event that several processes of a tenant share. */
+struct weir_ipc_event {
+    struct weir_ipc_event *next; /* in the tenant, under its lock */
+    uint8_t handle[64];
+    CUevent native;
+    uint32_t refs;
+};
+
+/* Device memory or pinned host memory, at one address in worker and guest. */
+struct weir_chunk {
+    struct weir_tenant *tenant;
+    uint64_t id;
+    uint64_t base, bytes;
+    bool pinned;
+    CUmemGenericAllocationHandle memory; /* device */
+    int fd;                              /* pinned: the memfd */
+    bool kept;                           /* the supervisor holds a descriptor */
+    uint32_t refs;                       /* under the tenant's lock */
+};
+
+struct weir_tenant {
+    struct weir_worker *worker;
+    uint32_t index;
+    char name[WEIR_TENANT_NAME_BYTES];
+    uint32_t sessions_max; /* under the worker's lock, as is what follows */
+    uint32_t n_sessions;
+    bool gone;
+    char key[WEIR_KEY_Z85_BYTES];
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool reserved;        /* the window's two halves */
+    struct weir_window device_window;
+    struct weir_window host_window;
+    uint64_t quota_bytes, used_bytes;
+    uint64_t pinned_quota_bytes, pinned_bytes;
+    struct weir_ipc_token *tokens;
+    struct weir_ipc_event *events;
+
+    struct weir_image_store images; /* internally locked */
+};
+
+struct weir_prints {
+    pthread_mutex_t lock; /* guards all of it; driver calls are made under it */
+    int fd;               /* a file in memory that is this process's stdout; -1: printf is lost */
+    struct weir_session *owner;
+    CUstream *streams; /* where the owner's printing kernels went */
+    size_t n_streams, room;
+};
+
+struct weir_worker {
+    struct weir_link_config config;
+    struct weir_driver driver;
+    char driver_name[WEIR_HOST_TEXT_BYTES];
+    CUdevice cu_device;
+    CUcontext context;
+    struct weir_device device; /* snapshot for guests */
+    bool write_value_ok;       /* cuStreamWriteValue32 works */
+    bool posix_fds;            /* memory can be exported */
+    uint64_t granularity_bytes;
+    uint64_t spin_ns;
+    int link;
+    int wake_fd; /* an eventfd: the main thread looks at stopping and sticky */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t idle;  /* n_sessions became smaller */
+    struct weir_session *sessions;
+    uint32_t n_sessions; /* also those on their way up or down */
+    uint64_t next_session;
+    struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
+
+    struct weir_prints prints;
+    struct weir_zmq_server *zmq;
+    atomic_uint_fast64_t next_chunk;
+    atomic_uint_fast64_t objects, chunks, chunk_bytes;
+    atomic_int sticky;            /* CUresult that ended the context */
+};
+
+/* device.c */
+
+/**
+ * Open the driver that the configuration asks for and retain the device's primary context.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
+void weir_worker_close_device(struct weir_worker *worker);
+/** Make the context current in this thread, with relaxed capture. */
+CUresult weir_worker_enter(struct weir_worker *worker);
+/** Note an error that no context survives: tells all sessions; the worker then exits. @thread any */
+void weir_worker_sticky(struct weir_worker *worker, CUresult error);
+/** Is this an error that ends a context? */
+bool weir_error_is_sticky(CUresult error);
+
+/* tenant.c */
+
+struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
+                                       const struct weir_tenant_config *config);
+/** New limits; the name stays. */
+void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
+/** No session may be left. */
+void weir_tenant_destroy(struct weir_tenant *tenant);
+/** Reserve the window's halves once. @thread a session's */
+CUresult weir_tenant_reserve(struct weir_tenant *tenant);
+uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
+/** Charge device memory; CUDA_ERROR_OUT_OF_MEMORY over the quota. */
+CUresult weir_tenant_charge(struct weir_tenant *tenant, uint64_t bytes);
+void weir_tenant_uncharge(struct weir_tenant *tenant, uint64_t bytes);
+
+/* chunk.c */
+
+/**
+ * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window.
+ * @param stream  for clearing; synchronized before it returns.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_chunk_create(struct weir_tenant *tenant, uint64_t bytes, bool pinned, CUstream stream,
+                           struct weir_chunk **ret_chunk);
+/** Drop a reference; the last unmaps and releases. The device has no work with it. */
+void weir_chunk_put(struct weir_chunk *chunk);
+/** The host half's protection back over a range. */
+bool weir_window_reclaim(uint64_t base, uint64_t bytes);
+
+/* prints.c */
+
+enum weir_status weir_prints_init(struct weir_prints *prints);
+void weir_prints_finish(struct weir_prints *prints);
+/** A kernel that may print is about to go to stream; waits for other sessions' output. */
+CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
+/** Wait for the session's printing streams and collect the text in session->print_text. */
+CUresult weir_prints_collect(struct weir_session *session);
+/** The stream is going away, or (NULL) the session is. */
+void weir_prints_forget(struct weir_session *session, CUstream stream);
+
+#endif

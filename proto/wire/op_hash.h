@@ -1,0 +1,10 @@
+/* A number for the layout of all operations: guest and worker that differ in it cannot talk. */
+#ifndef WEIR_PROTO_WIRE_OP_HASH_H
+#define WEIR_PROTO_WIRE_OP_HASH_H
+
+#include <stdint.h>
+
+/** The same in every build of the same description; what Hello and the worker compare. @thread any */
+uint64_t weir_op_hash(void);
+
+#endif

@@ -1,0 +1,144 @@
+/*
+ * The tenant's quota as a program meets it.
+ *
+ * e2e_quota check QUOTA   what is shown, what is refused, and that everything works afterwards.
+ * e2e_quota hold BYTES    take so much (in one piece), print "held", and keep it until stdin ends.
+ * e2e_quota fails BYTES   so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now.
+ */
+#include "tests/cuda/check_driver.h"
+#include "tests/e2e/kernels.h"
+
+#define SLACK_BYTES (4u << 20) /* free memory may be this much less than what was not taken */
+
+static void check_kernel_works(const char *when)
+{
+    CUmodule module;
+    CUdeviceptr memory;
+    uint32_t words[256];
+    uint32_t n = 256;
+    uint32_t a = 2;
+    uint32_t b = 9;
+    memset(words, 0, sizeof(words));
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    DRV(cu.MemAlloc_v2(&memory, sizeof(words)));
+    DRV(cu.MemcpyHtoD_v2(memory, words, sizeof(words)));
+    void *params[] = {&memory, &n, &a, &b};
+    driver_launch(driver_function(module, "mix"), 2, 128, NULL, params);
+    DRV(cu.MemcpyDtoH_v2(words, memory, sizeof(words)));
+    check_int(words[255], 9, when);
+    DRV(cu.MemFree_v2(memory));
+    DRV(cu.ModuleUnload(module));
+}
+
+static void check_shown(size_t quota)
+{
+    size_t total = 0;
+    size_t free_bytes = 0;
+    DRV(cu.DeviceTotalMem_v2(&total, 0));
+    check_int((long long)total, (long long)quota, "cuDeviceTotalMem is the quota");
+    total = 0;
+    DRV(cu.MemGetInfo_v2(&free_bytes, &total));
+    check_int((long long)total, (long long)quota, "cuMemGetInfo's total is the quota");
+    check_true(free_bytes <= quota && free_bytes + SLACK_BYTES >= quota,
+               "cuMemGetInfo's free is what nobody holds");
+}
+
+static void check_limits(size_t quota)
+{
+    CUdeviceptr half = 0;
+    CUdeviceptr rest = 0;
+    CUdeviceptr small = 0;
+    size_t before = 0;
+    size_t after = 0;
+    size_t total = 0;
+    check_code(cu.MemAlloc_v2(&half, quota + (2u << 20)), CUDA_ERROR_OUT_OF_MEMORY,
+               "more than the quota");
+    check_code(cu.MemAlloc_v2(&half, (size_t)1 << 50), CUDA_ERROR_OUT_OF_MEMORY,
+               "more than any device has");
+    check_code(cu.MemAlloc_v2(&half, quota / 2), CUDA_SUCCESS, "half of the quota");
+    DRV(cu.MemGetInfo_v2(&before, &total));
+    check_true(before <= quota / 2, "the half is no longer free");
+    check_code(cu.MemAlloc_v2(&rest, quota / 4 * 3), CUDA_ERROR_OUT_OF_MEMORY,
+               "three quarters when a half is taken");
+    DRV(cu.MemGetInfo_v2(&after, &total));
+    check_int((long long)after, (long long)before, "a refused allocation takes nothing");
+    check_code(cu.MemAlloc_v2(&small, 1u << 20), CUDA_SUCCESS, "a small one still fits");
+    check_kernel_works("a kernel works with memory almost full");
+    DRV(cu.MemFree_v2(small));
+    DRV(cu.MemFree_v2(half));
+    check_code(cu.MemAlloc_v2(&rest, quota / 4 * 3), CUDA_SUCCESS,
+               "three quarters when the half is free again");
+    DRV(cu.MemFree_v2(rest));
+}
+
+/* Take pieces until nothing is left, give all back, and do it again: nothing may get lost. */
+static void check_exhaustion(size_t quota)
+{
+    enum { MAX_PIECES = 4096 };
+    static CUdeviceptr pieces[MAX_PIECES];
+    const size_t piece_bytes = 8u << 20;
+    int counts[2] = {0, 0};
+    for (int turn = 0; turn < 2; turn++) {
+        int n = 0;
+        CUresult result = CUDA_SUCCESS;
+        while (n < MAX_PIECES) {
+            result = cu.MemAlloc_v2(&pieces[n], piece_bytes);
+            if (result != CUDA_SUCCESS) {
+                break;
+            }
+            n++;
+        }
+        check_code(result, CUDA_ERROR_OUT_OF_MEMORY, "piece by piece until nothing is left");
+        check_true((size_t)n * piece_bytes <= quota, "no more than the quota was given");
+        check_true((size_t)n * piece_bytes >= quota / 4 * 3, "most of the quota could be had");
+        counts[turn] = n;
+        while (n > 0) {
+            DRV(cu.MemFree_v2(pieces[--n]));
+        }
+    }
+    check_int(counts[1], counts[0], "as many pieces the second time");
+}
+
+static void check_pool(size_t quota)
+{
+    CUdeviceptr memory = 0;
+    CUresult result = cu.MemAllocAsync(&memory, quota + (2u << 20), NULL);
+    check_code(result, CUDA_ERROR_OUT_OF_MEMORY, "more than the quota from the pool");
+    DRV(cu.MemAllocAsync(&memory, 1u << 20, NULL));
+    DRV(cu.MemFreeAsync(memory, NULL));
+    DRV(cu.CtxSynchronize());
+}
+
+static void hold(size_t bytes)
+{
+    CUdeviceptr memory;
+    DRV(cu.MemAlloc_v2(&memory, bytes));
+    printf("held\n");
+    while (getchar() != EOF) {
+    }
+    DRV(cu.MemFree_v2(memory));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: e2e_quota check|hold|fails BYTES\n");
+        return 2;
+    }
+    size_t bytes = strtoull(argv[2], NULL, 0);
+    driver_begin("e2e_quota");
+    if (strcmp(argv[1], "check") == 0) {
+        check_shown(bytes);
+        check_limits(bytes);
+        check_exhaustion(bytes);
+        check_pool(bytes);
+        check_kernel_works("a kernel works at the end");
+    } else if (strcmp(argv[1], "hold") == 0) {
+        hold(bytes);
+    } else {
+        CUdeviceptr memory = 0;
+        check_code(cu.MemAlloc_v2(&memory, bytes), CUDA_ERROR_OUT_OF_MEMORY, "refused");
+        check_kernel_works("a kernel works all the same");
+    }
+    return driver_end();
+}

@@ -1,0 +1,641 @@
+"""Harness of the end-to-end tests: hosts, guests, network namespaces, and what must be left behind.
+
+A test file defines unittest cases and ends with lib.main(). Everything that a case starts is stopped
+by its cleanups, in reverse order; a case that is stuck is interrupted by an alarm and then cleaned up
+too. Nothing waits for a fixed time: until() polls a condition up to a limit.
+
+The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). Environment:
+
+    WEIR_E2E_BUILD    the build tree
+    WEIR_E2E_BUNDLE   or the folder that ci/bundle made
+    WEIR_E2E_DRIVER   what hosts are started with (default softgpu)
+    WEIR_E2E_LIMIT_S  seconds for one case (default 50)
+    WEIR_E2E_KEEP     keep the temporary folders
+"""
+import ctypes
+import ipaddress
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+DRIVER = os.environ.get("WEIR_E2E_DRIVER", "softgpu")
+CASE_LIMIT_S = float(os.environ.get("WEIR_E2E_LIMIT_S", "50"))
+SKIPPED = 77
+
+CUDA_SUCCESS = 0
+CUDA_ERROR_INVALID_VALUE = 1
+CUDA_ERROR_OUT_OF_MEMORY = 2
+CUDA_ERROR_NO_DEVICE = 100
+
+
+class Stuck(Exception):
+    """A condition did not come true, or a case ran past its limit."""
+
+
+class Places:
+    """Where the binaries under test lie."""
+
+    def __init__(self):
+        build = os.environ.get("WEIR_E2E_BUILD")
+        bundle = os.environ.get("WEIR_E2E_BUNDLE")
+        self.source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        if bundle:
+            bundle = os.path.abspath(bundle)
+            self.build = None
+            self.weir = os.path.join(bundle, "weir")
+            self.guest_lib = os.path.join(bundle, "guest")
+            self.softgpu = os.path.join(bundle, "libweir-softgpu.so")
+            self.cuda = os.path.join(bundle, "cuda")
+            self.programs = os.path.join(bundle, "e2e")
+        elif build:
+            build = os.path.abspath(build)
+            self.build = build
+            self.weir = os.path.join(build, "tools/weir")
+            self.guest_lib = os.path.join(build, "guest_lib/lib")
+            self.softgpu = os.path.join(build, "softgpu/lib/libweir-softgpu.so")
+            self.cuda = os.path.join(build, "tests/cuda")
+            self.programs = os.path.join(build, "tests/e2e")
+        else:
+            raise SystemExit("set WEIR_E2E_BUILD or WEIR_E2E_BUNDLE (see tests/e2e/lib.py)")
+        for path in (self.weir, os.path.join(self.guest_lib, "libcuda.so.1"), self.softgpu):
+            if not os.path.exists(path):
+                raise SystemExit(f"not built: {path}")
+
+    def program(self, name):
+        for folder in (self.programs, self.cuda):
+            path = os.path.join(folder, name)
+            if os.access(path, os.X_OK) and os.path.isfile(path):
+                return path
+        raise unittest.SkipTest(f"program {name} is not built")
+
+    def cuda_programs(self, prefix="drv_"):
+        if not os.path.isdir(self.cuda):
+            return []
+        return sorted(n for n in os.listdir(self.cuda)
+                      if n.startswith(prefix) and os.path.isfile(os.path.join(self.cuda, n))
+                      and os.access(os.path.join(self.cuda, n), os.X_OK))
+
+
+places = Places()
+
+
+def until(condition, limit_s, what, pause_s=0.005):
+    """Wait until condition() gives something true, and give that."""
+    end = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= end:
+            raise Stuck(f"not within {limit_s:g} s: {what}")
+        time.sleep(pause_s)
+
+
+def monotonic_ns():
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def pid_is_alive(pid):
+    """Alive and not a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children_of(pid):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as f:
+                    if int(f.read().rsplit(")", 1)[1].split()[1]) == pid:
+                        found.append(int(entry))
+            except OSError:
+                pass
+    return found
+
+
+def fds_of(pid):
+    """{fd: target} of a process."""
+    fds = {}
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                fds[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                pass
+    except OSError:
+        pass
+    return fds
+
+
+def memfd_maps_of(pid):
+    """How many mappings of memory files a process has."""
+    try:
+        with open(f"/proc/{pid}/maps") as f:
+            return sum("memfd:" in line for line in f)
+    except OSError:
+        return 0
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def die_with_parent():
+    """preexec_fn: a test that is killed leaves nothing behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Process:
+    """A child whose output is collected line by line."""
+
+    def __init__(self, argv, env=None, cwd=None, name=None, new_group=False):
+        self.name = name or os.path.basename(argv[0])
+        self.lines = []
+        self.errors = []
+        self.started_ns = monotonic_ns()
+        self.popen = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+            cwd=cwd, preexec_fn=die_with_parent, start_new_session=new_group)
+        self.pid = self.popen.pid
+        self._readers = [threading.Thread(target=self._read, args=pair, daemon=True)
+                         for pair in ((self.popen.stdout, self.lines),
+                                      (self.popen.stderr, self.errors))]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream, lines):
+        for line in stream:
+            lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+        stream.close()
+
+    @property
+    def out(self):
+        return "\n".join(self.lines)
+
+    @property
+    def err(self):
+        return "\n".join(self.errors)
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def say(self, text):
+        self.popen.stdin.write(text.encode() + b"\n")
+        self.popen.stdin.flush()
+
+    def close_stdin(self):
+        try:
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def wait_line(self, pattern, limit_s=20, after=0):
+        """The match of the first line from number `after` on; fails when the process ends first."""
+        regex = re.compile(pattern)
+
+        def look():
+            ended = not self.alive() and not any(r.is_alive() for r in self._readers)
+            for line in list(self.lines)[after:]:
+                match = regex.search(line)
+                if match:
+                    return match
+            if ended:
+                raise Stuck(f"{self.name} ended ({self.popen.returncode}) without '{pattern}':\n"
+                            f"{self.tail()}")
+            return None
+
+        try:
+            return until(look, limit_s, f"{self.name} says '{pattern}'")
+        except Stuck as error:
+            raise Stuck(f"{error}\n{self.tail()}") from None
+
+    def tail(self):
+        return "\n".join(["--- stdout", *self.lines[-15:], "--- stderr", *self.errors[-15:]])
+
+    def wait(self, limit_s=30):
+        """The exit status; a process that does not end is killed and is a failure."""
+        try:
+            self.popen.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Stuck(f"{self.name} did not end within {limit_s:g} s\n{self.tail()}") from None
+        for reader in self._readers:
+            reader.join(5)
+        return self.popen.returncode
+
+    def signal(self, number):
+        if self.alive():
+            self.popen.send_signal(number)
+
+    def kill(self):
+        if self.alive():
+            self.popen.kill()
+        self.popen.wait()
+        for reader in self._readers:
+            reader.join(5)
+        self.close_stdin()
+
+
+class Namespaces:
+    """Two network namespaces with a veth pair between them: the host's and the guests'."""
+
+    def __init__(self):
+        if not shutil.which("ip"):
+            raise unittest.SkipTest("no ip command (iproute2)")
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("network namespaces need root")
+        tag = f"{os.getpid() % 100000:05d}"
+        self.host = f"weirh{tag}"
+        self.guest = f"weirg{tag}"
+        net = ipaddress.ip_network("10.231.77.0/30")
+        self.host_address, guest_address = (str(a) for a in list(net.hosts())[:2])
+        veth_host, veth_guest = f"wh{tag}", f"wg{tag}"
+        try:
+            self._ip("netns", "add", self.host)
+            self._ip("netns", "add", self.guest)
+            self._ip("link", "add", veth_host, "netns", self.host, "type", "veth",
+                     "peer", "name", veth_guest, "netns", self.guest)
+            for space, device, address in ((self.host, veth_host, self.host_address),
+                                           (self.guest, veth_guest, guest_address)):
+                self._ip("-n", space, "addr", "add", f"{address}/30", "dev", device)
+                self._ip("-n", space, "link", "set", device, "up")
+                self._ip("-n", space, "link", "set", "lo", "up")
+        except subprocess.CalledProcessError as error:
+            self.close()
+            raise unittest.SkipTest("network namespaces are not permitted here: "
+                                    + error.stderr.strip()) from None
+
+    @staticmethod
+    def _ip(*args):
+        subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=10)
+
+    def close(self):
+        for space in (self.host, self.guest):
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=10)
+
+
+class Remote:
+    """What tcp needs: an address, the server's key pair and one for each tenant."""
+
+    def __init__(self, folder, tenants, namespaces=None):
+        self.folder = folder
+        self.namespaces = namespaces
+        address = namespaces.host_address if namespaces else "127.0.0.1"
+        self.url = f"tcp://{address}:{free_port()}"
+        self.listen = self.url[len("tcp://"):]
+        for name in ("server", *tenants):
+            keygen(os.path.join(folder, name))
+        self.server_secret = os.path.join(folder, "server.secret")
+        self.server_public = os.path.join(folder, "server.public")
+
+    def public(self, tenant):
+        with open(os.path.join(self.folder, tenant + ".public")) as f:
+            return f.read().strip()
+
+    def secret_path(self, tenant):
+        return os.path.join(self.folder, tenant + ".secret")
+
+
+def keygen(path):
+    subprocess.run([places.weir, "keygen", path], check=True, capture_output=True, timeout=10)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Host:
+    """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
+
+    def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
+                 run_dir=None, log="info"):
+        self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
+        self.run_dir = run_dir or os.path.join(self.folder, "run")
+        self.config = os.path.join(self.folder, "weir.toml")
+        self.driver = driver or DRIVER
+        self.remote = remote
+        self.args = list(args)
+        self.log = log
+        self.process = None
+        self.shm_before = set(os.listdir("/dev/shm"))
+        self.host_lines = list(host_lines)
+        self.write_config(tenants)
+
+    def write_config(self, tenants):
+        """tenants: names, or {name: {key: value}} with values as TOML has them."""
+        if not isinstance(tenants, dict):
+            tenants = {name: {} for name in tenants}
+        self.tenants = tenants
+        lines = ["[host]", *self.host_lines]
+        if self.remote:
+            lines += [f'listen_tcp = "{self.remote.listen}"',
+                      f'server_key = "{self.remote.server_secret}"']
+        for name, settings in tenants.items():
+            lines += ["", "[[tenant]]", f'name = "{name}"']
+            if self.remote:
+                lines.append(f'key = "{self.remote.public(name)}"')
+            lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        with open(self.config, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+    def start(self, limit_s=20):
+        notify_path = os.path.join(self.folder, "notify")
+        if os.path.exists(notify_path):
+            os.unlink(notify_path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(notify_path)
+            notify.settimeout(0.05)
+            argv = [places.weir, "serve", "--config", self.config, "--run-dir", self.run_dir,
+                    "--driver", self.driver, "--log", self.log, *self.args]
+            if self.remote and self.remote.namespaces:
+                argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
+            env = dict(clean_environment(), NOTIFY_SOCKET=notify_path)
+            self.process = Process(argv, env=env, name="weir serve")
+
+            def ready():
+                if not self.process.alive():
+                    raise Stuck(f"the host ended ({self.process.wait()})\n{self.process.tail()}")
+                try:
+                    return b"READY=1" in notify.recv(4096)
+                except TimeoutError:
+                    return False
+
+            try:
+                until(ready, limit_s, "the host is ready")
+            except Stuck as error:
+                raise Stuck(f"{error}\n{self.process.tail()}") from None
+        return self
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def socket(self, tenant):
+        return os.path.join(self.run_dir, f"{tenant}.sock")
+
+    def weir(self, *args, **kwargs):
+        return run_weir(*args, **kwargs)
+
+    def status(self):
+        """Rows of `weir status --json` by kind."""
+        result = run_weir("status", "--run-dir", self.run_dir, "--json")
+        if result.returncode != 0:
+            raise Stuck(f"weir status: {result.stderr}{self.process.tail()}")
+        rows = {"host": [], "worker": [], "tenant": [], "session": []}
+        for line in result.stdout.splitlines():
+            row = json.loads(line)
+            rows[row.pop("row")].append(row)
+        return rows
+
+    def worker(self):
+        return self.status()["worker"][0]
+
+    def worker_pid(self):
+        return until(lambda: self.worker()["pid"], 10, "a worker lives")
+
+    def tenant(self, name):
+        return next(t for t in self.status()["tenant"] if t["name"] == name)
+
+    def leftovers(self, sessions=0):
+        """What is held although only this many sessions should live; "" when all is well."""
+        status = self.status()
+        found = []
+        if len(status["session"]) != sessions:
+            found.append(f"sessions: {status['session']}")
+        if sessions == 0:
+            found += [f"worker {key}: {w[key]}" for w in status["worker"]
+                      for key in ("objects", "chunks", "chunk_bytes") if w[key]]
+            found += [f"tenant {t['name']} {key}: {t[key]}" for t in status["tenant"]
+                      for key in ("sessions", "used_bytes", "pinned_bytes") if t[key]]
+            found += [f"kept_fds: {h['kept_fds']}" for h in status["host"] if h["kept_fds"]]
+        return "; ".join(found)
+
+    def wait_idle(self, limit_s=10):
+        """Until no session lives; then nothing may be held."""
+        last = [""]
+
+        def idle():
+            last[0] = self.leftovers()
+            return not last[0]
+
+        try:
+            until(idle, limit_s, "the host is idle", pause_s=0.05)
+        except Stuck:
+            raise Stuck(f"still held {limit_s:g} s after the last guest: {last[0]}\n"
+                        f"{self.process.tail()}") from None
+
+    def footprint(self):
+        """Descriptors and shared mappings of supervisor and worker, to compare before and after."""
+        worker = self.worker_pid()
+        return {"supervisor fds": len(fds_of(self.supervisor_pid())),
+                "worker fds": len(fds_of(worker)), "worker memfd maps": memfd_maps_of(worker)}
+
+    def supervisor_pid(self):
+        return self.status()["host"][0]["pid"]
+
+    def stop(self, number=signal.SIGTERM, limit_s=12):
+        """Orderly; gives the exit status and checks that nothing is left."""
+        if not self.process or not self.process.alive():
+            return None
+        pids = [self.pid, *children_of(self.pid)]
+        self.process.signal(number)
+        code = self.process.wait(limit_s)
+        until(lambda: not any(pid_is_alive(p) for p in pids), 5, "all processes of the host are gone")
+        if os.path.isdir(self.run_dir):
+            left = [n for n in os.listdir(self.run_dir)]
+            assert not left, f"left in the run directory: {left}"
+        shm = set(os.listdir("/dev/shm")) - self.shm_before
+        assert not [n for n in shm if "weir" in n], f"left in /dev/shm: {shm}"
+        return code
+
+    def discard(self):
+        if self.process:
+            pids = children_of(self.pid) if self.process.alive() else []
+            self.process.kill()
+            for pid in pids:
+                until(lambda p=pid: not pid_is_alive(p), 5, "the worker ends with its supervisor")
+        if not os.environ.get("WEIR_E2E_KEEP"):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def clean_environment():
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("WEIR_", "CUDA_", "LD_LIBRARY_PATH", "NOTIFY_"))}
+    return env
+
+
+def run_weir(*args, env=None, limit_s=20, input=None):
+    return subprocess.run([places.weir, *args], env=env or clean_environment(), timeout=limit_s,
+                          capture_output=True, text=True, input=input)
+
+
+# How a program meets a driver.
+SOFTGPU, NATIVE = "softgpu", "native"
+SHM, ZMQ, TCP = "shm", "zmq ipc", "zmq tcp"
+
+
+def guest_argv(host, arrangement, tenant, program, args):
+    """argv and environment of a program in an arrangement."""
+    env = clean_environment()
+    argv = [program, *args]
+    if arrangement == NATIVE:
+        return argv, env
+    if arrangement == SOFTGPU:
+        env["LD_LIBRARY_PATH"] = softgpu_folder()
+        return argv, env
+    command = [places.weir, "run"]
+    if arrangement == TCP:
+        remote = host.remote
+        command += ["--host", remote.url, "--key", remote.secret_path(tenant),
+                    "--server-key", remote.server_public]
+        if remote.namespaces:
+            command = ["ip", "netns", "exec", remote.namespaces.guest, *command]
+    else:
+        command += ["--run-dir", host.run_dir, "--tenant", tenant]
+        command += ["--transport", "zmq" if arrangement == ZMQ else "shm"]
+    return [*command, "--", *argv], env
+
+
+_softgpu_folder = None
+
+
+def softgpu_folder():
+    """A folder in which softgpu is libcuda.so.1."""
+    global _softgpu_folder
+    if not _softgpu_folder:
+        _softgpu_folder = tempfile.mkdtemp(prefix="weir-e2e-softgpu-")
+        os.symlink(places.softgpu, os.path.join(_softgpu_folder, "libcuda.so.1"))
+        import atexit
+        atexit.register(shutil.rmtree, _softgpu_folder, True)
+    return _softgpu_folder
+
+
+def start_guest(host, program, *args, tenant="alice", arrangement=SHM, env=None):
+    """A guest that runs beside the test."""
+    path = program if os.path.isabs(program) else places.program(program)
+    argv, full_env = guest_argv(host, arrangement, tenant, path, [str(a) for a in args])
+    full_env.update(env or {})
+    return Process(argv, env=full_env, name=os.path.basename(path))
+
+
+class Case(unittest.TestCase):
+    """A test case with an alarm, and things that clean themselves up."""
+
+    maxDiff = None
+
+    def setUp(self):
+        def late(_number, _frame):
+            raise Stuck(f"the case ran for more than {CASE_LIMIT_S:g} s")
+
+        signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, CASE_LIMIT_S)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+
+    def folder(self):
+        path = tempfile.mkdtemp(prefix="weir-e2e-")
+        self.addCleanup(shutil.rmtree, path, True)
+        return path
+
+    def host(self, *args, start=True, **kwargs):
+        host = Host(*args, **kwargs)
+        self.addCleanup(host.discard)
+        return host.start() if start else host
+
+    def remote(self, tenants=("alice", "bob"), namespaces=False):
+        spaces = None
+        if namespaces:
+            spaces = Namespaces()
+            self.addCleanup(spaces.close)
+        return Remote(self.folder(), tenants, spaces)
+
+    def guest(self, host, program, *args, **kwargs):
+        guest = start_guest(host, program, *args, **kwargs)
+        self.addCleanup(guest.kill)
+        return guest
+
+    def finished(self, host, program, *args, limit_s=30, expect=0, **kwargs):
+        """Run a guest to its end and expect an exit status."""
+        guest = self.guest(host, program, *args, **kwargs)
+        code = guest.wait(limit_s)
+        host_tail = "\n".join(host.process.errors[-15:]) if host and host.process else ""
+        self.assertEqual(code, expect, f"{guest.name} {' '.join(map(str, args))}\n{guest.tail()}\n"
+                         f"--- host\n{host_tail}")
+        return guest
+
+    def steady(self, host, tenant="bob", arrangement=SHM):
+        """A second tenant at work; steady_undisturbed() says whether it noticed anything."""
+        guest = self.guest(host, "e2e_steady", tenant=tenant, arrangement=arrangement)
+        guest.wait_line(r"^round 0$")
+        return guest
+
+    def rounds(self, steady):
+        for line in reversed(list(steady.lines)):
+            match = re.match(r"round (\d+)$", line)
+            if match:
+                return int(match[1])
+        return -1
+
+    def steady_goes_on(self, steady, limit_s=10):
+        """It completes another round from now on."""
+        now = self.rounds(steady)
+
+        def more():
+            if not steady.alive():
+                raise Stuck(f"the other tenant's program ended\n{steady.tail()}")
+            return self.rounds(steady) > now + 1
+
+        try:
+            until(more, limit_s, "the other tenant gets on")
+        except Stuck as error:
+            raise Stuck(f"{error}\n{steady.tail()}") from None
+
+    def steady_undisturbed(self, steady, limit_s=20):
+        """It gets on, and ends well with every result right."""
+        self.steady_goes_on(steady)
+        steady.close_stdin()
+        self.assertEqual(steady.wait(limit_s), 0, steady.tail())
+        self.assertRegex(steady.lines[-1], r"^PASS e2e_steady")
+
+
+class Result(unittest.TextTestResult):
+    """Text, with the time of each case."""
+
+    def startTest(self, test):
+        self._start = time.monotonic()
+        super().startTest(test)
+
+    def addSuccess(self, test):
+        unittest.TestResult.addSuccess(self, test)
+        self.stream.writeln(f"ok ({time.monotonic() - self._start:.1f} s)")
+
+
+def main():
+    """Run the cases of the calling file; 77 when all of them were skipped."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    random.seed(int(os.environ.get("WEIR_E2E_SEED", "1")))
+    runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Result)
+    program = unittest.main(exit=False, testRunner=runner)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if result.testsRun and len(result.skipped) >= result.testsRun else 0)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Loss of worker or supervisor: a CUDA error within a second, never a hang; then back to work."""
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import lib
+
+LIMIT_S = 1.0
+SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # two cores, nine threads, a test
+
+
+class Lost(lib.Case):
+    def see_loss(self, guests, killed_ns):
+        """Every thread of these guests has its error in time, and every later call fails at once."""
+        for guest in guests:
+            self.assertEqual(guest.wait(25), 0, guest.tail())
+            rows = [line.split() for line in guest.lines if line.startswith("lost ")]
+            self.assertEqual(len(rows), 9, guest.tail())
+            for _, kind, error, when_ns in rows:
+                late_s = (int(when_ns) - killed_ns) / 1e9
+                self.assertNotEqual(int(error), 0)
+                self.assertLess(late_s, LIMIT_S + SLACK_S, f"{kind} saw it after {late_s:.2f} s")
+
+    def test_worker_killed(self):
+        host = self.host()
+        self.finished(host, "e2e_minimal")
+        for arrangement in (lib.SHM, lib.ZMQ):
+            guests = [self.guest(host, "e2e_lost", arrangement=arrangement)]
+            for guest in guests:
+                guest.wait_line("^ready$")
+            worker = host.worker_pid()
+            restarts = host.worker()["restarts"]
+            killed_ns = lib.monotonic_ns()
+            os.kill(worker, signal.SIGKILL)
+            self.see_loss(guests, killed_ns)
+            lib.until(lambda: host.worker()["pid"] not in (0, worker), 10, "a new worker", 0.05)
+            self.assertEqual(host.worker()["restarts"], restarts + 1)
+            self.finished(host, "e2e_minimal", tenant="bob")
+            self.finished(host, "e2e_minimal", tenant="alice", arrangement=arrangement)
+            host.wait_idle()
+        self.assertEqual(host.stop(), 0)
+
+    def test_worker_killed_over_tcp(self):
+        host = self.host(remote=self.remote())
+        guest = self.guest(host, "e2e_lost", arrangement=lib.TCP)
+        guest.wait_line("^ready$")
+        killed_ns = lib.monotonic_ns()
+        os.kill(host.worker_pid(), signal.SIGKILL)
+        self.see_loss([guest], killed_ns)
+        lib.until(lambda: host.worker()["pid"], 10, "a new worker", 0.05)
+        self.finished(host, "e2e_minimal", arrangement=lib.TCP)
+
+    def test_a_dying_worker_costs_idle_supervisor_nothing(self):
+        """A worker that dies again and again is restarted with growing pauses, and guests wait."""
+        host = self.host()
+        for _ in range(3):
+            old = lib.until(lambda: host.worker()["pid"], 20, "a worker", 0.05)
+            os.kill(old, signal.SIGKILL)
+            lib.until(lambda o=old: host.worker()["pid"] != o, 5, "its death is seen", 0.02)
+        self.finished(host, "e2e_minimal", limit_s=20)  # waits in the backlog for the next worker
+        self.assertEqual(host.worker()["restarts"], 3)
+
+    def test_supervisor_killed(self):
+        host = self.host()
+        guests = [self.guest(host, "e2e_lost", tenant=t, arrangement=a)
+                  for t, a in (("alice", lib.SHM), ("bob", lib.ZMQ))]
+        for guest in guests:
+            guest.wait_line("^ready$", 30)
+        workers = [w["pid"] for w in host.status()["worker"]]
+        self.assertTrue(workers)
+        killed_ns = lib.monotonic_ns()
+        host.process.signal(signal.SIGKILL)
+        self.see_loss(guests, killed_ns)
+        lib.until(lambda: not any(lib.pid_is_alive(p) for p in workers), 5, "the workers end")
+        # What it left (socket files) does not keep the next one from starting.
+        self.assertTrue(os.path.exists(host.socket("alice")))
+        host.process.wait()
+        host.start()
+        self.finished(host, "e2e_minimal")
+        self.assertEqual(host.stop(), 0)
+
+    def test_orderly_stop(self):
+        host = self.host()
+        guests = [self.guest(host, "e2e_lost"), self.guest(host, "e2e_lost", arrangement=lib.ZMQ)]
+        for guest in guests:
+            guest.wait_line("^ready$", 30)
+        killed_ns = lib.monotonic_ns()
+        start = time.monotonic()
+        self.assertEqual(host.stop(signal.SIGTERM), 0)
+        self.assertLess(time.monotonic() - start, 6)
+        self.see_loss(guests, max(killed_ns, lib.monotonic_ns() - int(5e9)))
+        host.start()
+        self.assertEqual(host.stop(signal.SIGINT), 0)
+
+    def test_stale_and_taken_sockets(self):
+        host = self.host(start=False)
+        os.makedirs(host.run_dir)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+            dead.bind(host.socket("alice"))  # closed without unlink: a stale file
+        host.start()
+        self.finished(host, "e2e_minimal")
+        second = lib.run_weir("serve", "--config", host.config, "--run-dir", host.run_dir,
+                              "--driver", host.driver)
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("running here already", second.stderr)
+        self.finished(host, "e2e_minimal")
+        self.assertEqual(host.stop(), 0)
+
+    def test_no_host_is_said_at_once(self):
+        folder = self.folder()
+        env = lib.clean_environment()
+        env.update(LD_LIBRARY_PATH=lib.places.guest_lib, WEIR_HOST=f"ipc://{folder}/none.sock")
+        start = time.monotonic()
+        result = subprocess.run([lib.places.program("e2e_minimal")], env=env, timeout=20,
+                                capture_output=True, text=True)
+        self.assertLess(time.monotonic() - start, 2)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"gave {lib.CUDA_ERROR_NO_DEVICE}", result.stdout)
+        self.assertEqual(result.stderr, "", "the guest library is silent unless WEIR_LOG is set")
+
+
+if __name__ == "__main__":
+    lib.main()

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Which transport a guest gets, keys over tcp, and versions that do not fit."""
+import os
+import time
+import unittest
+
+import lib
+
+
+class Transports(lib.Case):
+    def via(self, host, **kwargs):
+        """The transport of a session as the host sees it."""
+        guest = self.guest(host, "e2e_quota", "hold", 1 << 20, **kwargs)
+        guest.wait_line("^held$")
+        session = host.status()["session"][0]
+        guest.close_stdin()
+        self.assertEqual(guest.wait(), 0, guest.tail())
+        host.wait_idle()
+        return session["transport"]
+
+    def test_chosen_by_the_handshake(self):
+        host = self.host()
+        path = lib.places.program("e2e_quota")
+        env = dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib,
+                   WEIR_HOST=f"ipc://{host.socket('alice')}")
+        for more, transport in (({}, "shm"), ({"WEIR_TRANSPORT": "shm"}, "shm"),
+                                ({"WEIR_TRANSPORT": "zmq"}, "zmq")):
+            guest = lib.Process([path, "hold", str(1 << 20)], env={**env, **more})
+            self.addCleanup(guest.kill)
+            guest.wait_line("^held$")
+            session = host.status()["session"][0]
+            self.assertEqual(session["transport"], transport)
+            self.assertEqual(session["tenant"], "alice")
+            self.assertEqual(session["pid"], guest.pid)
+            self.assertEqual(session["program"], "e2e_quota")
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+        host.wait_idle()
+        bad = lib.Process([path, "hold", "1"], env={**env, "WEIR_TRANSPORT": "pigeon",
+                                                    "WEIR_LOG": "error"})
+        self.addCleanup(bad.kill)
+        self.assertEqual(bad.wait(), 1)
+        self.assertIn(f"gave {lib.CUDA_ERROR_NO_DEVICE}", bad.out)
+
+    def tcp_guest(self, host, **env):
+        guest = self.guest(host, "e2e_minimal", arrangement=lib.TCP,
+                           env={"WEIR_LOG": "error", **env})
+        start = time.monotonic()
+        code = guest.wait(20)
+        return code, guest, time.monotonic() - start
+
+    def refused(self, host, remote, tenant="alice", server_key=None, key=None):
+        """A guest with these keys is refused clearly, and within the handshake's limit."""
+        env = dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib, WEIR_HOST=remote.url,
+                   WEIR_LOG="error")
+        if key:
+            env["WEIR_KEY"] = key
+        if server_key:
+            env["WEIR_SERVER_KEY"] = server_key
+        argv = [lib.places.program("e2e_minimal")]
+        start = time.monotonic()
+        guest = lib.Process(argv, env=env)
+        self.addCleanup(guest.kill)
+        self.assertEqual(guest.wait(15), 1, guest.tail())
+        self.assertLess(time.monotonic() - start, 8)
+        self.assertIn(f"gave {lib.CUDA_ERROR_NO_DEVICE}", guest.out)
+        self.assertTrue(guest.err, "the log says why")
+        return guest.err
+
+    def test_tcp_keys(self):
+        remote = self.remote()
+        host = self.host(remote=remote)
+        self.assertEqual(self.via(host, arrangement=lib.TCP), "zmq")
+        lib.keygen(os.path.join(remote.folder, "stranger"))
+        stranger = os.path.join(remote.folder, "stranger")
+        self.refused(host, remote, key=stranger + ".secret", server_key=remote.server_public)
+        self.refused(host, remote, key=remote.secret_path("alice"), server_key=stranger + ".public")
+        self.refused(host, remote, key=remote.secret_path("alice"))
+        self.refused(host, remote, server_key=remote.server_public)
+        self.refused(host, remote)
+        self.refused(host, remote, key="/nonexistent", server_key=remote.server_public)
+        self.finished(host, "e2e_minimal", arrangement=lib.TCP, tenant="bob")
+        host.wait_idle()
+
+    def test_tcp_without_a_host(self):
+        remote = self.remote()
+        host = self.host(start=False)
+        self.refused(host, remote, key=remote.secret_path("alice"), server_key=remote.server_public)
+
+    def test_tcp_between_namespaces(self):
+        try:
+            remote = self.remote(namespaces=True)
+        except unittest.SkipTest as why:
+            self.skipTest(str(why))
+        host = self.host(remote=remote)
+        self.assertEqual(self.via(host, arrangement=lib.TCP), "zmq")
+        steady = self.steady(host, arrangement=lib.TCP)
+        self.finished(host, "e2e_minimal", arrangement=lib.TCP)
+        self.steady_undisturbed(steady)
+
+    def test_versions(self):
+        host = self.host()
+        for scenario in ("wrong_hash", "wrong_protocol"):
+            guest = self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", scenario,
+                                  arrangement=lib.NATIVE)
+            self.assertRegex(guest.out, r"refused: protocol versions differ: .*version|operations")
+        if lib.places.build:
+            self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", "wrong_hash", "zmq",
+                          arrangement=lib.NATIVE)
+
+
+if __name__ == "__main__":
+    lib.main()
