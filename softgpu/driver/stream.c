@@ -610,9 +610,3 @@ CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, 
 {
     return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }
-
-CUresult weir_soft_cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                      CUstreamBatchMemOpParams *items, unsigned int flags)
-{
-    return weir_soft_cuStreamBatchMemOp_v2(stream, count, items, flags);
-}
