@@ -104,6 +104,7 @@ void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
         /* The context may have freed it: then another allocation, or none, has its address. */
         struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
         if (alloc != NULL && alloc->id == memory->id) {
+            alloc->device->graph_used_bytes -= alloc->bytes;
             weir_soft_space_free(alloc);
         }
         free(memory);
@@ -123,6 +124,11 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
         free(memory);
         weir_soft_op_put(op);
         return rc;
+    }
+    struct weir_soft_device *device = op->ctx->device;
+    device->graph_used_bytes += alloc->bytes;
+    if (device->graph_high_bytes < device->graph_used_bytes) {
+        device->graph_high_bytes = device->graph_used_bytes;
     }
     memory->refs = 1;
     memory->base = alloc->base;

@@ -22,7 +22,6 @@ static void stream_release(void *object)
     weir_soft_task_put(stream->tail);
     weir_soft_capture_put(stream->capture);
     weir_soft_nodes_clear(&stream->capture_nodes);
-    free(stream->capture_handles);
 }
 
 struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
