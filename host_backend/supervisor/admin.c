@@ -145,7 +145,8 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
         if (w->tenant >= 0) {
-            snprintf(w->row.tenant, sizeof w->row.tenant, "%s", sup->tenants[w->tenant].config.name);
+            snprintf(w->row.tenant, sizeof w->row.tenant, "%s",
+                     sup->tenants[w->tenant].config.name);
         }
         append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
     }

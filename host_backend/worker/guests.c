@@ -2,8 +2,8 @@
  * Guests arriving at the worker.
  *
  * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those that
- * have not said hello yet.
+ * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those
+ * that have not said hello yet.
  */
 #include "host_backend/worker/guests.h"
 
@@ -19,8 +19,8 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
-#define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define STACK_BYTES     (1u << 20)
+#define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
+#define STACK_BYTES   (1u << 20)
 
 struct arrival {
     struct weir_worker *worker;
@@ -65,8 +65,8 @@ static void dismiss(struct weir_tenant *tenant)
 
 static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
 {
-    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name, (long long)a->pid,
-                  message);
+    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
+                  (long long)a->pid, message);
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
         weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
