@@ -102,6 +102,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         return weir_zmq_accept(pending, &params, ret_transport);
     }
     params.zmq = w->zmq;
+    params.zmq_ipc_path = w->zmq_path;
 #endif
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
@@ -290,7 +291,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
 
 enum weir_status weir_guests_listen(struct weir_worker *worker)
 {
-    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[WEIR_CONFIG_PATH_BYTES + 96];
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof worker->zmq_path + 8];
     const char *endpoints[2] = {ipc, endpoint};
     char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
@@ -302,8 +303,9 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
     enum weir_status status;
 
     /* For guests that come through the socket and cannot share memory. */
-    snprintf(ipc, sizeof ipc, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
+    snprintf(worker->zmq_path, sizeof worker->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
              worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+    snprintf(ipc, sizeof ipc, "ipc://%s", worker->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);
         if (status != WEIR_OK) {
@@ -317,7 +319,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
         params.n_endpoints = 2;
         params.secret_key = key;
     }
-    unlink(ipc + strlen("ipc://"));
+    unlink(worker->zmq_path);
     status = weir_zmq_server_create(&params, &worker->zmq);
     explicit_bzero(key, sizeof key);
     if (status != WEIR_OK) {

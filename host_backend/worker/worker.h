@@ -92,6 +92,7 @@ struct weir_worker {
 
     struct weir_prints prints;
     struct weir_zmq_server *zmq;
+    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
     atomic_int sticky; /* CUresult that ended the context */
