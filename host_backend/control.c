@@ -42,8 +42,8 @@ static enum weir_status connect_admin(const char *run_dir, int *ret_fd)
         return WEIR_ERR_IO;
     }
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        enum weir_status status = errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED
-                                                                    : WEIR_ERR_NOT_FOUND;
+        enum weir_status status =
+            errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED : WEIR_ERR_NOT_FOUND;
 
         close(fd);
         return status;
@@ -64,7 +64,8 @@ static enum weir_status read_answer(int fd, char **ret_text)
         uint64_t now_ns = weir_clock_now_ns();
         ssize_t n;
 
-        if (now_ns >= end_ns || poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
+        if (now_ns >= end_ns ||
+            poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
             free(text);
             return WEIR_ERR_TIMED_OUT;
         }
@@ -93,7 +94,8 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
+/* The answer as it came, with its end row. */
+static enum weir_status ask(const char *run_dir, char **ret_text)
 {
     static const char request[] = "status\n";
     enum weir_status status;
@@ -112,10 +114,28 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return status;
 }
 
+enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
+{
+    char *text, *end;
+    enum weir_status status = ask(run_dir, &text);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes are escaped in values: it stands alone */
+    if (end == NULL) {
+        free(text); /* cut off */
+        return WEIR_ERR_PEER;
+    }
+    *end = 0;
+    *ret_text = text;
+    return WEIR_OK;
+}
+
 enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
 {
     char *text;
-    enum weir_status status = weir_control_status_text(run_dir, &text);
+    enum weir_status status = ask(run_dir, &text);
 
     if (status == WEIR_OK) {
         status = weir_status_text_read(text, ret_report);

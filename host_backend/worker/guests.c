@@ -2,8 +2,8 @@
  * Guests arriving at the worker.
  *
  * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those that
- * have not said hello yet.
+ * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those
+ * that have not said hello yet.
  */
 #include "host_backend/worker/guests.h"
 
@@ -19,8 +19,8 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
-#define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define STACK_BYTES     (1u << 20)
+#define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
+#define STACK_BYTES   (1u << 20)
 
 struct arrival {
     struct weir_worker *worker;
@@ -65,8 +65,8 @@ static void dismiss(struct weir_tenant *tenant)
 
 static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
 {
-    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name, (long long)a->pid,
-                  message);
+    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
+                  (long long)a->pid, message);
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
         weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
@@ -102,6 +102,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         return weir_zmq_accept(pending, &params, ret_transport);
     }
     params.zmq = w->zmq;
+    params.zmq_ipc_path = w->zmq_path;
 #endif
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
@@ -290,7 +291,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
 
 enum weir_status weir_guests_listen(struct weir_worker *worker)
 {
-    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[WEIR_CONFIG_PATH_BYTES + 96];
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof worker->zmq_path + 8];
     const char *endpoints[2] = {ipc, endpoint};
     char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
@@ -302,8 +303,9 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
     enum weir_status status;
 
     /* For guests that come through the socket and cannot share memory. */
-    snprintf(ipc, sizeof ipc, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
+    snprintf(worker->zmq_path, sizeof worker->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
              worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+    snprintf(ipc, sizeof ipc, "ipc://%s", worker->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);
         if (status != WEIR_OK) {
@@ -317,7 +319,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
         params.n_endpoints = 2;
         params.secret_key = key;
     }
-    unlink(ipc + strlen("ipc://"));
+    unlink(worker->zmq_path);
     status = weir_zmq_server_create(&params, &worker->zmq);
     explicit_bzero(key, sizeof key);
     if (status != WEIR_OK) {
@@ -331,8 +333,11 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
 
 void weir_guests_close(struct weir_worker *worker)
 {
-    weir_zmq_server_destroy(worker->zmq);
-    worker->zmq = NULL;
+    if (worker->zmq != NULL) {
+        weir_zmq_server_destroy(worker->zmq);
+        worker->zmq = NULL;
+        unlink(worker->zmq_path);
+    }
 }
 #else
 enum weir_status weir_guests_listen(struct weir_worker *worker)
