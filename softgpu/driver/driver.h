@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #define WEIR_SOFT_MAX_DEVICES    8
-#define WEIR_SOFT_MAX_LEVELS 16
+#define WEIR_SOFT_MAX_LEVELS     16
 #define WEIR_SOFT_DRIVER_VERSION 13000
 
 /* ------------------------------------------------------------------ the lock */
@@ -663,7 +663,8 @@ struct weir_soft_mipmap {
 
 uint32_t weir_soft_format_bytes(CUarray_format format);
 /** Check a set against the address space. */
-CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx, struct weir_soft_op **ret_op);
+CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,
+                            struct weir_soft_op **ret_op);
 /** Resolve a 3D copy as the program states it. */
 CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx *ctx,
                                 struct weir_soft_op **ret_op, bool *ret_host_src,

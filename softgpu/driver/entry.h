@@ -8,6 +8,7 @@
 /**
  * May a call go on?
  *
+ * @param name    of the entry, for the log (WEIR_SOFTGPU_LOG=debug).
  * @param always  the entry may be called before cuInit.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_NOT_INITIALIZED  before cuInit, and for ever in a child of a process that had
@@ -15,16 +16,17 @@
  * @return CUDA_ERROR_DEINITIALIZED    the process is on its way out
  * @thread any
  */
-CUresult weir_soft_enter(bool always);
+CUresult weir_soft_enter(const char *name, bool always);
 
-#define WEIR_SOFT_NAME_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
+/* The comparisons are of literals: the compiler does them. */
+#define WEIR_SOFT_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
 #define WEIR_SOFT_ENTER(entry)                                                                     \
     weir_soft_enter(                                                                               \
-        WEIR_SOFT_NAME_IS(entry, "cuInit") || WEIR_SOFT_NAME_IS(entry, "cuDriverGetVersion") ||    \
-        WEIR_SOFT_NAME_IS(entry, "cuGetProcAddress") ||                                            \
-        WEIR_SOFT_NAME_IS(entry, "cuGetProcAddress_v2") ||                                         \
-        WEIR_SOFT_NAME_IS(entry, "cuGetExportTable") ||                                            \
-        WEIR_SOFT_NAME_IS(entry, "cuGetErrorString") ||                                            \
-        WEIR_SOFT_NAME_IS(entry, "cuGetErrorName") || WEIR_SOFT_NAME_IS(entry, "cuProfilerStop"))
+        #entry, WEIR_SOFT_IS(entry, "cuInit") || WEIR_SOFT_IS(entry, "cuDriverGetVersion") ||      \
+                    WEIR_SOFT_IS(entry, "cuGetProcAddress") ||                                     \
+                    WEIR_SOFT_IS(entry, "cuGetProcAddress_v2") ||                                  \
+                    WEIR_SOFT_IS(entry, "cuGetExportTable") ||                                     \
+                    WEIR_SOFT_IS(entry, "cuGetErrorString") ||                                     \
+                    WEIR_SOFT_IS(entry, "cuGetErrorName"))
 
 #endif

@@ -419,7 +419,7 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
     const struct weir_soft_op_kernel *k = &node->op->kernel;
     bool is_kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, k->handle) != NULL;
     *params = (CUDA_KERNEL_NODE_PARAMS){
-        .func = is_kernel ? NULL : (CUfunction)k->handle,
+        .func = (CUfunction)k->handle,
         .gridDimX = k->grid[0],
         .gridDimY = k->grid[1],
         .gridDimZ = k->grid[2],

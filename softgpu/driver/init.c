@@ -7,6 +7,7 @@
  * later call gives CUDA_ERROR_DEINITIALIZED. Nothing is freed then and no thread is joined: other
  * libraries' exit handlers still call in.
  */
+#include "base/log.h"
 #include "proto/front/ctx_stack.h"
 #include "proto/front/front.h"
 #include "softgpu/driver/driver.h"
@@ -24,8 +25,9 @@ bool weir_soft_exiting(void)
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_EXITING;
 }
 
-CUresult weir_soft_enter(bool always)
+CUresult weir_soft_enter(const char *name, bool always)
 {
+    weir_log_debug("softgpu: %s", name);
     switch (__atomic_load_n(&state, __ATOMIC_ACQUIRE)) {
     case STATE_READY:
         return CUDA_SUCCESS;
@@ -126,6 +128,7 @@ static const struct weir_front_ops front_ops = {
 
 __attribute__((constructor)) static void at_load(void)
 {
+    (void)!weir_log_init(getenv("WEIR_SOFTGPU_LOG"), "softgpu");
     weir_front_init(&front_ops);
 }
 

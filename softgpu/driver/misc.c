@@ -27,8 +27,8 @@ CUresult weir_soft_cuGetProcAddress(const char *name, void **pfn, int version, c
     return weir_procaddr_get_v1(name, pfn, version, flags);
 }
 
-CUresult weir_soft_cuGetProcAddress_v2(const char *name, void **pfn, int version,
-                                       cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+CUresult weir_soft_cuGetProcAddress_v2(const char *name, void **pfn, int version, cuuint64_t flags,
+                                       CUdriverProcAddressQueryResult *status)
 {
     return weir_procaddr_get(name, pfn, version, flags, status);
 }

@@ -104,8 +104,6 @@ static CUresult load_result(enum weir_status status)
         return CUDA_ERROR_OUT_OF_MEMORY;
     case WEIR_ERR_VERSION:
         return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-    case WEIR_ERR_UNSUPPORTED:
-        return CUDA_ERROR_NOT_SUPPORTED;
     default:
         return CUDA_ERROR_INVALID_PTX;
     }
