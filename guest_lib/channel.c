@@ -182,7 +182,9 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
     if (!buffer_reserve(wait->reply, body)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    memcpy(wait->reply->data, record + 1, body);
+    if (body) {
+        memcpy(wait->reply->data, record + 1, body);
+    }
     wait->body_bytes = body;
     if (wait->ret_bulk && record->status == CUDA_SUCCESS) {
         memcpy(wait->ret_bulk, bulk, bulk_bytes);

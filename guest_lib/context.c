@@ -17,6 +17,7 @@
 static __thread struct {
     CUcontext handle;
     struct weir_ctx *ctx;
+    uint32_t session;
 } last_ctx;
 
 static weir_ctx_gone_fn gone_hooks[WEIR_CTX_GONE_HOOKS];
@@ -36,13 +37,14 @@ bool weir_ctx_on_gone(weir_ctx_gone_fn hook)
 
 struct weir_ctx *weir_ctx_get(CUcontext handle)
 {
-    if (last_ctx.handle == handle && handle) {
+    if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
         return last_ctx.ctx;
     }
     struct weir_ctx *ctx = weir_object_get(WEIR_KIND_CONTEXT, handle);
     if (ctx) {
         last_ctx.handle = handle;
         last_ctx.ctx = ctx;
+        last_ctx.session = weir_guest.session;
     }
     return ctx;
 }

@@ -52,7 +52,8 @@ static uint64_t piece_bytes(uint64_t bytes)
     uint64_t piece = bytes / DEPTH & ~(PIECE_MIN_BYTES - 1);
     piece = piece < PIECE_MIN_BYTES ? PIECE_MIN_BYTES : piece;
     piece = piece > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece;
-    return piece > weir_staging_max_bytes() ? weir_staging_max_bytes() : piece;
+    uint64_t most = weir_staging_max_bytes() / DEPTH;
+    return piece > most ? most : piece;
 }
 
 static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
@@ -95,13 +96,10 @@ static CUresult receive_piece(const struct incoming *piece)
     return rc;
 }
 
+/* The piece has its staging block. */
 static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir_stream *stream)
 {
-    CUresult rc = weir_staging_take(piece->bytes, &piece->offset);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    rc = post_copy(piece->offset, src, piece->bytes, stream, DST_IN_ARENA);
+    CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, DST_IN_ARENA);
     piece->point = weir_stream_here(stream);
     if (rc == CUDA_SUCCESS) {
         rc = weir_stream_mark(&piece->point);
@@ -112,6 +110,10 @@ static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir
     return rc;
 }
 
+/*
+ * Pieces on their way back are ours alone to free, so with some of them out there is no waiting for
+ * more room: the oldest is received instead.
+ */
 static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir_stream *stream)
 {
     struct incoming ring[DEPTH];
@@ -120,19 +122,29 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir
     unsigned int first = 0, count = 0;
     CUresult rc = CUDA_SUCCESS;
     while (count || (sent < bytes && rc == CUDA_SUCCESS)) {
+        struct incoming *next = &ring[(first + count) % DEPTH];
         if (sent < bytes && count < DEPTH && rc == CUDA_SUCCESS) {
-            struct incoming *next = &ring[(first + count) % DEPTH];
-            next->bytes = bytes - sent < piece ? bytes - sent : piece;
-            next->dst = dst + sent;
-            rc = send_for_piece(next, src + sent, stream);
-            count += rc == CUDA_SUCCESS;
-            sent += next->bytes;
-            continue;
+            uint64_t n = bytes - sent < piece ? bytes - sent : piece;
+            bool room = weir_staging_try(n, &next->offset);
+            if (!room && !count) {
+                rc = weir_staging_take(n, &next->offset);
+                room = rc == CUDA_SUCCESS;
+            }
+            if (room) {
+                next->bytes = n;
+                next->dst = dst + sent;
+                rc = send_for_piece(next, src + sent, stream);
+                count += rc == CUDA_SUCCESS;
+                sent += n;
+                continue;
+            }
         }
-        CUresult received = receive_piece(&ring[first]);
-        rc = rc == CUDA_SUCCESS ? received : rc;
-        first = (first + 1) % DEPTH;
-        count--;
+        if (count) {
+            CUresult received = receive_piece(&ring[first]);
+            rc = rc == CUDA_SUCCESS ? received : rc;
+            first = (first + 1) % DEPTH;
+            count--;
+        }
     }
     return rc;
 }

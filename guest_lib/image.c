@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WRAPPER_MAGIC   0x466243b1u
@@ -222,12 +221,12 @@ CUresult weir_image_store_file(const char *path, struct weir_image *ret_image)
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
-    struct stat stat;
-    if (fstat(fd, &stat) == 0 && stat.st_size > 0) {
-        void *data = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    off_t bytes = lseek(fd, 0, SEEK_END); /* fstat is a symbol of glibc 2.33 */
+    if (bytes > 0) {
+        void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {
-            result = weir_image_store_bytes(data, (uint64_t)stat.st_size, ret_image);
-            munmap(data, (size_t)stat.st_size);
+            result = weir_image_store_bytes(data, (uint64_t)bytes, ret_image);
+            munmap(data, (size_t)bytes);
         }
     }
     close(fd);

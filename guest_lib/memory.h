@@ -129,9 +129,15 @@ void weir_pools_finish(void);
  * @param bytes       at most weir_staging_max_bytes().
  * @param ret_offset  in the arena, 256-byte aligned.
  * @return CUDA_SUCCESS, a sticky error, CUDA_ERROR_OUT_OF_MEMORY (larger than can ever be had)
- * @thread any; may block; no lock held
+ * @thread any; may block; no lock and no other block held, except in flight
  */
 CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset);
+
+/**
+ * The same without waiting. Who holds blocks that nobody else can free must not wait for more:
+ * take with this, and give one's own blocks back when it fails.
+ */
+bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset);
 
 /** The block is free once the point is passed. @thread any */
 void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *point);

@@ -147,29 +147,32 @@ static CUresult wait_for_room(void)
     return (CUresult)error;
 }
 
+bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset)
+{
+    weir_lock_acquire(&staging.lock);
+    harvest_locked(LOOK_AT);
+    struct weir_range_block *block = take_locked(bytes);
+    if (!block) {
+        harvest_locked(~0u);
+        block = take_locked(bytes);
+    }
+    weir_lock_release(&staging.lock);
+    if (block) {
+        *ret_offset = block->base;
+    }
+    return block != NULL;
+}
+
 CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset)
 {
     if (!bytes || bytes > weir_staging_max_bytes()) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (unsigned int limit = LOOK_AT;; limit = ~0u) {
-        weir_lock_acquire(&staging.lock);
-        harvest_locked(limit);
-        struct weir_range_block *block = take_locked(bytes);
-        if (!block && limit != ~0u) {
-            harvest_locked(~0u);
-            block = take_locked(bytes);
-        }
-        weir_lock_release(&staging.lock);
-        if (block) {
-            *ret_offset = block->base;
-            return CUDA_SUCCESS;
-        }
-        CUresult rc = wait_for_room();
-        if (rc != CUDA_SUCCESS) {
-            return rc;
-        }
+    CUresult rc = CUDA_SUCCESS;
+    while (rc == CUDA_SUCCESS && !weir_staging_try(bytes, ret_offset)) {
+        rc = wait_for_room();
     }
+    return rc;
 }
 
 void weir_staging_free(uint64_t offset)

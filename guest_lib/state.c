@@ -32,6 +32,7 @@
 struct weir_guest weir_guest = {.driver_version = CUDA_VERSION,
                                 .init_lock = PTHREAD_MUTEX_INITIALIZER};
 
+static bool window_reserved;
 static bool starting; /* cuInit is at work: a child forked now cannot go on with it */
 
 CUresult weir_guest_phase_error(enum weir_guest_phase phase)
@@ -125,6 +126,7 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     void *got = mmap(want, welcome->window_bytes, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == want) {
+        window_reserved = true;
         return CUDA_SUCCESS;
     }
     weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
@@ -162,6 +164,7 @@ static CUresult start_parts(const struct weir_welcome *welcome)
 
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)
 {
+    weir_guest.session++;
     weir_guest.n_cpus = count_cpus();
     weir_guest.same_process = strcmp(transport->ops->name, "loop") == 0;
     weir_guest.launch_blocking =
@@ -186,14 +189,23 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     return rc;
 }
 
+static void free_context(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    struct weir_ctx *ctx = object;
+    weir_ctx_storage_finish(&ctx->storage);
+    free(ctx);
+}
+
 void weir_guest_stop(void)
 {
     set_phase(WEIR_PHASE_NEW);
     weir_callbacks_finish();
     weir_mem_finish();
     weir_staging_finish();
-    for (int i = 0; i < weir_guest.n_devices; i++) {
-        free(weir_guest.devices[i].primary);
+    if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], free_context, NULL);
     }
     memset(weir_guest.devices, 0, sizeof weir_guest.devices);
     weir_guest.n_devices = 0;
@@ -202,6 +214,10 @@ void weir_guest_stop(void)
     weir_words_finish();
     weir_objects_finish(&weir_guest.objects);
     weir_channel_finish(&weir_guest.channel);
+    if (window_reserved) {
+        munmap((void *)(uintptr_t)weir_guest.window_base, weir_guest.window_bytes);
+        window_reserved = false;
+    }
 }
 
 /* ---------------------------------------------------------------- cuInit */

@@ -49,7 +49,8 @@ struct weir_stream_capture_copy;
  * pointer, and is valid in every phase.
  */
 struct weir_guest {
-    uint32_t phase; /* atomic, enum weir_guest_phase */
+    uint32_t phase;   /* atomic, enum weir_guest_phase */
+    uint32_t session; /* counts weir_guest_start(); what threads remember is of one session */
 
     /* Set by cuInit, then immutable. */
     struct weir_channel channel;
@@ -114,7 +115,7 @@ CUresult weir_guest_init(void);
 struct weir_welcome;
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
 
-/** Undo weir_guest_start(); for tests only, no other thread inside. */
+/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone */
 void weir_guest_stop(void);
 
 /**

@@ -13,6 +13,7 @@ struct own_stream {
     struct weir_ctx *ctx;
     struct weir_stream *stream;
     uint64_t stream_id; /* differs once the context was reset: then the stream is gone */
+    uint32_t session;
 };
 
 static __thread struct own_stream *own_streams;
@@ -20,12 +21,18 @@ static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static bool own_key_made;
 
+static bool is_alive(const struct own_stream *own)
+{
+    return own->session == weir_guest.session &&
+           __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id;
+}
+
 static void drop_own_streams(void *list)
 {
     bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;
     for (struct own_stream *own = list; own;) {
         struct own_stream *next = own->next;
-        if (ready && __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id) {
+        if (ready && is_alive(own)) {
             CUresult rc = weir_stream_drop(own->stream);
             (void)rc; /* the thread is ending: nobody to tell */
         }
@@ -47,6 +54,7 @@ static CUresult new_own_stream(struct weir_ctx *ctx, struct own_stream *slot)
         slot->ctx = ctx;
         slot->stream->per_thread = true;
         slot->stream_id = slot->stream->id;
+        slot->session = weir_guest.session;
     }
     return rc;
 }
@@ -57,7 +65,7 @@ static CUresult per_thread_stream(struct weir_ctx *ctx, struct weir_stream **ret
     while (own && own->ctx != ctx) {
         own = own->next;
     }
-    if (own && __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id) {
+    if (own && is_alive(own)) {
         *ret_stream = own->stream;
         return CUDA_SUCCESS;
     }

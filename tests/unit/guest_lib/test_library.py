@@ -1,0 +1,110 @@
+"""The manners of libcuda.so.1: what it exports and needs, and how it behaves without a host."""
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+LIBRARY, MAP = sys.argv[1], sys.argv[2]
+GLIBC_MAX = (2, 28)
+NEEDED = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
+NO_DEVICE, NOT_INITIALIZED, INVALID_VALUE = 100, 3, 1
+
+
+def readelf(*options):
+    return subprocess.run(["readelf", "-W", *options, LIBRARY], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def run(code, **env):
+    """Run Python that has the library as `lib`; gives its output and the seconds it took."""
+    program = f"import ctypes, os, sys\nlib = ctypes.CDLL({LIBRARY!r})\n{code}"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("WEIR_", "CUDA_"))}
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+                          env={**clean, "WEIR_HOST": "ipc:///nonexistent/weir.sock", **env})
+    return done, time.monotonic() - began
+
+
+class Elf(unittest.TestCase):
+    def test_soname_and_needed(self):
+        dynamic = readelf("-d")
+        self.assertIn("Library soname: [libcuda.so.1]", dynamic)
+        self.assertLessEqual(set(re.findall(r"Shared library: \[(.*?)\]", dynamic)), NEEDED)
+
+    def test_no_symbol_newer_than_glibc_2_28(self):
+        for name, version in re.findall(r"(\S+)@GLIBC_([\d.]+)", readelf("--dyn-syms")):
+            self.assertLessEqual(tuple(map(int, version.split("."))), GLIBC_MAX + (99,), name)
+
+    def test_exports_are_the_map_and_nothing_else(self):
+        wanted = set(re.findall(r"^\s+(cu\w+);", open(MAP).read(), re.M))
+        exported = set()
+        for line in readelf("--dyn-syms").splitlines():
+            fields = line.split()
+            if len(fields) > 7 and fields[4] in ("GLOBAL", "WEAK") and fields[6] != "UND":
+                exported.add(fields[7])
+        self.assertEqual(exported, wanted)
+
+    def test_stack_is_not_executable(self):
+        self.assertRegex(readelf("-l"), r"GNU_STACK.* RW +0x")
+
+
+class WithoutHost(unittest.TestCase):
+    def test_init_says_no_device_silently(self):
+        done, seconds = run("sys.exit(lib.cuInit(0))")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (NO_DEVICE, "", ""))
+        self.assertLess(seconds, 5)
+
+    def test_init_tells_why_when_asked(self):
+        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
+        self.assertEqual(done.returncode, NO_DEVICE)
+        self.assertIn("/nonexistent/weir.sock", done.stderr)
+
+    def test_init_refuses_flags_and_hidden_devices(self):
+        self.assertEqual(run("sys.exit(lib.cuInit(1))")[0].returncode, INVALID_VALUE)
+        hidden, _ = run("sys.exit(lib.cuInit(0))", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(hidden.returncode, NO_DEVICE)
+
+    def test_calls_before_init(self):
+        done, _ = run("""
+v = ctypes.c_int()
+p = ctypes.c_void_p()
+print(lib.cuDriverGetVersion(ctypes.byref(v)), v.value)
+print(lib.cuCtxGetCurrent(ctypes.byref(p)), lib.cuDeviceGetCount(ctypes.byref(v)))
+print(lib.cuMemAlloc_v2(ctypes.byref(p), 4), lib.cuCtxSynchronize())
+s = ctypes.c_int(9)
+print(lib.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(p), 12000, ctypes.c_uint64(0),
+                              ctypes.byref(s)),
+      p.value == ctypes.cast(lib.cuMemAlloc_v2, ctypes.c_void_p).value, s.value)
+t = ctypes.c_char_p()
+print(lib.cuGetErrorName(700, ctypes.byref(t)), t.value.decode())
+print(lib.cuGetErrorName(12345, ctypes.byref(t)), t.value)
+""")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout.splitlines(), [
+            "0 13000", "3 3", "3 3", "0 True 0", "0 CUDA_ERROR_ILLEGAL_ADDRESS", "1 None"])
+
+    def test_forked_child_of_a_fresh_process_is_fresh(self):
+        done, _ = run("""
+pid = os.fork()
+if pid == 0:
+    os._exit(lib.cuInit(0))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+""")
+        self.assertEqual(done.returncode, NO_DEVICE)
+
+    def test_errno_is_preserved(self):
+        done, _ = run("""
+lib = ctypes.CDLL(lib._name, use_errno=True)
+ctypes.set_errno(77)
+lib.cuInit(0)
+print(ctypes.get_errno())
+""")
+        self.assertEqual(done.stdout.strip(), "77")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
