@@ -135,7 +135,7 @@ static void reload(struct weir_supervisor *sup)
     weir_notify("RELOADING=1");
     if (config != NULL && sup->params.config_path != NULL && load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
-        (void)weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }

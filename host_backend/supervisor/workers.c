@@ -131,7 +131,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->restart_at_ns = 0;
     w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
-    (void)send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
+    (void)!send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
     return WEIR_OK;
 }
 

@@ -100,7 +100,7 @@ static void drop(struct weir_chunk *chunk)
 
     if (chunk->kept) {
         message.chunk.id = chunk->id;
-        (void)weir_link_send(chunk->tenant->worker->link, &message, -1);
+        (void)!weir_link_send(chunk->tenant->worker->link, &message, -1);
     }
 }
 

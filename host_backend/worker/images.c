@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ANY_BYTES UINT64_MAX
+
 void weir_image_store_init(struct weir_image_store *store, uint64_t cap_bytes)
 {
     *store = (struct weir_image_store){.cap_bytes = cap_bytes};
@@ -34,7 +36,7 @@ static struct weir_image *find_locked(struct weir_image_store *store, const stru
     for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
         struct weir_image *image = *at;
 
-        if (image->bytes == bytes && memcmp(&image->hash, hash, sizeof *hash) == 0) {
+        if ((bytes == ANY_BYTES || image->bytes == bytes) && memcmp(&image->hash, hash, sizeof *hash) == 0) {
             *at = image->next;
             image->next = store->images;
             store->images = image;
@@ -56,6 +58,11 @@ struct weir_image *weir_image_get(struct weir_image_store *store, const struct w
     }
     pthread_mutex_unlock(&store->lock);
     return image;
+}
+
+struct weir_image *weir_image_get_any(struct weir_image_store *store, const struct weir_hash *hash)
+{
+    return weir_image_get(store, hash, ANY_BYTES);
 }
 
 void weir_image_put(struct weir_image_store *store, struct weir_image *image)

@@ -38,6 +38,8 @@ void weir_image_store_finish(struct weir_image_store *store);
 /** The image, with a reference that weir_image_put() drops; or NULL. @thread any */
 struct weir_image *weir_image_get(struct weir_image_store *store, const struct weir_hash *hash,
                                   uint64_t bytes);
+/** The same whatever its length. */
+struct weir_image *weir_image_get_any(struct weir_image_store *store, const struct weir_hash *hash);
 void weir_image_put(struct weir_image_store *store, struct weir_image *image);
 
 /**

@@ -172,12 +172,12 @@ static bool grow_reply(struct weir_session *s, size_t bytes)
 static void reply(struct weir_session *s, uint16_t op, uint64_t seq, CUresult result,
                   const void *out)
 {
-    const struct weir_op_message *message = &weir_ops[op].out;
-    size_t body = result == CUDA_SUCCESS ? message->bytes(out) : 0;
+    const struct weir_op_info *info = &weir_ops[op];
+    size_t body = result == CUDA_SUCCESS ? info->out_bytes(out) : 0;
     struct weir_record *record;
 
     if (body == WEIR_OP_BYTES_INVALID || body + sizeof *record > WEIR_RECORD_MAX_BYTES) {
-        weir_log_error("session: reply cannot be encoded op=%s", weir_ops[op].name);
+        weir_log_error("session: reply cannot be encoded op=%s", info->name);
         body = 0;
         result = CUDA_ERROR_UNKNOWN;
     }
@@ -192,9 +192,9 @@ static void reply(struct weir_session *s, uint16_t op, uint64_t seq, CUresult re
                                    .seq = seq,
                                    .status = (int32_t)result};
     if (body != 0) {
-        message->encode(out, record + 1);
+        info->out_encode(out, record + 1);
     }
-    (void)weir_session_send(s, record, result == CUDA_SUCCESS ? s->reply_bulk : NULL,
+    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->reply_bulk : NULL,
                             result == CUDA_SUCCESS ? s->reply_bulk_bytes : 0);
 }
 
@@ -221,11 +221,11 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "impossible flags");
         return;
     }
-    if (!weir_ops[record->op].in.decode(record + 1, record->len_bytes - sizeof *record, &in)) {
+    if (!weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
         protocol_error(s, record, "malformed body");
         return;
     }
-    memset(&out, 0, weir_ops[record->op].out.struct_bytes);
+    memset(&out, 0, weir_ops[record->op].out_struct_bytes);
     s->op = record->op;
     s->op_seq = record->seq;
     s->op_first = s->op_last = NULL;

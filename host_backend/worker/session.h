@@ -64,6 +64,8 @@ struct weir_stream {
     bool blocking;       /* ordered against the legacy stream */
     bool dirty;          /* has had work since the legacy stream last waited for it */
     bool capturing;      /* this stream began a capture that has not ended */
+    bool capture_given;  /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
     uint64_t seen_epoch; /* it has waited for the legacy stream's operations up to this one */
     CUevent join;        /* made at first need */
 };
@@ -125,6 +127,7 @@ struct weir_registration {
     uint64_t address; /* of the guest */
     uint64_t device;  /* where it is mapped here, and what the GPU uses */
     uint64_t bytes;
+    uint64_t room;  /* taken of the window */
     bool in_window; /* device lies in the window's host half */
 };
 

@@ -33,7 +33,7 @@ int main(void)
     ask("cuMemAlloc", 2000, 0, found, "cuMemAlloc");
     ask("cuMemAlloc", 3020, 0, found, "cuMemAlloc_v2");
     ask("cuMemAlloc", 12000, 0, found, "cuMemAlloc_v2");
-    ask("cuMemAlloc", 99999, 0, found, "cuMemAlloc_v2");
+    ask("cuMemAlloc", 13000, 0, found, "cuMemAlloc_v2");
     ask("cuMemAlloc", 1000, 0, too_old, NULL);
     ask("cuMemAlloc_v2", 12000, 0, unknown, NULL);
     ask("cuNoSuchFunction", 12000, 0, unknown, NULL);

@@ -30,6 +30,7 @@ static void use(int *memory, int n, unsigned flags, const char *label)
     check_true(same, line);
     check_code(cudaHostRegister(memory, n * sizeof(int), flags),
                cudaErrorHostMemoryAlreadyRegistered, "registered twice");
+    (void)cudaGetLastError();
     int *copy = device_new<int>(n);
     RT(cudaMemcpyAsync(copy, memory, n * sizeof(int), cudaMemcpyHostToDevice, 0));
     triple<<<(n + 255) / 256, 256>>>(copy, n);

@@ -24,9 +24,9 @@ int main(void)
     int *device = device_new<int>(64);
     arguments[0] = &device;
     touch<<<1, 1025>>>(device);
-    check_code(cudaPeekAtLastError(), cudaErrorInvalidConfiguration, "1025 threads, peek");
-    check_code(cudaPeekAtLastError(), cudaErrorInvalidConfiguration, "peek does not clear");
-    check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "get returns it");
+    check_code(cudaPeekAtLastError(), cudaErrorInvalidValue, "1025 threads, peek");
+    check_code(cudaPeekAtLastError(), cudaErrorInvalidValue, "peek does not clear");
+    check_code(cudaGetLastError(), cudaErrorInvalidValue, "get returns it");
     check_code(cudaGetLastError(), cudaSuccess, "get has cleared it");
     touch<<<0, 32>>>(device);
     check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "empty grid");

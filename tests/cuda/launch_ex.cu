@@ -55,7 +55,7 @@ int main(void)
 
     config.blockDim = dim3(2048);
     check_code(cudaLaunchKernelExC(&config, (const void *)scale, arguments),
-               cudaErrorInvalidConfiguration, "2048 threads in a block");
+               cudaErrorInvalidValue, "2048 threads in a block");
     (void)cudaGetLastError();
     config.blockDim = dim3(64);
     config.dynamicSmemBytes = 0;

@@ -101,7 +101,9 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
 {
     *ret_pair = (struct tl_pair){0};
     struct weir_welcome_params welcome = tl_welcome_params();
-    char endpoint[112] = ""; /* outlives the welcome that borrows it */
+#ifdef WEIR_WITH_ZMQ
+    char endpoint[112]; /* outlives the welcome that borrows it */
+#endif
     if (params) {
         welcome.segment = *params;
     }

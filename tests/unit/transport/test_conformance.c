@@ -400,6 +400,11 @@ static const struct {
 
 static void run_cases(enum weir_transport_id id)
 {
+#ifndef WEIR_WITH_ZMQ
+    if (id == WEIR_TRANSPORT_ZMQ) {
+        skip();
+    }
+#endif
     current = id;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tl_pair pair;
@@ -426,9 +431,5 @@ int main(void)
 #include "proto/transport/transports.def"
 #undef WEIR_TRANSPORT
     };
-#ifndef WEIR_WITH_ZMQ
-    print_message("zmq: built without, not run\n");
-    cmocka_set_test_filter("conformance_[!Z]*");
-#endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

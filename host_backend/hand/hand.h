@@ -1,0 +1,95 @@
+/* What the handlers share: the step from a guest's handle or offset to something that may be used. */
+#ifndef WEIR_HOST_BACKEND_HAND_HAND_H
+#define WEIR_HOST_BACKEND_HAND_HAND_H
+
+#include "host_backend/worker/objects.h"
+#include "host_backend/worker/order.h"
+#include "host_backend/worker/worker.h"
+#include "proto/host_hand.h"
+
+/** Live objects by handle; NULL when there is none. */
+static inline struct weir_ctx *weir_hand_ctx(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_CONTEXT, handle);
+}
+static inline struct weir_stream *weir_hand_stream(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_STREAM, handle);
+}
+static inline struct weir_event *weir_hand_event(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_EVENT, handle);
+}
+static inline struct weir_function *weir_hand_function(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+}
+
+/** Is [offset, offset + bytes) inside the staging arena? */
+static inline bool weir_hand_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
+{
+    return offset <= s->view.arena_bytes && bytes <= s->view.arena_bytes - offset;
+}
+
+/** May the guest name this completion word? Word 0 is "none". */
+static inline bool weir_hand_word_ok(const struct weir_session *s, uint32_t word)
+{
+    return word < s->view.n_words;
+}
+
+/** Have the GPU write a completion word in stream order (hand/stream.c). */
+CUresult weir_hand_write_word(struct weir_session *s, CUstream stream, uint32_t word,
+                              uint32_t value);
+
+/** One side of a pitched copy as the wire has it. */
+struct weir_copy_side {
+    uint32_t kind; /* 0 device address, 1 arena offset, 2 array */
+    uint64_t addr, x, y, z, lod, pitch, height;
+};
+
+/** Check both sides and fill the driver's structure (hand/copy.c). */
+CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
+                           const struct weir_copy_side *dst, uint64_t width, uint64_t height,
+                           uint64_t depth, CUDA_MEMCPY3D *ret_copy);
+
+/* The same from any of the operations that carry these fields. */
+#define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
+    weir_hand_copy_3d((s),                                                                         \
+                      &(struct weir_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x,        \
+                                               (in)->src_y, (in)->src_z, (in)->src_lod,            \
+                                               (in)->src_pitch, (in)->src_height},                 \
+                      &(struct weir_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x,        \
+                                               (in)->dst_y, (in)->dst_z, (in)->dst_lod,            \
+                                               (in)->dst_pitch, (in)->dst_height},                 \
+                      (in)->width, (in)->height, (in)->depth, (ret_copy))
+
+/** Check the memory of a (pitched) fill (hand/copy.c). */
+CUresult weir_hand_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
+                              uint32_t element_bytes, uint64_t width, uint64_t height);
+
+/** A stored image of the tenant, with a reference (hand/module.c). */
+struct weir_image *weir_hand_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes);
+
+#define WEIR_JIT_OPTIONS_MAX 64
+#define WEIR_LOG_BYTES       65536
+
+/* Options as the driver takes them, with room for four log entries. */
+struct weir_jit_options {
+    CUjit_option ids[WEIR_JIT_OPTIONS_MAX + 4];
+    void *values[WEIR_JIT_OPTIONS_MAX + 4];
+    unsigned n;
+};
+
+/** Take over the options that need no pointer; others are refused (hand/module.c). */
+CUresult weir_hand_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
+                               uint32_t n_values, struct weir_jit_options *ret_options);
+/** Add log buffers of WEIR_LOG_BYTES each. */
+void weir_hand_jit_logs(struct weir_jit_options *options, char *info, char *error);
+
+/** Is the packed parameter buffer long enough for the function? */
+static inline bool weir_hand_params_ok(const struct weir_function *f, uint32_t n_params)
+{
+    return !f->layout_known || n_params >= f->param_bytes;
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* Kernel launches, and what fits of them. */
+#include "host_backend/hand/hand.h"
+
+#include <string.h>
+
+/* Attributes without addresses or handles pass; the two events are translated; the rest is refused. */
+static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
+{
+    struct weir_event *event;
+    CUevent *place;
+
+    switch ((int)a->id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        return a->value.accessPolicyWindow.num_bytes == 0
+                   ? CUDA_SUCCESS
+                   : weir_session_check_dptr(s, (uintptr_t)a->value.accessPolicyWindow.base_ptr,
+                                             a->value.accessPolicyWindow.num_bytes);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        place = &a->value.programmaticEvent.event;
+        break;
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        place = &a->value.launchCompletionEvent.event;
+        break;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    event = weir_hand_event(s, (uintptr_t)*place);
+    if (event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *place = event->o.native;
+    return CUDA_SUCCESS;
+}
+
+#define ATTRIBUTES_MAX 32
+
+/* A launch as the driver takes it; attributes point into itself. */
+struct config {
+    CUlaunchConfig config;
+    CUlaunchAttribute attributes[ATTRIBUTES_MAX + 1];
+};
+
+static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], const uint32_t block[3],
+                            uint32_t shared_bytes, const CUlaunchAttribute *attributes, uint32_t n,
+                            struct config *c)
+{
+    if (n > ATTRIBUTES_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(&c->config, 0, sizeof c->config);
+    for (uint32_t i = 0; i < n; i++) {
+        c->attributes[i] = attributes[i];
+        WEIR_TRY(translate(s, &c->attributes[i]));
+    }
+    c->config.numAttrs = n;
+    c->config.attrs = c->attributes;
+    c->config.gridDimX = grid[0];
+    c->config.gridDimY = grid[1];
+    c->config.gridDimZ = grid[2];
+    c->config.blockDimX = block[0];
+    c->config.blockDimY = block[1];
+    c->config.blockDimZ = block[2];
+    c->config.sharedMemBytes = shared_bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in,
+                          const struct weir_function *f, CUstream stream, void **extra)
+{
+    struct config c;
+
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
+    if ((in->flags & 1) != 0) {
+        CUlaunchAttribute *cooperative = &c.attributes[c.config.numAttrs++];
+
+        memset(cooperative, 0, sizeof *cooperative);
+        cooperative->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        cooperative->value.cooperative = 1;
+    }
+    c.config.hStream = stream;
+    return s->driver->cuLaunchKernelEx(&c.config, f->o.native, NULL, extra);
+}
+
+CUresult weir_host_occupancy_clusters(struct weir_session *s,
+                                      const struct weir_op_occupancy_clusters_in *in,
+                                      struct weir_op_occupancy_clusters_out *out)
+{
+    struct weir_function *f = weir_hand_function(s, in->f);
+    struct config c;
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
+    return in->potential != 0
+               ? s->driver->cuOccupancyMaxPotentialClusterSize(&out->value, f->o.native, &c.config)
+               : s->driver->cuOccupancyMaxActiveClusters(&out->value, f->o.native, &c.config);
+}
+
+CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
+                          struct weir_op_launch_out *out)
+{
+    struct weir_function *f = weir_hand_function(s, in->f);
+    struct weir_stream *stream = weir_hand_stream(s, in->s);
+    size_t bytes = in->n_params;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)in->params,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+
+    (void)out;
+    if (f == NULL || stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!weir_hand_params_ok(f, in->n_params)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (f->uses_printf) {
+        s->uses_printf = true;
+        WEIR_TRY(weir_prints_begin(s, stream->o.native));
+    }
+    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
+        return launch_ex(s, in, f, stream->o.native, bytes != 0 ? extra : NULL);
+    }
+    return s->driver->cuLaunchKernel(f->o.native, in->grid[0], in->grid[1], in->grid[2],
+                                     in->block[0], in->block[1], in->block[2], in->shared_bytes,
+                                     stream->o.native, NULL, bytes != 0 ? extra : NULL);
+}

@@ -1,0 +1,376 @@
+/* Grants of memory, registration of the guest's own, the tenant's account. */
+#include "host_backend/hand/hand.h"
+
+#include "base/clock.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GRANTS_MAX         65536
+#define FD_WAIT_NS         (2 * WEIR_NS_PER_S)
+#define LOWEST_ADDRESS     0x10000u
+#define HIGHEST_ADDRESS    0x7ffffffff000u
+#define REGISTRATION_UNIT  (2u << 20) /* of the window, when the guest's address is not free here */
+
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
+{
+    for (struct weir_grant **at = &session->grants; *at != NULL; at = &(*at)->next) {
+        if (*at == grant) {
+            *at = grant->next;
+            break;
+        }
+    }
+    weir_range_remove(&session->ranges, grant);
+    if (!grant->opened && !grant->chunk->pinned) {
+        atomic_fetch_sub(&session->held_bytes, grant->chunk->bytes);
+    }
+    weir_chunk_put(grant->chunk);
+    session->n_grants--;
+    free(grant);
+}
+
+/* Enter a chunk reference; on failure the reference is dropped. */
+static CUresult add_grant(struct weir_session *s, struct weir_chunk *chunk, bool opened,
+                          uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
+{
+    struct weir_grant *grant = s->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
+
+    if (grant == NULL || weir_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
+        free(grant);
+        weir_chunk_put(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *grant = (struct weir_grant){.next = s->grants,
+                                 .chunk = chunk,
+                                 .reference = ++s->next_reference,
+                                 .opened = opened,
+                                 .base = base,
+                                 .bytes = bytes};
+    s->grants = grant;
+    s->n_grants++;
+    if (!opened && !chunk->pinned) {
+        atomic_fetch_add(&s->held_bytes, chunk->bytes);
+    }
+    *ret_grant = grant;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_grant_in *in,
+                             struct weir_op_mem_grant_out *out)
+{
+    struct weir_chunk *chunk;
+    struct weir_grant *grant;
+
+    if (weir_hand_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (in->kind > 1) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_chunk_create(s->tenant, in->bytes, in->kind == 1, s->work_stream, &chunk));
+    WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
+    if (chunk->pinned && s->transport->ops->send_fd != NULL) {
+        if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
+            weir_grant_drop(s, grant);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        out->n_fds = 1;
+    }
+    out->base = chunk->base;
+    out->bytes = chunk->bytes;
+    out->chunk = grant->reference;
+    return CUDA_SUCCESS;
+}
+
+static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference, bool opened)
+{
+    for (struct weir_grant *g = s->grants; g != NULL; g = g->next) {
+        if (g->reference == reference && g->opened == opened) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Not waited for here: the guest has made sure that no work uses it, and waiting would block a channel
+ * that the work may need (a host function's answer). A guest that lies gets the fault that any wild
+ * pointer in a kernel gets.
+ */
+CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
+                              struct weir_op_mem_return_out *out)
+{
+    struct weir_grant *grant = find_grant(s, in->chunk, false);
+
+    (void)out;
+    if (grant == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_grant_drop(s, grant);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
+                            struct weir_op_mem_info_out *out)
+{
+    struct weir_tenant *t = s->tenant;
+    size_t device_free = SIZE_MAX, device_total;
+
+    (void)in;
+    (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
+    pthread_mutex_lock(&t->lock);
+    out->total = t->quota_bytes;
+    out->free = t->used_bytes < t->quota_bytes ? t->quota_bytes - t->used_bytes : 0;
+    pthread_mutex_unlock(&t->lock);
+    /* Quotas may add up to more than there is. */
+    if (out->free > device_free) {
+        out->free = device_free;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- the guest's own memory */
+
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration)
+{
+    void *at = (void *)(uintptr_t)registration->device;
+    struct weir_tenant *t = session->tenant;
+
+    for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
+        if (*r == registration) {
+            *r = registration->next;
+            break;
+        }
+    }
+    weir_range_remove(&session->ranges, registration);
+    (void)session->driver->cuMemHostUnregister(at);
+    if (registration->in_window) {
+        (void)weir_window_reclaim(registration->device, registration->room);
+    } else {
+        munmap(at, registration->bytes);
+    }
+    pthread_mutex_lock(&t->lock);
+    t->pinned_bytes -= registration->bytes;
+    if (registration->in_window) {
+        (void)!weir_window_give(&t->host_window, registration->device, registration->room);
+    }
+    pthread_mutex_unlock(&t->lock);
+    free(registration);
+}
+
+static bool overlaps_windows(const struct weir_worker *w, uint64_t address, uint64_t bytes)
+{
+    uint64_t base = w->config.window_base;
+    uint64_t end = base + WEIR_CONFIG_TENANTS_MAX * w->config.window_bytes;
+
+    return address < end && address + bytes > base;
+}
+
+/* Where the guest has it, if that is free here; else in the window. */
+static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd)
+{
+    int protection = PROT_READ | PROT_WRITE;
+    struct weir_tenant *t = s->tenant;
+    void *at = MAP_FAILED;
+
+    if (!overlaps_windows(s->worker, r->address, r->bytes)) {
+        at = mmap((void *)(uintptr_t)r->address, r->bytes, protection,
+                  MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+        if (at != MAP_FAILED && at != (void *)(uintptr_t)r->address) {
+            munmap(at, r->bytes); /* a kernel that does not know the flag */
+            at = MAP_FAILED;
+        }
+    }
+    if (at == MAP_FAILED) {
+        enum weir_status status;
+
+        r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
+        pthread_mutex_lock(&t->lock);
+        status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+        pthread_mutex_unlock(&t->lock);
+        if (status != WEIR_OK) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        at = mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd,
+                  0);
+        r->in_window = true;
+        if (at == MAP_FAILED) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    r->device = (uint64_t)(uintptr_t)at;
+    return CUDA_SUCCESS;
+}
+
+/* Its pages must not be able to go away under the GPU or under us. */
+static bool fd_ok(int fd, uint64_t bytes)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat info;
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
+           S_ISREG(info.st_mode) && (uint64_t)info.st_size >= bytes;
+}
+
+static CUresult enter_registration(struct weir_session *s, struct weir_registration *r, int fd,
+                                   uint32_t flags)
+{
+    unsigned mapped = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    CUdeviceptr device = 0;
+    CUresult result;
+
+    r->next = s->registrations;
+    s->registrations = r;
+    result = map_guest(s, r, fd);
+    if (result == CUDA_SUCCESS) {
+        result = s->driver->cuMemHostRegister_v2((void *)(uintptr_t)r->device, r->bytes,
+                                                 mapped | (flags & CU_MEMHOSTREGISTER_READ_ONLY));
+    }
+    if (result == CUDA_SUCCESS) {
+        result = s->driver->cuMemHostGetDevicePointer_v2(&device, (void *)(uintptr_t)r->device, 0);
+    }
+    if (result == CUDA_SUCCESS && device != r->device) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && weir_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
+                            int fd, uint64_t *ret_device)
+{
+    struct weir_tenant *t = s->tenant;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct weir_registration *r;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (in->bytes == 0 || in->bytes % page != 0 || in->address % page != 0 ||
+        in->address < LOWEST_ADDRESS || in->bytes > HIGHEST_ADDRESS ||
+        in->address > HIGHEST_ADDRESS - in->bytes || !fd_ok(fd, in->bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (r = s->registrations; r != NULL; r = r->next) {
+        if (r->address < in->address + in->bytes && in->address < r->address + r->bytes) {
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+        }
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r->address = in->address;
+    r->bytes = in->bytes;
+    pthread_mutex_lock(&t->lock);
+    if (t->pinned_bytes <= t->pinned_quota_bytes &&
+        in->bytes <= t->pinned_quota_bytes - t->pinned_bytes) {
+        t->pinned_bytes += in->bytes;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (result != CUDA_SUCCESS) {
+        free(r);
+        return result;
+    }
+    result = enter_registration(s, r, fd, in->flags);
+    if (result != CUDA_SUCCESS) {
+        if (r->device == 0) {
+            s->registrations = r->next; /* nothing was mapped */
+            pthread_mutex_lock(&t->lock);
+            t->pinned_bytes -= r->bytes;
+            pthread_mutex_unlock(&t->lock);
+            free(r);
+        } else {
+            weir_registration_drop(s, r);
+        }
+        return result;
+    }
+    *ret_device = r->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
+                                 struct weir_op_host_register_out *out)
+{
+    CUresult result;
+    int fd;
+
+    if (s->transport->ops->receive_fd == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    /* The descriptor is on its way whatever we think of the rest: taken first. */
+    if (s->transport->ops->receive_fd(s->transport, FD_WAIT_NS, &fd) != WEIR_OK) {
+        weir_session_end(s);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = weir_hand_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                                             : register_fd(s, in, fd, &out->device_address);
+    close(fd);
+    return result;
+}
+
+CUresult weir_host_host_unregister(struct weir_session *s,
+                                   const struct weir_op_host_unregister_in *in,
+                                   struct weir_op_host_unregister_out *out)
+{
+    (void)out;
+    for (struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+        if (r->address == in->address) {
+            weir_registration_drop(s, r);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* ---------------------------------------------------------------- memory of a sister process */
+
+CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_open_in *in,
+                            struct weir_op_ipc_open_out *out)
+{
+    struct weir_tenant *t = s->tenant;
+    struct weir_ipc_token *token;
+    struct weir_chunk *chunk = NULL;
+    struct weir_grant *grant;
+    uint64_t base = 0, bytes = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (token = t->tokens; token != NULL && chunk == NULL; token = token->next) {
+        unsigned differ = 0;
+
+        for (size_t i = 0; i < sizeof token->handle; i++) {
+            differ |= (unsigned)(token->handle[i] ^ in->handle[i]);
+        }
+        if (differ == 0) {
+            chunk = token->chunk;
+            chunk->refs++;
+            base = token->base;
+            bytes = token->bytes;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (chunk == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(add_grant(s, chunk, true, base, bytes, &grant));
+    out->base = base;
+    out->bytes = bytes;
+    out->reference = grant->reference;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in,
+                             struct weir_op_ipc_close_out *out)
+{
+    struct weir_grant *grant = find_grant(s, in->reference, true);
+
+    (void)out;
+    if (grant == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_grant_drop(s, grant);
+    return CUDA_SUCCESS;
+}

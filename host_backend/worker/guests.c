@@ -1,0 +1,351 @@
+/*
+ * Guests arriving at the worker.
+ *
+ * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
+ * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those that
+ * have not said hello yet.
+ */
+#include "host_backend/worker/guests.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/op_hash.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef WEIR_WITH_ZMQ
+#include "proto/wire/zmq_server.h"
+#endif
+
+#define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
+#define STACK_BYTES     (1u << 20)
+
+struct arrival {
+    struct weir_worker *worker;
+    struct weir_tenant *tenant; /* counted in its n_sessions */
+    int fd;                     /* -1: over ZeroMQ */
+    int64_t pid;
+    uint32_t uid;
+    char program[WEIR_HOST_TEXT_BYTES];
+    struct weir_zmq_pending *pending;
+};
+
+/* Count a session of a tenant; NULL when it may have no more. */
+static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, const char *name)
+{
+    struct weir_tenant *found = NULL;
+
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_tenant *t = worker->tenants[i];
+
+        if (t != NULL && !t->gone && (name != NULL ? strcmp(t->name, name) == 0 : i == index) &&
+            t->n_sessions < t->sessions_max && atomic_load(&worker->sticky) == 0) {
+            t->n_sessions++;
+            worker->n_sessions++;
+            found = t;
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return found;
+}
+
+static void dismiss(struct weir_tenant *tenant)
+{
+    struct weir_worker *worker = tenant->worker;
+
+    pthread_mutex_lock(&worker->lock);
+    tenant->n_sessions--;
+    worker->n_sessions--;
+    pthread_cond_broadcast(&worker->idle);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
+{
+    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name, (long long)a->pid,
+                  message);
+#ifdef WEIR_WITH_ZMQ
+    if (a->pending != NULL) {
+        weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
+        a->pending = NULL;
+    }
+#endif
+    if (a->fd >= 0) {
+        weir_refuse(a->fd, reason, (int32_t)result, message);
+        close(a->fd);
+        a->fd = -1;
+    }
+}
+
+static enum weir_status welcome(struct arrival *a, const struct weir_hello *hello, uint64_t id,
+                                struct weir_transport **ret_transport)
+{
+    struct weir_worker *w = a->worker;
+    struct weir_device device = w->device;
+    struct weir_welcome_params params = {.session = id,
+                                         .tenant = a->tenant->name,
+                                         .window_base = weir_tenant_window_base(a->tenant),
+                                         .window_bytes = w->config.window_bytes,
+                                         .device = &device};
+
+    pthread_mutex_lock(&a->tenant->lock);
+    params.memory_quota_bytes = device.total_memory_bytes = a->tenant->quota_bytes;
+    pthread_mutex_unlock(&a->tenant->lock);
+#ifdef WEIR_WITH_ZMQ
+    if (a->pending != NULL) {
+        struct weir_zmq_pending *pending = a->pending;
+
+        a->pending = NULL; /* freed whatever happens */
+        return weir_zmq_accept(pending, &params, ret_transport);
+    }
+    params.zmq = w->zmq;
+#endif
+    return weir_accept_welcome(a->fd, hello, &params, ret_transport);
+}
+
+static void enlist(struct weir_session *session)
+{
+    struct weir_worker *w = session->worker;
+
+    pthread_mutex_lock(&w->lock);
+    session->next = w->sessions;
+    w->sessions = session;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void delist(struct weir_session *session)
+{
+    struct weir_worker *w = session->worker;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct weir_session **at = &w->sessions; *at != NULL; at = &(*at)->next) {
+        if (*at == session) {
+            *at = session->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
+{
+    const char *name = transport->ops->name;
+    struct weir_session_params params = {.worker = a->worker,
+                                         .tenant = a->tenant,
+                                         .transport = transport,
+                                         .id = id,
+                                         .remote = strcmp(name, "zmq") == 0,
+                                         .pid = a->pid,
+                                         .uid = a->uid,
+                                         .program = a->program};
+    struct weir_session *session;
+
+    if (weir_session_create(&params, &session) != WEIR_OK) {
+        weir_log_warn("guest: session not made tenant=%s pid=%lld", a->tenant->name,
+                      (long long)a->pid);
+        return;
+    }
+    weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
+                  (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
+    enlist(session);
+    if (atomic_load(&a->worker->sticky) != 0) {
+        weir_session_end(session);
+    }
+    weir_session_run(session);
+    delist(session);
+    weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",
+                  (unsigned long long)id, a->tenant->name,
+                  (unsigned long long)atomic_load(&session->calls_total),
+                  (unsigned long long)atomic_load(&session->objects),
+                  (unsigned long long)atomic_load(&session->held_bytes));
+    weir_session_destroy(session);
+}
+
+static void *guest_thread(void *argument)
+{
+    struct arrival *a = argument;
+    struct weir_transport *transport;
+    struct weir_hello *hello = NULL;
+    enum weir_status status = WEIR_OK;
+    uint64_t id;
+
+    pthread_mutex_lock(&a->worker->lock);
+    id = ++a->worker->next_session;
+    pthread_mutex_unlock(&a->worker->lock);
+    if (a->fd >= 0) {
+        status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
+    }
+    if (status == WEIR_OK && hello != NULL && hello->program[0] != 0) {
+        snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
+    }
+    if (status != WEIR_OK) {
+        weir_log_info("guest: no hello tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
+                      (long long)a->pid, weir_status_text(status));
+    } else if (weir_worker_enter(a->worker) != CUDA_SUCCESS) {
+        refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
+    } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "the tenant's window is not to be had");
+    } else {
+        status = welcome(a, hello, id, &transport);
+        if (status == WEIR_OK) {
+            a->fd = -1; /* the transport's */
+            serve(a, transport, id);
+        } else if (a->fd >= 0) {
+            refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
+        }
+    }
+    if (a->fd >= 0) {
+        close(a->fd);
+    }
+    weir_hello_destroy(hello);
+    dismiss(a->tenant);
+    free(a);
+    return NULL;
+}
+
+/* Start the thread of an arrival, which is taken. */
+static void start(struct arrival *a)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int failed;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    failed = pthread_create(&thread, &attr, guest_thread, a);
+    pthread_attr_destroy(&attr);
+    if (failed != 0) {
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "no thread for it");
+        dismiss(a->tenant);
+        free(a);
+    }
+}
+
+void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
+{
+    struct weir_tenant *tenant = admit(worker, guest->tenant_index, NULL);
+    struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
+
+    if (a == NULL) {
+        weir_log_info("guest: refused tenant=%u pid=%lld why=\"too many sessions\"",
+                      guest->tenant_index, (long long)guest->pid);
+        weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+        close(fd);
+        if (tenant != NULL) {
+            dismiss(tenant);
+        }
+        return;
+    }
+    *a = (struct arrival){
+        .worker = worker, .tenant = tenant, .fd = fd, .pid = guest->pid, .uid = guest->uid};
+    memcpy(a->program, guest->program, sizeof a->program);
+    a->program[sizeof a->program - 1] = 0;
+    start(a);
+}
+
+/* ---------------------------------------------------------------- over tcp */
+
+#ifdef WEIR_WITH_ZMQ
+static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, size_t tenant_bytes)
+{
+    struct weir_worker *worker = user;
+    bool found = false;
+
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
+        struct weir_tenant *t = worker->tenants[i];
+
+        if (t != NULL && !t->gone && t->key[0] != 0 && strcmp(t->key, public_key) == 0) {
+            snprintf(ret_tenant, tenant_bytes, "%s", t->name);
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return found;
+}
+
+static void on_hello(void *user, const char *tenant_name, const struct weir_hello *hello,
+                     struct weir_zmq_pending *pending)
+{
+    struct weir_worker *worker = user;
+    struct weir_tenant *tenant = admit(worker, 0, tenant_name);
+    struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
+
+    if (a == NULL) {
+        weir_zmq_refuse(pending, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+        if (tenant != NULL) {
+            dismiss(tenant);
+        }
+        return;
+    }
+    *a = (struct arrival){
+        .worker = worker, .tenant = tenant, .fd = -1, .pid = hello->pid, .pending = pending};
+    snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
+    start(a);
+}
+
+enum weir_status weir_guests_listen(struct weir_worker *worker)
+{
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[WEIR_CONFIG_PATH_BYTES + 96];
+    const char *endpoints[2] = {ipc, endpoint};
+    char key[WEIR_KEY_TEXT_BYTES] = "";
+    struct weir_zmq_server_params params = {.endpoints = endpoints,
+                                            .n_endpoints = 1,
+                                            .wire_hash = weir_op_hash(),
+                                            .tenant_of_key = tenant_of_key,
+                                            .on_hello = on_hello,
+                                            .user = worker};
+    enum weir_status status;
+
+    /* For guests that come through the socket and cannot share memory. */
+    snprintf(ipc, sizeof ipc, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
+             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+    if (worker->config.listen_tcp[0] != 0) {
+        status = weir_key_read(worker->config.server_key, key);
+        if (status != WEIR_OK) {
+            weir_log_error("worker: no server key path=%s why=\"%s\"", worker->config.server_key,
+                           weir_status_text(status));
+            return status;
+        }
+        snprintf(endpoint, sizeof endpoint, "%s%s",
+                 strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
+                 worker->config.listen_tcp);
+        params.n_endpoints = 2;
+        params.secret_key = key;
+    }
+    unlink(ipc + strlen("ipc://"));
+    status = weir_zmq_server_create(&params, &worker->zmq);
+    explicit_bzero(key, sizeof key);
+    if (status != WEIR_OK) {
+        weir_log_error("worker: cannot listen for ZeroMQ endpoint=%s why=\"%s\"",
+                       params.n_endpoints == 2 ? endpoint : ipc, weir_status_text(status));
+    } else if (params.n_endpoints == 2) {
+        weir_log_info("worker: listening endpoint=%s", weir_zmq_server_endpoint(worker->zmq, 1));
+    }
+    return status;
+}
+
+void weir_guests_close(struct weir_worker *worker)
+{
+    weir_zmq_server_destroy(worker->zmq);
+    worker->zmq = NULL;
+}
+#else
+enum weir_status weir_guests_listen(struct weir_worker *worker)
+{
+    if (worker->config.listen_tcp[0] != 0) {
+        weir_log_error("worker: built without ZeroMQ, cannot listen on tcp");
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    return WEIR_OK;
+}
+
+void weir_guests_close(struct weir_worker *worker)
+{
+    (void)worker;
+}
+#endif

@@ -1,0 +1,16 @@
+/* Guests arriving at the worker: handshake, session, end, each on a thread of its own. */
+#ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_H
+#define WEIR_HOST_BACKEND_WORKER_GUESTS_H
+
+#include "host_backend/worker/worker.h"
+
+/** Serve a connection that the supervisor accepted. fd is taken. @thread main */
+void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);
+
+/** Open the tcp endpoint, if one is configured. @thread main */
+enum weir_status weir_guests_listen(struct weir_worker *worker) WEIR_MUST_CHECK;
+
+/** Close it; every session must have ended. */
+void weir_guests_close(struct weir_worker *worker);
+
+#endif

@@ -1,0 +1,309 @@
+/*
+ * The worker process: opens the driver, waits for what the supervisor says, gives each guest a thread.
+ *
+ * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
+ * when the GPU's context has died; then a little time is left for guests to read why.
+ */
+#include "host_backend/worker/guests.h"
+#include "host_backend/worker/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STOP_WAIT_S      4
+#define LAST_WORDS_NS    (200 * WEIR_NS_PER_MS)
+
+void weir_worker_sticky(struct weir_worker *worker, CUresult error)
+{
+    uint64_t one = 1;
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)error)) {
+        return;
+    }
+    weir_log_error("worker: the GPU context died result=%d: all its sessions end", (int)error);
+    pthread_mutex_lock(&worker->lock);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        /* S1: publishes the error; meets the guest's acquire in every wait loop. */
+        __atomic_store_n(&s->view.header->sticky_error, (uint32_t)error, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (worker->wake_fd >= 0) {
+        (void)!write(worker->wake_fd, &one, sizeof one);
+    }
+}
+
+static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
+{
+    struct weir_tenant *tenant;
+
+    if (message->index >= WEIR_CONFIG_TENANTS_MAX) {
+        return;
+    }
+    tenant = worker->tenants[message->index];
+    if (tenant != NULL) {
+        weir_tenant_configure(tenant, &message->config);
+        return;
+    }
+    tenant = weir_tenant_create(worker, message->index, &message->config);
+    if (tenant == NULL) {
+        weir_log_error("worker: no memory for a tenant tenant=%s", message->config.name);
+        return;
+    }
+    pthread_mutex_lock(&worker->lock);
+    worker->tenants[message->index] = tenant;
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* End the sessions of a tenant, or of all when it is NULL. */
+static void end_sessions(struct weir_worker *worker, const struct weir_tenant *tenant)
+{
+    pthread_mutex_lock(&worker->lock);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        if (tenant == NULL || s->tenant == tenant) {
+            weir_session_end(s);
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void on_tenant_gone(struct weir_worker *worker, uint32_t index)
+{
+    struct weir_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[index] : NULL;
+
+    if (tenant != NULL) {
+        pthread_mutex_lock(&worker->lock);
+        tenant->gone = true;
+        pthread_mutex_unlock(&worker->lock);
+        end_sessions(worker, tenant);
+    }
+}
+
+static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
+{
+    uint64_t calls = atomic_load(&((struct weir_session *)(uintptr_t)s)->calls_total);
+
+    *row = (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->pid, .calls = calls};
+    snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
+    snprintf(row->program, sizeof row->program, "%s", s->program);
+    snprintf(row->transport, sizeof row->transport, "%s", s->transport->ops->name);
+    row->used_bytes = atomic_load(&((struct weir_session *)(uintptr_t)s)->held_bytes);
+    row->age_s = (double)(weir_clock_now_ns() - s->started_ns) / (double)WEIR_NS_PER_S;
+    row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
+}
+
+static void fill_worker_row(struct weir_worker *worker, struct weir_status_worker *row)
+{
+    snprintf(row->device, sizeof row->device, "%.*s", (int)sizeof row->device - 1,
+             worker->device.name);
+    snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
+    row->pid = (uint64_t)getpid();
+    row->objects = atomic_load(&worker->objects);
+    row->chunks = atomic_load(&worker->chunks);
+    row->chunk_bytes = atomic_load(&worker->chunk_bytes);
+}
+
+static void send_row(struct weir_worker *worker, const struct weir_link_message *message)
+{
+    (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
+}
+
+static void on_status(struct weir_worker *worker)
+{
+    struct weir_link_message message = {0};
+
+    pthread_mutex_lock(&worker->lock);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        message.type = WEIR_LINK_ROW_SESSION;
+        fill_session_row(s, &message.session_row);
+        send_row(worker, &message);
+    }
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_tenant *t = worker->tenants[i];
+        struct weir_status_tenant *row = &message.tenant_row;
+
+        if (t == NULL || t->gone) {
+            continue;
+        }
+        memset(&message, 0, sizeof message);
+        message.type = WEIR_LINK_ROW_TENANT;
+        snprintf(row->name, sizeof row->name, "%s", t->name);
+        row->sessions = t->n_sessions;
+        row->image_bytes = weir_image_store_bytes(&t->images);
+        pthread_mutex_lock(&t->lock);
+        row->quota_bytes = t->quota_bytes;
+        row->used_bytes = t->used_bytes;
+        row->pinned_bytes = t->pinned_bytes;
+        pthread_mutex_unlock(&t->lock);
+        send_row(worker, &message);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    memset(&message, 0, sizeof message);
+    message.type = WEIR_LINK_STATUS_END;
+    fill_worker_row(worker, &message.worker);
+    send_row(worker, &message);
+}
+
+/* One message; false: stop. */
+static bool on_message(struct weir_worker *worker)
+{
+    struct weir_link_message message;
+    int fd;
+
+    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK) {
+        weir_log_warn("worker: the supervisor is gone");
+        return false;
+    }
+    switch (message.type) {
+    case WEIR_LINK_TENANT:
+        on_tenant(worker, &message.tenant);
+        break;
+    case WEIR_LINK_TENANT_GONE:
+        on_tenant_gone(worker, message.tenant.index);
+        break;
+    case WEIR_LINK_GUEST:
+        if (fd >= 0) {
+            weir_guest_arrived(worker, &message.guest, fd);
+            fd = -1;
+        }
+        break;
+    case WEIR_LINK_STATUS:
+        on_status(worker);
+        break;
+    case WEIR_LINK_STOP:
+        return false;
+    default:
+        weir_log_warn("worker: unknown message type=%u", message.type);
+        break;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return true;
+}
+
+static void loop(struct weir_worker *worker)
+{
+    struct pollfd waits[2] = {{worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}};
+
+    while (atomic_load(&worker->sticky) == 0) {
+        if (poll(waits, 2, -1) < 0 && errno != EINTR) {
+            return;
+        }
+        if (waits[0].revents != 0 && !on_message(worker)) {
+            return;
+        }
+    }
+}
+
+/* All sessions end; true when they have. */
+static bool wait_for_sessions(struct weir_worker *worker)
+{
+    struct timespec end;
+    bool none;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += STOP_WAIT_S;
+    pthread_mutex_lock(&worker->lock);
+    while (worker->n_sessions != 0 &&
+           pthread_cond_timedwait(&worker->idle, &worker->lock, &end) == 0) {
+    }
+    none = worker->n_sessions == 0;
+    pthread_mutex_unlock(&worker->lock);
+    return none;
+}
+
+static int open_worker(struct weir_worker *worker)
+{
+    struct weir_link_message message;
+    enum weir_status status;
+    int fd;
+
+    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK ||
+        message.type != WEIR_LINK_CONFIG) {
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    worker->config = message.config;
+    if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
+        weir_prints_init(&worker->prints) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
+    worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status = weir_worker_open_device(worker);
+    if (status != WEIR_OK) {
+        weir_log_error("worker: no device driver=%s why=\"%s\"", worker->config.driver,
+                       weir_status_text(status));
+        return WEIR_WORKER_EXIT_DRIVER;
+    }
+    if (weir_guests_listen(worker) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
+    memset(&message, 0, sizeof message);
+    message.type = WEIR_LINK_READY;
+    fill_worker_row(worker, &message.worker);
+    return weir_link_send(worker->link, &message, -1) == WEIR_OK ? WEIR_WORKER_EXIT_OK
+                                                                 : WEIR_WORKER_EXIT_FAILED;
+}
+
+static void close_worker(struct weir_worker *worker)
+{
+    weir_guests_close(worker);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (worker->tenants[i] != NULL) {
+            weir_tenant_destroy(worker->tenants[i]);
+        }
+    }
+    weir_worker_close_device(worker);
+    weir_prints_finish(&worker->prints);
+    close(worker->wake_fd);
+    pthread_cond_destroy(&worker->idle);
+    pthread_mutex_destroy(&worker->lock);
+    free(worker);
+}
+
+int weir_worker_main(int argc, char **argv)
+{
+    struct weir_worker *worker = calloc(1, sizeof *worker);
+    struct timespec pause = {0, LAST_WORDS_NS};
+    int result;
+
+    (void)argv;
+    if (worker == NULL || argc > 1) {
+        fprintf(stderr, "weir worker: started by weir serve, not by hand\n");
+        free(worker);
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
+    worker->link = WEIR_LINK_FD;
+    worker->wake_fd = worker->prints.fd = -1;
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->idle, NULL);
+    result = open_worker(worker);
+    if (result != WEIR_WORKER_EXIT_OK) {
+        return result;
+    }
+    loop(worker);
+    if (atomic_load(&worker->sticky) != 0) {
+        nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
+        _exit(WEIR_WORKER_EXIT_STICKY);
+    }
+    end_sessions(worker, NULL);
+    if (!wait_for_sessions(worker)) {
+        weir_log_warn("worker: sessions do not end, left behind");
+        _exit(WEIR_WORKER_EXIT_OK);
+    }
+    close_worker(worker);
+    return WEIR_WORKER_EXIT_OK;
+}

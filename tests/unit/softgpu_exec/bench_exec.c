@@ -1,0 +1,73 @@
+/* How fast the engine is: thread-instructions per second of one core, and what a small launch costs. */
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Instructions of one turn of each kernel's loop, counted in the PTX (unrolled by 4). */
+static void throughput(void **state)
+{
+    (void)state;
+    struct weir_exec_device *device = tx_device();
+    struct weir_exec_module *module = tx_load(device, "basic.ptx");
+    static const struct {
+        const char *kernel;
+        double per_turn;
+    } cases[] = {{"spin", 4.75}, {"fma_chain", 4.75}};
+    int *p = tx_alloc(1024 * 4);
+    for (int c = 0; c < 2; c++) {
+        for (uint32_t threads = 1; threads <= 256; threads = threads == 1 ? 32 : threads * 8) {
+            struct {
+                void *p;
+                int n;
+            } params = {p, threads == 1 ? 400000 : 100000};
+            double start = now_s();
+            tx_must(device, module, cases[c].kernel, (struct tx_launch){.grid = 1, .block = threads},
+                    &params, 12);
+            double s = now_s() - start;
+            double n = cases[c].per_turn * params.n * threads;
+            print_message("%-10s %3u threads: %8.1f million thread-instructions/s\n",
+                          cases[c].kernel, threads, n / s * 1e-6);
+            assert_true(n / s > 1e5);
+        }
+    }
+    tx_free(p);
+    weir_exec_module_destroy(module);
+    weir_exec_device_destroy(device);
+}
+
+static void latency(void **state)
+{
+    (void)state;
+    struct weir_exec_device *device = tx_device();
+    struct weir_exec_module *module = tx_load(device, "basic.ptx");
+    for (uint32_t blocks = 1; blocks <= 8; blocks *= 8) {
+        enum { N = 2000 };
+        double start = now_s();
+        for (int i = 0; i < N; i++) {
+            tx_must(device, module, "nothing", (struct tx_launch){.grid = blocks, .block = 128},
+                    NULL, 0);
+        }
+        print_message("launch and wait, %u blocks of 128: %.2f us\n", blocks,
+                      (now_s() - start) / N * 1e6);
+    }
+    weir_exec_module_destroy(module);
+    weir_exec_device_destroy(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(throughput), cmocka_unit_test(latency)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
