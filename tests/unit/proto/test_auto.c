@@ -130,9 +130,18 @@ static CUresult fake_graph_create(CUgraph *phGraph, unsigned int flags)
     return driver_result;
 }
 
-static CUresult fake_graph_destroy(CUgraph hGraph)
+#define ARRAY ((CUarray)0xa44a0)
+
+static CUresult fake_array_create(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
-    assert_ptr_equal(hGraph, GRAPH);
+    assert_int_equal(descriptor->Width, 64);
+    *pHandle = ARRAY;
+    return driver_result;
+}
+
+static CUresult fake_array_destroy(CUarray hArray)
+{
+    assert_ptr_equal(hArray, ARRAY);
     return driver_result;
 }
 
@@ -177,7 +186,8 @@ static CUresult fake_max_width(size_t *width, CUarray_format format, unsigned ch
 
 static const struct weir_driver fake_driver = {
     .cuGraphCreate = fake_graph_create,
-    .cuGraphDestroy = fake_graph_destroy,
+    .cuArrayCreate_v2 = fake_array_create,
+    .cuArrayDestroy = fake_array_destroy,
     .cuGraphGetNodes = fake_get_nodes,
     .cuGraphAddDependencies_v2 = fake_add_dependencies,
     .cuGraphEventRecordNodeGetEvent = fake_get_event,
@@ -238,8 +248,10 @@ static CUresult serve(enum weir_op op, const void *in, void *out)
     switch ((int)op) {
     case WEIR_OP_cuGraphCreate:
         return weir_host_cuGraphCreate(NULL, in, out);
-    case WEIR_OP_cuGraphDestroy:
-        return weir_host_cuGraphDestroy(NULL, in, out);
+    case WEIR_OP_cuArrayCreate_v2:
+        return weir_host_cuArrayCreate_v2(NULL, in, out);
+    case WEIR_OP_cuArrayDestroy:
+        return weir_host_cuArrayDestroy(NULL, in, out);
     case WEIR_OP_cuGraphGetNodes:
         return weir_host_cuGraphGetNodes(NULL, in, out);
     case WEIR_OP_cuGraphAddDependencies_v2:
@@ -340,16 +352,18 @@ static void name_in_use_is_refused_before_the_driver_is_called(void **state)
 static void destroyed_object_dies_on_both_sides_only_on_success(void **state)
 {
     (void)state;
-    CUgraph graph = make_graph();
+    const CUDA_ARRAY_DESCRIPTOR descriptor = {.Width = 64};
+    CUarray array = NULL;
+    assert_int_equal(weir_guest_cuArrayCreate_v2(&array, &descriptor), CUDA_SUCCESS);
     driver_result = CUDA_ERROR_INVALID_VALUE;
-    assert_int_equal(weir_guest_cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(weir_guest_cuArrayDestroy(array), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(guest_drops + host_drops, 0);
     driver_result = CUDA_SUCCESS;
-    assert_int_equal(weir_guest_cuGraphDestroy(graph), CUDA_SUCCESS);
+    assert_int_equal(weir_guest_cuArrayDestroy(array), CUDA_SUCCESS);
     assert_int_equal(guest_drops, 1);
     assert_int_equal(host_drops, 1);
-    assert_int_equal(weir_guest_cuGraphDestroy(graph), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(weir_guest_cuGraphDestroy(NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(weir_guest_cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(weir_guest_cuArrayDestroy(NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
 static void counted_array_answers_every_size_as_cuda_does(void **state)
