@@ -80,6 +80,15 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
     }
 }
 
+#ifdef WEIR_WITH_ZMQ
+/* For guests that come through the socket and cannot share memory. */
+static void ipc_endpoint(const struct weir_worker *worker, char *ret_endpoint, size_t bytes)
+{
+    snprintf(ret_endpoint, bytes, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
+             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+}
+#endif
+
 static enum weir_status welcome(struct arrival *a, const struct weir_hello *hello, uint64_t id,
                                 struct weir_transport **ret_transport)
 {
@@ -101,7 +110,10 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         a->pending = NULL; /* freed whatever happens */
         return weir_zmq_accept(pending, &params, ret_transport);
     }
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 96];
+    ipc_endpoint(w, endpoint, sizeof endpoint);
     params.zmq = w->zmq;
+    params.zmq_ipc_path = endpoint;
 #endif
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
@@ -231,7 +243,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
 
     if (a == NULL) {
-        weir_log_info("guest: refused tenant=%u pid=%lld why=\"too many sessions\"",
+        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"too many sessions\"",
                       guest->tenant_index, (long long)guest->pid);
         weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
         close(fd);
@@ -301,9 +313,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
                                             .user = worker};
     enum weir_status status;
 
-    /* For guests that come through the socket and cannot share memory. */
-    snprintf(ipc, sizeof ipc, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
-             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+    ipc_endpoint(worker, ipc, sizeof ipc);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);
         if (status != WEIR_OK) {
