@@ -405,7 +405,7 @@ class Host:
         rows = {"host": [], "worker": [], "tenant": [], "session": []}
         for line in result.stdout.splitlines():
             row = json.loads(line)
-            rows[row.pop("row")].append(row)
+            rows.setdefault(row.pop("row"), []).append(row)
         return rows
 
     def worker(self):
@@ -561,6 +561,7 @@ def start_guest(host, program, *args, tenant="alice", arrangement=SHM, env=None)
     """A guest that runs beside the test."""
     path = program if os.path.isabs(program) else places.program(program)
     argv, full_env = guest_argv(host, arrangement, tenant, path, [str(a) for a in args])
+    full_env.setdefault("WEIR_LOG", "error")
     full_env.update(env or {})
     return Process(argv, env=full_env, name=os.path.basename(path))
 
