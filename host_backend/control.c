@@ -42,8 +42,8 @@ static enum weir_status connect_admin(const char *run_dir, int *ret_fd)
         return WEIR_ERR_IO;
     }
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        enum weir_status status = errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED
-                                                                    : WEIR_ERR_NOT_FOUND;
+        enum weir_status status =
+            errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED : WEIR_ERR_NOT_FOUND;
 
         close(fd);
         return status;
@@ -64,7 +64,8 @@ static enum weir_status read_answer(int fd, char **ret_text)
         uint64_t now_ns = weir_clock_now_ns();
         ssize_t n;
 
-        if (now_ns >= end_ns || poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
+        if (now_ns >= end_ns ||
+            poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
             free(text);
             return WEIR_ERR_TIMED_OUT;
         }

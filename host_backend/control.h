@@ -18,19 +18,20 @@
 #define WEIR_TENANT_NAME_BYTES 64
 #define WEIR_HOST_TEXT_BYTES   128
 
-/* Everything that `weir serve` can be told on its command line. NULL or 0: the file or the default. */
+/* Everything that `weir serve` can be told on its command line. NULL or 0: the file or the default.
+ */
 struct weir_serve_params {
     const char *config_path; /* weir.toml; NULL: one tenant "default", built-in defaults */
-    const char *run_dir;     /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
-    const char *listen_tcp;  /* "ADDRESS:PORT"; default: no TCP */
-    const char *driver;      /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
-    const char *softgpu;     /* path of libweir-softgpu.so; NULL: searched beside the program */
-    const char *log;         /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
-    const char *program;     /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
-    int device;              /* ordinal; -1: the file's or 0 */
-    uint64_t window_base;    /* first tenant's window; 0: 0x200000000000 */
-    uint64_t window_bytes;   /* of each tenant, a power of two; 0: 1 TiB */
-    bool check_only;         /* read the configuration, report, and return */
+    const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
+    const char *listen_tcp; /* "ADDRESS:PORT"; default: no TCP */
+    const char *driver;     /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
+    const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
+    const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
+    const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
+    int device;             /* ordinal; -1: the file's or 0 */
+    uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
+    uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
+    bool check_only;        /* read the configuration, report, and return */
 };
 
 /**
@@ -52,11 +53,11 @@ int weir_serve_main(const struct weir_serve_params *params);
  */
 int weir_worker_main(int argc, char **argv);
 
-#define WEIR_WORKER_EXIT_OK      0
-#define WEIR_WORKER_EXIT_FAILED  1
-#define WEIR_WORKER_EXIT_USAGE   2
-#define WEIR_WORKER_EXIT_DRIVER  3 /* no driver, or no device */
-#define WEIR_WORKER_EXIT_STICKY  4 /* an error that ended the context of all sessions */
+#define WEIR_WORKER_EXIT_OK     0
+#define WEIR_WORKER_EXIT_FAILED 1
+#define WEIR_WORKER_EXIT_USAGE  2
+#define WEIR_WORKER_EXIT_DRIVER 3 /* no driver, or no device */
+#define WEIR_WORKER_EXIT_STICKY 4 /* an error that ended the context of all sessions */
 
 /** The directory of the sockets when nobody names one; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);

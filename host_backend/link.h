@@ -18,13 +18,13 @@ enum weir_link_type {
     WEIR_LINK_CONFIG = 1, /* the first message */
     WEIR_LINK_TENANT,     /* a tenant, new or changed */
     WEIR_LINK_TENANT_GONE,
-    WEIR_LINK_GUEST,      /* an accepted connection; the descriptor goes with it */
-    WEIR_LINK_STATUS,     /* wants ROW_* messages and then STATUS_END */
-    WEIR_LINK_STOP,       /* end all sessions and exit */
+    WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
+    WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
+    WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
-    WEIR_LINK_READY,      /* the driver is open */
-    WEIR_LINK_KEEP,       /* hold this chunk's descriptor */
-    WEIR_LINK_DROP,       /* let go of a chunk */
+    WEIR_LINK_READY, /* the driver is open */
+    WEIR_LINK_KEEP,  /* hold this chunk's descriptor */
+    WEIR_LINK_DROP,  /* let go of a chunk */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,

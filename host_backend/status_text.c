@@ -15,25 +15,29 @@ struct field {
 
 #define F(type, field, kind)                                                                       \
     {                                                                                              \
-        #field, FIELD_##kind, offsetof(struct weir_status_##type, field),                          \
+#field, FIELD_##kind, offsetof(struct weir_status_##type, field),                          \
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {
-    F(report, version, TEXT), F(report, run_dir, TEXT), F(report, pid, U64),
-    F(report, age_s, REAL), F(report, kept_fds, U64), {0}};
+static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
+                                           F(report, pid, U64),      F(report, age_s, REAL),
+                                           F(report, kept_fds, U64), {0}};
 static const struct field tenant_fields[] = {
-    F(tenant, name, TEXT), F(tenant, priority, TEXT), F(tenant, isolation, TEXT),
-    F(tenant, weight, U32), F(tenant, sessions, U32), F(tenant, quota_bytes, U64),
-    F(tenant, used_bytes, U64), F(tenant, pinned_bytes, U64), F(tenant, image_bytes, U64), {0}};
+    F(tenant, name, TEXT),       F(tenant, priority, TEXT),
+    F(tenant, isolation, TEXT),  F(tenant, weight, U32),
+    F(tenant, sessions, U32),    F(tenant, quota_bytes, U64),
+    F(tenant, used_bytes, U64),  F(tenant, pinned_bytes, U64),
+    F(tenant, image_bytes, U64), {0}};
 static const struct field session_fields[] = {
-    F(session, tenant, TEXT), F(session, program, TEXT), F(session, transport, TEXT),
-    F(session, id, U64), F(session, pid, U64), F(session, used_bytes, U64),
-    F(session, calls, U64), F(session, calls_per_s, REAL), F(session, age_s, REAL), {0}};
+    F(session, tenant, TEXT),    F(session, program, TEXT),
+    F(session, transport, TEXT), F(session, id, U64),
+    F(session, pid, U64),        F(session, used_bytes, U64),
+    F(session, calls, U64),      F(session, calls_per_s, REAL),
+    F(session, age_s, REAL),     {0}};
 static const struct field worker_fields[] = {
-    F(worker, device, TEXT), F(worker, driver, TEXT), F(worker, tenant, TEXT), F(worker, pid, U64),
-    F(worker, restarts, U32), F(worker, objects, U64), F(worker, chunks, U64),
-    F(worker, chunk_bytes, U64), {0}};
+    F(worker, device, TEXT), F(worker, driver, TEXT),     F(worker, tenant, TEXT),
+    F(worker, pid, U64),     F(worker, restarts, U32),    F(worker, objects, U64),
+    F(worker, chunks, U64),  F(worker, chunk_bytes, U64), {0}};
 
 static void write_string(FILE *out, const char *text)
 {

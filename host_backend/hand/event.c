@@ -4,8 +4,7 @@
 CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in,
                                 struct weir_op_event_create_out *out)
 {
-    const uint32_t known =
-        CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    const uint32_t known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     struct weir_ctx *ctx = weir_hand_ctx(s, in->c);
     struct weir_object *o;
     CUevent native;
@@ -16,14 +15,13 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if ((in->flags & ~known) != 0 || !weir_hand_word_ok(s, in->word) ||
-        ((in->flags & CU_EVENT_INTERPROCESS) != 0 &&
-         (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+        ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* Processes of a tenant share this worker, so the driver's own IPC is not needed. */
     WEIR_TRY(s->driver->cuEventCreate(&native, in->flags & CU_EVENT_DISABLE_TIMING));
-    result = weir_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_event), in->e, native, ctx,
-                                &o);
+    result =
+        weir_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_event), in->e, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuEventDestroy_v2(native);
         return result;

@@ -61,8 +61,7 @@ static void read_attributes(struct weir_session *s, const struct weir_function *
 
 /* Enter a function and describe it in the common fields of both operations' outputs. */
 static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_t handle,
-                      CUfunction native, CUkernel kernel,
-                      struct weir_op_module_function_out *out)
+                      CUfunction native, CUkernel kernel, struct weir_op_module_function_out *out)
 {
     uint32_t *offsets = weir_session_alloc(s, PARAMS_MAX * sizeof *offsets);
     uint32_t *sizes = weir_session_alloc(s, PARAMS_MAX * sizeof *sizes);

@@ -40,8 +40,8 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     if (stream->capturing) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid other
-     * sessions' calls. */
+    /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
+     * other sessions' calls. */
     if (in->g != 0) {
         graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
         if (graph == NULL) {
@@ -210,8 +210,8 @@ CUresult weir_host_capture_update(struct weir_session *s,
     }
     WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
     return weir_driver_has(s->driver, cuStreamUpdateCaptureDependencies_v2)
-               ? s->driver->cuStreamUpdateCaptureDependencies_v2(
-                     stream->o.native, nodes, NULL, in->n_dependencies, in->flags)
+               ? s->driver->cuStreamUpdateCaptureDependencies_v2(stream->o.native, nodes, NULL,
+                                                                 in->n_dependencies, in->flags)
                : s->driver->cuStreamUpdateCaptureDependencies(stream->o.native, nodes,
                                                               in->n_dependencies, in->flags);
 }

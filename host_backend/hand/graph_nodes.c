@@ -92,10 +92,10 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
 
     (void)out;
     WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
-    WEIR_TRY(fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params,
-                         &k));
-    WEIR_TRY(s->driver->cuGraphAddKernelNode_v2(&node, p.graph->native, p.nodes,
-                                                in->n_dependencies, &k.params));
+    WEIR_TRY(
+        fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
+    WEIR_TRY(s->driver->cuGraphAddKernelNode_v2(&node, p.graph->native, p.nodes, in->n_dependencies,
+                                                &k.params));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -110,8 +110,8 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
-    WEIR_TRY(fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params,
-                         &k));
+    WEIR_TRY(
+        fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
     return exec != NULL ? s->driver->cuGraphExecKernelNodeSetParams_v2(exec, node, &k.params)
                         : s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
 }
@@ -142,9 +142,8 @@ static CUresult pack_params(struct weir_session *s, const struct weir_function *
     for (uint32_t i = 0; params->kernelParams != NULL && i < f->n_params; i++) {
         size_t offset, size;
 
-        WEIR_TRY(f->kernel != NULL
-                     ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
-                     : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
+        WEIR_TRY(f->kernel != NULL ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
+                                   : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
         if (offset + size > PARAMS_BYTES) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -326,8 +325,8 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = s->driver->cuGraphAddHostNode(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                           &params);
+    result =
+        s->driver->cuGraphAddHostNode(&node, p.graph->native, p.nodes, in->n_dependencies, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
         return result;

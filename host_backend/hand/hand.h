@@ -1,4 +1,5 @@
-/* What the handlers share: the step from a guest's handle or offset to something that may be used. */
+/* What the handlers share: the step from a guest's handle or offset to something that may be used.
+ */
 #ifndef WEIR_HOST_BACKEND_HAND_HAND_H
 #define WEIR_HOST_BACKEND_HAND_HAND_H
 
@@ -54,14 +55,13 @@ CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *
 
 /* The same from any of the operations that carry these fields. */
 #define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
-    weir_hand_copy_3d((s),                                                                         \
-                      &(struct weir_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x,        \
-                                               (in)->src_y, (in)->src_z, (in)->src_lod,            \
-                                               (in)->src_pitch, (in)->src_height},                 \
-                      &(struct weir_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x,        \
-                                               (in)->dst_y, (in)->dst_z, (in)->dst_lod,            \
-                                               (in)->dst_pitch, (in)->dst_height},                 \
-                      (in)->width, (in)->height, (in)->depth, (ret_copy))
+    weir_hand_copy_3d(                                                                             \
+        (s),                                                                                       \
+        &(struct weir_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x, (in)->src_y,         \
+                                 (in)->src_z, (in)->src_lod, (in)->src_pitch, (in)->src_height},   \
+        &(struct weir_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x, (in)->dst_y,         \
+                                 (in)->dst_z, (in)->dst_lod, (in)->dst_pitch, (in)->dst_height},   \
+        (in)->width, (in)->height, (in)->depth, (ret_copy))
 
 /** Check the memory of a (pitched) fill (hand/copy.c). */
 CUresult weir_hand_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,

@@ -1,4 +1,5 @@
-/* Handles for other processes of the tenant: 64 random bytes that name a place in a chunk, or an event. */
+/* Handles for other processes of the tenant: 64 random bytes that name a place in a chunk, or an
+ * event. */
 #include "host_backend/hand/hand.h"
 
 #include <stdlib.h>
@@ -33,8 +34,8 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
         return CUDA_SUCCESS;
     }
     token = calloc(1, sizeof *token);
-    if (token == NULL || getrandom(token->handle, sizeof token->handle, 0) !=
-                             (ssize_t)sizeof token->handle) {
+    if (token == NULL ||
+        getrandom(token->handle, sizeof token->handle, 0) != (ssize_t)sizeof token->handle) {
         free(token);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -65,8 +66,8 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
     if (e->shared == NULL) {
         struct weir_ipc_event *shared = calloc(1, sizeof *shared);
 
-        if (shared == NULL || getrandom(shared->handle, sizeof shared->handle, 0) !=
-                                  (ssize_t)sizeof shared->handle) {
+        if (shared == NULL ||
+            getrandom(shared->handle, sizeof shared->handle, 0) != (ssize_t)sizeof shared->handle) {
             free(shared);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }

@@ -1,4 +1,5 @@
-/* The driver's linker. Its logs and options must live as long as its state, so they are in the object. */
+/* The driver's linker. Its logs and options must live as long as its state, so they are in the
+ * object. */
 #include "host_backend/hand/hand.h"
 
 #include "host_backend/worker/image_check.h"

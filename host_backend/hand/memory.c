@@ -8,11 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GRANTS_MAX         65536
-#define FD_WAIT_NS         (2 * WEIR_NS_PER_S)
-#define LOWEST_ADDRESS     0x10000u
-#define HIGHEST_ADDRESS    0x7ffffffff000u
-#define REGISTRATION_UNIT  (2u << 20) /* of the window, when the guest's address is not free here */
+#define GRANTS_MAX        65536
+#define FD_WAIT_NS        (2 * WEIR_NS_PER_S)
+#define LOWEST_ADDRESS    0x10000u
+#define HIGHEST_ADDRESS   0x7ffffffff000u
+#define REGISTRATION_UNIT (2u << 20) /* of the window, when the guest's address is not free here   \
+                                      */
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {
@@ -95,9 +96,9 @@ static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference,
 }
 
 /*
- * Not waited for here: the guest has made sure that no work uses it, and waiting would block a channel
- * that the work may need (a host function's answer). A guest that lies gets the fault that any wild
- * pointer in a kernel gets.
+ * Not waited for here: the guest has made sure that no work uses it, and waiting would block a
+ * channel that the work may need (a host function's answer). A guest that lies gets the fault that
+ * any wild pointer in a kernel gets.
  */
 CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
                               struct weir_op_mem_return_out *out)
@@ -193,8 +194,8 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, i
         if (status != WEIR_OK) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        at = mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd,
-                  0);
+        at =
+            mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
         r->in_window = true;
         if (at == MAP_FAILED) {
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -334,8 +334,8 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     if (load.info != NULL) {
         weir_hand_jit_logs(&options, load.info, load.error);
     }
-    result = s->driver->cuModuleLoadDataEx(&module, load.code, options.n, options.ids,
-                                           options.values);
+    result =
+        s->driver->cuModuleLoadDataEx(&module, load.code, options.n, options.ids, options.values);
     out->result = (int32_t)result;
     out->info_log = load.info;
     out->error_log = load.error;

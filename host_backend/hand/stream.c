@@ -63,7 +63,8 @@ static void CUDA_CB write_word(void *user_data)
     free(write);
 }
 
-CUresult weir_hand_write_word(struct weir_session *s, CUstream stream, uint32_t word, uint32_t value)
+CUresult weir_hand_write_word(struct weir_session *s, CUstream stream, uint32_t word,
+                              uint32_t value)
 {
     struct word_write *write;
     CUresult result;
@@ -172,7 +173,8 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
     }
     if (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
         id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
-        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP && id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN) {
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP &&
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->write != 0) {

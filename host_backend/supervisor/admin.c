@@ -145,7 +145,8 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
         if (w->tenant >= 0) {
-            snprintf(w->row.tenant, sizeof w->row.tenant, "%s", sup->tenants[w->tenant].config.name);
+            snprintf(w->row.tenant, sizeof w->row.tenant, "%s",
+                     sup->tenants[w->tenant].config.name);
         }
         append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
     }
@@ -159,8 +160,8 @@ static void answer(struct weir_supervisor *sup, int fd)
     FILE *out = open_memstream(&text, &bytes);
 
     snprintf(report.version, sizeof report.version, "%s", WEIR_VERSION);
-    snprintf(report.run_dir, sizeof report.run_dir, "%.*s", (int)sizeof report.run_dir - 1,
-             sup->config.run_dir);
+    memcpy(report.run_dir, sup->config.run_dir,
+           strnlen(sup->config.run_dir, sizeof report.run_dir - 1));
     report.age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
     fill_tenants(sup, &report);
     fill_workers(sup, &report);

@@ -1,8 +1,8 @@
 /*
  * weir.toml: keys, their limits and their defaults.
  *
- * Two tables of rows, one for [host] and one for [[tenant]]: a key is a row. Anything that is not in
- * them is an error at its place, so a misspelt limit is never silently no limit.
+ * Two tables of rows, one for [host] and one for [[tenant]]: a key is a row. Anything that is not
+ * in them is an error at its place, so a misspelt limit is never silently no limit.
  */
 #include "host_backend/supervisor/config.h"
 
@@ -41,7 +41,8 @@ static const struct row host_rows[] = {
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
     {"device", ROW_U32, AT(weir_host_config, device), 0, 63, NULL},
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
-    {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42, NULL},
+    {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
+     NULL},
 };
 static const struct row tenant_rows[] = {
     {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
@@ -103,9 +104,9 @@ static bool unit_of(const char *text, double *ret)
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"", 1},       {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+    } units[] = {{"", 1},         {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
                  {"tib", 0x1p40}, {"k", 0x1p10}, {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
-                 {"kb", 1e3},   {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
+                 {"kb", 1e3},     {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
 
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcasecmp(text, units[i].name) == 0) {

@@ -75,7 +75,8 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
  * Read "8GiB", "512 MiB", "1.5GB", "25%", "1048576".
  * @return WEIR_OK, WEIR_ERR_INVALID
  */
-enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amount) WEIR_MUST_CHECK;
+enum weir_status weir_amount_parse(const char *text,
+                                   struct weir_amount *ret_amount) WEIR_MUST_CHECK;
 
 /** An amount of a whole; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);

@@ -1,5 +1,6 @@
 /*
- * The memory keeper: descriptors of device memory chunks, held by a process that never touches CUDA.
+ * The memory keeper: descriptors of device memory chunks, held by a process that never touches
+ * CUDA.
  *
  * A chunk lives as long as somebody holds its descriptor, so a worker's crash does not destroy it
  * under a driver that is still using it, and its size is known here. A chunk is dropped when the

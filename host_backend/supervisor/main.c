@@ -1,9 +1,9 @@
 /*
  * `weir serve`: configuration, sockets, signals, and the loop.
  *
- * The supervisor owns what must outlive a GPU fault: the tenants' sockets, the descriptors of device
- * memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that happens on
- * the GPU can end it. It sleeps in poll() until something happens.
+ * The supervisor owns what must outlive a GPU fault: the tenants' sockets, the descriptors of
+ * device memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that
+ * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -52,7 +52,8 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
     }
 }
 
-static enum weir_status load(const struct weir_serve_params *params, struct weir_host_config *config)
+static enum weir_status load(const struct weir_serve_params *params,
+                             struct weir_host_config *config)
 {
     struct weir_diag diag = {0};
     enum weir_status status;
@@ -64,7 +65,8 @@ static enum weir_status load(const struct weir_serve_params *params, struct weir
         status = weir_config_load(params->config_path, config, &diag);
     }
     if (status == WEIR_ERR_SYNTAX) {
-        fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column, diag.message);
+        fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column,
+                diag.message);
     } else if (status != WEIR_OK) {
         fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
     } else {
@@ -134,7 +136,8 @@ static void reload(struct weir_supervisor *sup)
     struct weir_host_config *config = malloc(sizeof *config);
 
     weir_notify("RELOADING=1");
-    if (config != NULL && sup->params.config_path != NULL && load(&sup->params, config) == WEIR_OK) {
+    if (config != NULL && sup->params.config_path != NULL &&
+        load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
     } else {
@@ -251,8 +254,8 @@ static void loop(struct weir_supervisor *sup)
 
     while (!sup->stopping) {
         uint64_t now_ns = weir_clock_now_ns();
-        int wait_ms = sooner(weir_sup_workers_wait_ms(sup, now_ns),
-                             weir_sup_admin_wait_ms(sup, now_ns));
+        int wait_ms =
+            sooner(weir_sup_workers_wait_ms(sup, now_ns), weir_sup_admin_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {

@@ -28,8 +28,8 @@ struct weir_sup_tenant {
 
 struct weir_sup_worker {
     bool used;
-    pid_t pid; /* 0: not running */
-    int link;  /* -1: not running */
+    pid_t pid;  /* 0: not running */
+    int link;   /* -1: not running */
     int tenant; /* slot of the tenant that it serves alone; -1: shared */
     bool ready;
     bool answering; /* has been asked for its status */

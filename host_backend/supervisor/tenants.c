@@ -1,8 +1,8 @@
 /*
  * Tenants: a listening socket each. The socket through which a guest comes is its identity.
  *
- * A slot (and with it the address window) belongs to one tenant name for the supervisor's life, so a
- * window never passes from one tenant to another while a worker might still have the first one's
+ * A slot (and with it the address window) belongs to one tenant name for the supervisor's life, so
+ * a window never passes from one tenant to another while a worker might still have the first one's
  * memory there.
  */
 #include "host_backend/supervisor/supervisor.h"
@@ -56,7 +56,8 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
-        status = weir_listen_unix(tenant->path, (mode_t)sup->config.socket_mode, &tenant->listen_fd);
+        status =
+            weir_listen_unix(tenant->path, (mode_t)sup->config.socket_mode, &tenant->listen_fd);
     }
     if (status != WEIR_OK) {
         tenant->listen_fd = -1;
@@ -92,8 +93,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup,
         tenant->used = true;
         tenant->gone = true;
     }
-    enum weir_isolation isolation = tenant->gone && tenant->worker < 0 ? config->isolation
-                                                                       : tenant->config.isolation;
+    enum weir_isolation isolation =
+        tenant->gone && tenant->worker < 0 ? config->isolation : tenant->config.isolation;
     bool changed = memcmp(&tenant->config, config, sizeof *config) != 0;
 
     tenant->config = *config;

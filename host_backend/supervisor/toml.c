@@ -22,8 +22,8 @@ static uint32_t column(const struct reader *r)
 
 static bool at_line_end(const struct reader *r)
 {
-    return r->at == r->end || *r->at == '\n' || (*r->at == '\r' && r->at + 1 < r->end &&
-                                                 r->at[1] == '\n');
+    return r->at == r->end || *r->at == '\n' ||
+           (*r->at == '\r' && r->at + 1 < r->end && r->at[1] == '\n');
 }
 
 static void skip_blanks(struct reader *r)

@@ -2,8 +2,9 @@
  * Workers: started by fork and exec of this program, watched by their link and by SIGCHLD, started
  * again with a growing pause when they die.
  *
- * A worker that has lived for 30 s is taken to be sound: its pause starts from the beginning. One that
- * cannot open a driver at the very first start ends the supervisor, because nobody would see a log.
+ * A worker that has lived for 30 s is taken to be sound: its pause starts from the beginning. One
+ * that cannot open a driver at the very first start ends the supervisor, because nobody would see a
+ * log.
  */
 #include "host_backend/supervisor/supervisor.h"
 

@@ -2,8 +2,8 @@
  * The driver and its one context: found, opened, described.
  *
  * "auto" takes NVIDIA's libcuda.so.1 if it has a device, else softgpu. All sessions work in the
- * device's primary context, retained once: kernels of several tenants can only run side by side in one
- * context. Everything that a guest asks about the device is asked here once.
+ * device's primary context, retained once: kernels of several tenants can only run side by side in
+ * one context. Everything that a guest asks about the device is asked here once.
  */
 #include "host_backend/worker/worker.h"
 
@@ -65,9 +65,9 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
 /* softgpu stands beside the program: in a build tree, an installation, or where ld.so looks. */
 static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_devices)
 {
-    static const char *const places[] = {"%s/libweir-softgpu.so", "%s/../lib/weir/libweir-softgpu.so",
-                                         "%s/../lib/x86_64-linux-gnu/weir/libweir-softgpu.so",
-                                         "%s/../softgpu/libweir-softgpu.so"};
+    static const char *const places[] = {
+        "%s/libweir-softgpu.so", "%s/../lib/weir/libweir-softgpu.so",
+        "%s/../lib/x86_64-linux-gnu/weir/libweir-softgpu.so", "%s/../softgpu/libweir-softgpu.so"};
     char program[PATH_MAX], path[PATH_MAX + 64];
     ssize_t n;
 
@@ -124,8 +124,8 @@ static enum weir_status describe_attributes(struct weir_worker *worker)
     }
     for (int id = 1; id <= N_ATTRIBUTES; id++) {
         int value = 0;
-        CUresult result = worker->driver.cuDeviceGetAttribute(&value, (CUdevice_attribute)id,
-                                                              worker->cu_device);
+        CUresult result =
+            worker->driver.cuDeviceGetAttribute(&value, (CUdevice_attribute)id, worker->cu_device);
 
         d->attributes[d->n_attributes++] =
             (struct weir_device_attribute){id, (int32_t)result, result == CUDA_SUCCESS ? value : 0};
@@ -236,7 +236,8 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         return WEIR_ERR_NOT_FOUND;
     }
     if (worker->config.device >= (uint32_t)n_devices ||
-        worker->driver.cuDeviceGet(&worker->cu_device, (int)worker->config.device) != CUDA_SUCCESS) {
+        worker->driver.cuDeviceGet(&worker->cu_device, (int)worker->config.device) !=
+            CUDA_SUCCESS) {
         weir_log_error("worker: no such device device=%u devices=%d", worker->config.device,
                        n_devices);
         return WEIR_ERR_NOT_FOUND;

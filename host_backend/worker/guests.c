@@ -2,8 +2,8 @@
  * Guests arriving at the worker.
  *
  * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those that
- * have not said hello yet.
+ * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those
+ * that have not said hello yet.
  */
 #include "host_backend/worker/guests.h"
 
@@ -19,8 +19,8 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
-#define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define STACK_BYTES     (1u << 20)
+#define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
+#define STACK_BYTES   (1u << 20)
 
 struct arrival {
     struct weir_worker *worker;
@@ -65,8 +65,8 @@ static void dismiss(struct weir_tenant *tenant)
 
 static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
 {
-    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name, (long long)a->pid,
-                  message);
+    weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
+                  (long long)a->pid, message);
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
         weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
@@ -79,15 +79,6 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
         a->fd = -1;
     }
 }
-
-#ifdef WEIR_WITH_ZMQ
-/* For guests that come through the socket and cannot share memory. */
-static void ipc_endpoint(const struct weir_worker *worker, char *ret_endpoint, size_t bytes)
-{
-    snprintf(ret_endpoint, bytes, "ipc://%s/zmq-%s.sock", worker->config.run_dir,
-             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
-}
-#endif
 
 static enum weir_status welcome(struct arrival *a, const struct weir_hello *hello, uint64_t id,
                                 struct weir_transport **ret_transport)
@@ -110,10 +101,8 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         a->pending = NULL; /* freed whatever happens */
         return weir_zmq_accept(pending, &params, ret_transport);
     }
-    char endpoint[WEIR_CONFIG_PATH_BYTES + 96];
-    ipc_endpoint(w, endpoint, sizeof endpoint);
     params.zmq = w->zmq;
-    params.zmq_ipc_path = endpoint;
+    params.zmq_ipc_path = w->zmq_path;
 #endif
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
@@ -243,7 +232,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
 
     if (a == NULL) {
-        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"too many sessions\"",
+        weir_log_info("guest: refused tenant=%u pid=%lld why=\"too many sessions\"",
                       guest->tenant_index, (long long)guest->pid);
         weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
         close(fd);
@@ -302,7 +291,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
 
 enum weir_status weir_guests_listen(struct weir_worker *worker)
 {
-    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[WEIR_CONFIG_PATH_BYTES + 96];
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof worker->zmq_path + 8];
     const char *endpoints[2] = {ipc, endpoint};
     char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
@@ -313,7 +302,10 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
                                             .user = worker};
     enum weir_status status;
 
-    ipc_endpoint(worker, ipc, sizeof ipc);
+    /* For guests that come through the socket and cannot share memory. */
+    snprintf(worker->zmq_path, sizeof worker->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
+             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+    snprintf(ipc, sizeof ipc, "ipc://%s", worker->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);
         if (status != WEIR_OK) {
@@ -327,7 +319,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
         params.n_endpoints = 2;
         params.secret_key = key;
     }
-    unlink(ipc + strlen("ipc://"));
+    unlink(worker->zmq_path);
     status = weir_zmq_server_create(&params, &worker->zmq);
     explicit_bzero(key, sizeof key);
     if (status != WEIR_OK) {

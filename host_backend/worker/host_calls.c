@@ -1,16 +1,17 @@
 /*
  * Functions of the guest that the GPU's queue reaches.
  *
- * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and waits
- * for host_func_done. It holds no lock while it waits, and it goes at once when the session ends, so
- * the session's streams can always be drained.
+ * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and
+ * waits for host_func_done. It holds no lock while it waits, and it goes at once when the session
+ * ends, so the session's streams can always be drained.
  */
 #include "host_backend/worker/host_calls.h"
 
 #include "proto/ops.h"
 #include <stdlib.h>
 
-struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token, bool once)
+struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
+                                             bool once)
 {
     struct weir_host_call *call = malloc(sizeof *call);
 

@@ -13,7 +13,8 @@
  * @return NULL: out of memory or over the limit.
  * @thread session
  */
-struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token, bool once);
+struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
+                                             bool once);
 
 /** The driver did not take it. */
 void weir_host_call_cancel(struct weir_host_call *call);

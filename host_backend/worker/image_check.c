@@ -1,12 +1,14 @@
 /*
  * Images: forms, lengths, and a look for printf.
  *
- * Fatbin: header {u32 magic, u16 version, u16 header bytes, u64 payload bytes}, then entries {u16 kind,
- * u16, u32 header bytes, u64 payload bytes, u32 compressed bytes at 0x10, u64 flags at 0x28, u64
- * uncompressed bytes at 0x38}. ELF: 64-bit; everything that the tables name must lie in the bytes.
+ * Fatbin: header {u32 magic, u16 version, u16 header bytes, u64 payload bytes}, then entries {u16
+ * kind, u16, u32 header bytes, u64 payload bytes, u32 compressed bytes at 0x10, u64 flags at 0x28,
+ * u64 uncompressed bytes at 0x38}. ELF: 64-bit; everything that the tables name must lie in the
+ * bytes.
  */
 #include "host_backend/worker/image_check.h"
 
+#include "proto/wire/bundle.h"
 #include <elf.h>
 #include <lz4.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <zstd.h>
 
 #define FATBIN_MAGIC      0xba55ed50u
+#define SOFT_LINKED_MAGIC 0x4b4e4c57u /* "WLNK" */
 #define FATBIN_HEADER     16u
 #define ENTRY_HEADER      64u
 #define ENTRY_LZ4         0x2000u
@@ -144,7 +147,8 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
     return true;
 }
 
-enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes, enum weir_image_form *ret_form)
+enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
+                                  enum weir_image_form *ret_form)
 {
     size_t text;
 
@@ -155,6 +159,10 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes, enum weir
     if (bytes >= SELFMAG && memcmp(data, ELFMAG, SELFMAG) == 0) {
         *ret_form = WEIR_IMAGE_ELF;
         return elf_ok(data, bytes) ? WEIR_OK : WEIR_ERR_INVALID;
+    }
+    if (bytes >= FATBIN_HEADER && read_u32(data) == SOFT_LINKED_MAGIC) {
+        *ret_form = WEIR_IMAGE_SOFT_LINKED;
+        return inside(FATBIN_HEADER, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     /* Text: the store's tail ends it. A NUL before the end would hide what follows. */
     text = strnlen((const char *)data, bytes);
@@ -175,36 +183,38 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts, uint32_t *ret_n_parts)
 {
     struct weir_bundle_part *parts;
-    uint64_t last;
-    uint32_t n;
+    struct weir_bundle_header header;
+    uint64_t at;
 
-    if (bytes < 8 || read_u32(data) != WEIR_BUNDLE_MAGIC) {
+    if (bytes < sizeof header) {
         return WEIR_ERR_INVALID;
     }
-    n = read_u32(data + 4);
-    if (n == 0 || n > WEIR_BUNDLE_PARTS_MAX || !inside(8, (uint64_t)n * sizeof *parts, bytes)) {
+    memcpy(&header, data, sizeof header);
+    if (header.magic != WEIR_BUNDLE_MAGIC || header.zero != 0 || header.n_parts == 0 ||
+        header.n_parts > WEIR_BUNDLE_PARTS_MAX ||
+        weir_bundle_header_bytes(header.n_parts) > bytes) {
         return WEIR_ERR_INVALID;
     }
-    parts = malloc(n * sizeof *parts);
+    parts = malloc(header.n_parts * sizeof *parts);
     if (parts == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    memcpy(parts, data + 8, n * sizeof *parts);
-    last = 8 + n * sizeof *parts;
-    for (uint32_t i = 0; i < n; i++) {
+    at = weir_bundle_header_bytes(header.n_parts);
+    for (uint32_t i = 0; i < header.n_parts; i++) {
         enum weir_image_form form;
 
-        if (parts[i].offset < last || parts[i].offset % 8 != 0 ||
-            !inside(parts[i].offset, parts[i].bytes, bytes) ||
-            weir_image_check(data + parts[i].offset, parts[i].bytes, &form) != WEIR_OK ||
+        parts[i].offset = at;
+        parts[i].bytes = read_u64(data + sizeof header + 8ul * i);
+        if (!inside(at, parts[i].bytes, bytes) ||
+            weir_image_check(data + at, parts[i].bytes, &form) != WEIR_OK ||
             form != WEIR_IMAGE_FATBIN) {
             free(parts);
             return WEIR_ERR_INVALID;
         }
-        last = parts[i].offset + parts[i].bytes;
+        at += weir_bundle_align(parts[i].bytes);
     }
     *ret_parts = parts;
-    *ret_n_parts = n;
+    *ret_n_parts = header.n_parts;
     return WEIR_OK;
 }
 

@@ -13,6 +13,7 @@ enum weir_image_form {
     WEIR_IMAGE_PTX,
     WEIR_IMAGE_FATBIN,
     WEIR_IMAGE_ELF,
+    WEIR_IMAGE_SOFT_LINKED, /* what softgpu's linker makes */
 };
 
 /**
@@ -23,11 +24,10 @@ enum weir_image_form {
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
                                   enum weir_image_form *ret_form) WEIR_MUST_CHECK;
 
-/** A part of a bundle: see docs/design/modules.md. */
+/** A part of a bundle (proto/wire/bundle.h, docs/design/modules.md). */
 struct weir_bundle_part {
     uint64_t offset, bytes;
 };
-#define WEIR_BUNDLE_MAGIC     0x4e425257u /* "WRBN" */
 #define WEIR_BUNDLE_PARTS_MAX 4096
 
 /**

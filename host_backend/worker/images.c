@@ -1,4 +1,5 @@
-/* A tenant's images, stored by content. A list: tenants have tens of images, asked for at load time. */
+/* A tenant's images, stored by content. A list: tenants have tens of images, asked for at load
+ * time. */
 #include "host_backend/worker/images.h"
 
 #include <stdlib.h>
@@ -36,7 +37,8 @@ static struct weir_image *find_locked(struct weir_image_store *store, const stru
     for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
         struct weir_image *image = *at;
 
-        if ((bytes == ANY_BYTES || image->bytes == bytes) && memcmp(&image->hash, hash, sizeof *hash) == 0) {
+        if ((bytes == ANY_BYTES || image->bytes == bytes) &&
+            memcmp(&image->hash, hash, sizeof *hash) == 0) {
             *at = image->next;
             image->next = store->images;
             store->images = image;

@@ -2,7 +2,8 @@
  * A tenant's images (fatbins, cubins, PTX), stored by content so that none is sent or kept twice.
  *
  * The name is the image's XXH3-128 in canonical order, verified before it is stored. Images that
- * nobody refers to are dropped, the longest unused first, when the cap is reached. Internally locked.
+ * nobody refers to are dropped, the longest unused first, when the cap is reached. Internally
+ * locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_IMAGES_H
 #define WEIR_HOST_BACKEND_WORKER_IMAGES_H

@@ -1,5 +1,6 @@
 /*
- * The worker process: opens the driver, waits for what the supervisor says, gives each guest a thread.
+ * The worker process: opens the driver, waits for what the supervisor says, gives each guest a
+ * thread.
  *
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
@@ -20,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_WAIT_S      4
-#define LAST_WORDS_NS    (200 * WEIR_NS_PER_MS)
+#define STOP_WAIT_S   4
+#define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 
 void weir_worker_sticky(struct weir_worker *worker, CUresult error)
 {

@@ -1,9 +1,9 @@
 /*
  * A session's objects.
  *
- * Which graph a node belongs to matters, because it dies with it and a dead CUgraphNode would crash the
- * driver. The handlers of nodes do not say it, but every operation names its graph, or a node of it,
- * first; op_first remembers that.
+ * Which graph a node belongs to matters, because it dies with it and a dead CUgraphNode would crash
+ * the driver. The handlers of nodes do not say it, but every operation names its graph, or a node
+ * of it, first; op_first remembers that.
  */
 #include "host_backend/worker/objects.h"
 
@@ -77,9 +77,8 @@ CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, s
     }
     if (status != WEIR_OK) {
         free(o);
-        return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA
-                   ? CUDA_ERROR_OUT_OF_MEMORY
-                   : CUDA_ERROR_INVALID_HANDLE;
+        return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
+                                                                        : CUDA_ERROR_INVALID_HANDLE;
     }
     /* A second name for one native (two look-ups of a kernel) is found by its first. */
     if (native != NULL && weir_native_add(&session->natives, o) == WEIR_ERR_NO_MEMORY) {

@@ -3,8 +3,8 @@
  *
  * All real streams are non-blocking, so the driver orders nothing by itself. A piece of work for a
  * stream is announced first; what CUDA promises about the legacy stream is then made with events:
- * legacy work waits for every blocking stream that has had work since it last did, blocking work waits
- * for the legacy stream's latest. Nothing is inserted where only one of the two is used.
+ * legacy work waits for every blocking stream that has had work since it last did, blocking work
+ * waits for the legacy stream's latest. Nothing is inserted where only one of the two is used.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_ORDER_H
 #define WEIR_HOST_BACKEND_WORKER_ORDER_H
@@ -33,7 +33,8 @@ CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stre
 /** Is it under capture? Asks the driver only when the session has captures. */
 bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream);
 
-/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT. @thread any with the context */
+/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT. @thread any with the context
+ */
 CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns);
 
 #endif

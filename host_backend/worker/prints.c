@@ -1,10 +1,10 @@
 /*
  * Device printf: the driver writes it to this process's stdout; here it finds its way to the guest.
  *
- * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and does
- * not say whose text it is; so at any time one session *owns* the output: before a kernel that may print
- * is launched for another session, the owner's printing streams are waited for and their text is
- * collected. Sessions that never print never come here.
+ * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and
+ * does not say whose text it is; so at any time one session *owns* the output: before a kernel that
+ * may print is launched for another session, the owner's printing streams are waited for and their
+ * text is collected. Sessions that never print never come here.
  *
  * The lock is held over those waits: it orders printing sessions among themselves, nobody else.
  */
@@ -20,8 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SETTLE_WAIT_NS (10 * WEIR_NS_PER_S) /* a guest that never finishes holds others up no longer */
-#define TEXT_MAX_BYTES (8u << 20) /* of one session; more is lost, as the device's buffer loses it */
+#define SETTLE_WAIT_NS                                                                             \
+    (10 * WEIR_NS_PER_S) /* a guest that never finishes holds others up no longer */
+#define TEXT_MAX_BYTES                                                                             \
+    (8u << 20) /* of one session; more is lost, as the device's buffer loses it */
 
 enum weir_status weir_prints_init(struct weir_prints *prints)
 {
@@ -78,8 +80,7 @@ static CUresult settle_locked(struct weir_prints *prints)
         return CUDA_SUCCESS;
     }
     for (size_t i = 0; i < prints->n_streams; i++) {
-        CUresult one =
-            weir_stream_wait(prints->owner->driver, prints->streams[i], SETTLE_WAIT_NS);
+        CUresult one = weir_stream_wait(prints->owner->driver, prints->streams[i], SETTLE_WAIT_NS);
 
         /* A stream under capture has printed nothing yet. */
         if (one != CUDA_SUCCESS && one != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {

@@ -2,9 +2,9 @@
  * A session's life: its thread receives records, has them handled, replies; at the end it takes
  * everything apart.
  *
- * Nothing a guest sends is believed: a record's operation, flags and form are checked here, handles and
- * addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent for
- * 10 s, loses its session; one log line says why.
+ * Nothing a guest sends is believed: a record's operation, flags and form are checked here, handles
+ * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
+ * for 10 s, loses its session; one log line says why.
  */
 #include "host_backend/worker/session.h"
 
@@ -99,8 +99,8 @@ enum weir_status weir_session_send(struct weir_session *session, struct weir_rec
     record->deferred_seq = session->deferred_seq;
     record->deferred_error = session->deferred_error;
     record->sticky_error = (uint32_t)atomic_load(&session->worker->sticky);
-    status = session->transport->ops->send(session->transport, record, bulk, bulk_bytes,
-                                           SEND_WAIT_NS);
+    status =
+        session->transport->ops->send(session->transport, record, bulk, bulk_bytes, SEND_WAIT_NS);
     pthread_mutex_unlock(&session->send_lock);
     if (status != WEIR_OK && !atomic_load(&session->ending)) {
         if (status != WEIR_ERR_CLOSED) {
@@ -195,7 +195,7 @@ static void reply(struct weir_session *s, uint16_t op, uint64_t seq, CUresult re
         info->out_encode(out, record + 1);
     }
     (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->reply_bulk : NULL,
-                            result == CUDA_SUCCESS ? s->reply_bulk_bytes : 0);
+                             result == CUDA_SUCCESS ? s->reply_bulk_bytes : 0);
 }
 
 static void protocol_error(struct weir_session *s, const struct weir_record *record,
@@ -333,8 +333,8 @@ static void write_awaited(struct weir_session *s)
         if (a->wide) {
             (void)s->driver->cuStreamWriteValue64_v2(s->work_stream, a->address, a->value, 0);
         } else {
-            (void)s->driver->cuStreamWriteValue32_v2(s->work_stream, a->address,
-                                                     (uint32_t)a->value, 0);
+            (void)s->driver->cuStreamWriteValue32_v2(s->work_stream, a->address, (uint32_t)a->value,
+                                                     0);
         }
         (void)s->driver->cuStreamSynchronize(s->work_stream);
     }
@@ -346,8 +346,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
 
     if (stream->capturing) {
         if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS &&
-            graph != NULL &&
-            weir_native_find(&s->natives, WEIR_KIND_GRAPH, graph) == NULL) {
+            graph != NULL && weir_native_find(&s->natives, WEIR_KIND_GRAPH, graph) == NULL) {
             (void)s->driver->cuGraphDestroy(graph);
         }
         stream->capturing = false;
@@ -384,7 +383,7 @@ static void drain(struct weir_session *s)
 
 static void destroy_objects(struct weir_session *s)
 {
-    static const enum weir_kind kinds[] = {WEIR_KIND_EXEC,   WEIR_KIND_GRAPH,  WEIR_KIND_TEXTURE,
+    static const enum weir_kind kinds[] = {WEIR_KIND_EXEC,    WEIR_KIND_GRAPH, WEIR_KIND_TEXTURE,
                                            WEIR_KIND_SURFACE, WEIR_KIND_ARRAY, WEIR_KIND_MIPMAP,
                                            WEIR_KIND_LINK};
 

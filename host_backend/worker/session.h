@@ -1,10 +1,10 @@
 /*
  * A session as the worker sees it: one guest process, its channel, and everything it holds.
  *
- * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So tables,
- * objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What sessions
- * share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which are
- * internally locked.
+ * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So
+ * tables, objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What
+ * sessions share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which
+ * are internally locked.
  *
  * Every object begins with struct weir_object and lives in the table of its kind. Objects of one
  * context die with it, functions with their module, nodes with their graph.
@@ -61,13 +61,13 @@ struct weir_stream {
     uint32_t word;
     uint32_t flags;
     bool legacy;
-    bool blocking;       /* ordered against the legacy stream */
-    bool dirty;          /* has had work since the legacy stream last waited for it */
-    bool capturing;      /* this stream began a capture that has not ended */
-    bool capture_given;  /* into a graph of the guest */
+    bool blocking;          /* ordered against the legacy stream */
+    bool dirty;             /* has had work since the legacy stream last waited for it */
+    bool capturing;         /* this stream began a capture that has not ended */
+    bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint64_t seen_epoch; /* it has waited for the legacy stream's operations up to this one */
-    CUevent join;        /* made at first need */
+    uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
+    CUevent join;           /* made at first need */
 };
 
 struct weir_event {
@@ -98,7 +98,8 @@ struct weir_function {
 
 /* A linker's state, or a texture or surface object, has no more than the object. */
 
-/* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run. */
+/* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run.
+ */
 struct weir_host_call {
     struct weir_host_call *next;
     struct weir_host_call **back; /* what points to it */
@@ -117,8 +118,8 @@ struct weir_host_ticket {
 struct weir_grant {
     struct weir_grant *next;
     struct weir_chunk *chunk;
-    uint64_t reference; /* mem_return's or ipc_close's name for it */
-    bool opened;        /* by ipc_open */
+    uint64_t reference;   /* mem_return's or ipc_close's name for it */
+    bool opened;          /* by ipc_open */
     uint64_t base, bytes; /* what of the chunk this session may touch */
 };
 
@@ -171,14 +172,14 @@ struct weir_session {
     struct weir_object *op_first; /* the first object that the operation in hand has named */
     struct weir_object *op_last;
     uint32_t op;
-    uint32_t n_captures;          /* streams under capture */
+    uint32_t n_captures; /* streams under capture */
 
     /* Values that streams have been told to wait for: written when the session ends, so that no
      * stream of it waits for ever. A ring of the newest. */
     struct weir_awaited_value {
         uint64_t address, value;
         bool wide;
-    } *awaited;
+    } * awaited;
     uint32_t n_awaited;
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
@@ -191,7 +192,7 @@ struct weir_session {
     uint64_t op_seq;
     const void *reply_bulk; /* for arena_read: borrowed from the segment */
     size_t reply_bulk_bytes;
-    bool answer_later; /* word_wait: the reply comes from the poll */
+    bool answer_later;       /* word_wait: the reply comes from the poll */
     struct weir_arena arena; /* of one operation; weir_session_alloc() */
     uint8_t *reply;          /* room for a reply's record; grows */
     size_t reply_room;
@@ -229,7 +230,7 @@ struct weir_session {
 
 struct weir_session_params {
     struct weir_worker *worker;
-    struct weir_tenant *tenant; /* borrowed: the session takes a reference */
+    struct weir_tenant *tenant;       /* borrowed: the session takes a reference */
     struct weir_transport *transport; /* taken, also on failure */
     uint64_t id;
     bool remote;
@@ -239,7 +240,8 @@ struct weir_session_params {
 };
 
 /**
- * Make a session around an open transport whose segment exists; registers the segment with the driver.
+ * Make a session around an open transport whose segment exists; registers the segment with the
+ * driver.
  *
  * @param ret_session  gives it; run it with weir_session_run().
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_QUOTA
@@ -248,12 +250,13 @@ struct weir_session_params {
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session) WEIR_MUST_CHECK;
 
-/** Serve records until the guest goes, breaks the protocol, or the session is ended. @thread owner */
+/** Serve records until the guest goes, breaks the protocol, or the session is ended. @thread owner
+ */
 void weir_session_run(struct weir_session *session);
 
 /**
- * Free everything that the session holds: cancels host functions, waits for its own streams, destroys
- * its objects, clears and returns its memory. Accepts NULL.
+ * Free everything that the session holds: cancels host functions, waits for its own streams,
+ * destroys its objects, clears and returns its memory. Accepts NULL.
  * @thread owner
  */
 void weir_session_destroy(struct weir_session *session);

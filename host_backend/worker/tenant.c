@@ -17,8 +17,7 @@
 
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 {
-    return tenant->worker->config.window_base +
-           tenant->index * tenant->worker->config.window_bytes;
+    return tenant->worker->config.window_base + tenant->index * tenant->worker->config.window_bytes;
 }
 
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config)

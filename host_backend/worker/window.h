@@ -40,7 +40,8 @@ enum weir_status weir_window_take_at(struct weir_window *window, uint64_t base,
 
 /**
  * Give a range back.
- * @return WEIR_OK, WEIR_ERR_INVALID (outside, or free already: a bug of the caller), NO_MEMORY: lost
+ * @return WEIR_OK, WEIR_ERR_INVALID (outside, or free already: a bug of the caller), NO_MEMORY:
+ * lost
  */
 enum weir_status weir_window_give(struct weir_window *window, uint64_t base,
                                   uint64_t bytes) WEIR_MUST_CHECK;

@@ -92,9 +92,10 @@ struct weir_worker {
 
     struct weir_prints prints;
     struct weir_zmq_server *zmq;
+    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    atomic_int sticky;            /* CUresult that ended the context */
+    atomic_int sticky; /* CUresult that ended the context */
 };
 
 /* device.c */
@@ -107,7 +108,8 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_C
 void weir_worker_close_device(struct weir_worker *worker);
 /** Make the context current in this thread, with relaxed capture. */
 CUresult weir_worker_enter(struct weir_worker *worker);
-/** Note an error that no context survives: tells all sessions; the worker then exits. @thread any */
+/** Note an error that no context survives: tells all sessions; the worker then exits. @thread any
+ */
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);

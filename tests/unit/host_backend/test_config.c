@@ -1,0 +1,135 @@
+/* weir.toml: what is read, and where and why it is refused. */
+#include "host_backend/supervisor/config.h"
+
+#include "../../lib/tl_cmocka.h"
+#include <string.h>
+
+static void parse_whole_file_reads_every_key(void **state)
+{
+    static const char text[] = "# host\n"
+                               "[host]\n"
+                               "run_dir = \"/tmp/w\" # there\n"
+                               "listen_tcp = '0.0.0.0:7000'\n"
+                               "server_key = \"/etc/key\"\n"
+                               "device = 1\n"
+                               "socket_mode = 0o666\n"
+                               "window_base = 0x10_0000_0000\n"
+                               "window_bytes = \"64GiB\"\n"
+                               "\n"
+                               "[[tenant]]\r\n"
+                               "name = \"a\"\n"
+                               "weight = 300\n"
+                               "priority = \"high\"\n"
+                               "memory = \"8GiB\"\n"
+                               "[[ tenant ]]\n"
+                               "name = 'b.c-d'\n"
+                               "isolation = \"process\"\n"
+                               "memory = \"25%\"\n"
+                               "sessions = 2";
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
+    assert_string_equal(c.run_dir, "/tmp/w");
+    assert_string_equal(c.listen_tcp, "0.0.0.0:7000");
+    assert_int_equal(c.device, 1);
+    assert_int_equal(c.socket_mode, 0666);
+    assert_true(c.window_base == 0x1000000000 && c.window_bytes == UINT64_C(64) << 30);
+    assert_int_equal(c.n_tenants, 2);
+    assert_int_equal(c.tenants[0].weight, 300);
+    assert_int_equal(c.tenants[0].priority, WEIR_PRIORITY_HIGH);
+    assert_true(c.tenants[0].memory.bytes == UINT64_C(8) << 30);
+    assert_string_equal(c.tenants[1].name, "b.c-d");
+    assert_int_equal(c.tenants[1].weight, 100);
+    assert_int_equal(c.tenants[1].isolation, WEIR_ISOLATION_PROCESS);
+    assert_int_equal(c.tenants[1].memory.pct, 25);
+    assert_int_equal(c.tenants[1].sessions_max, 2);
+}
+
+static void parse_nothing_gives_one_default_tenant(void **state)
+{
+    struct weir_host_config c;
+    struct weir_diag diag;
+
+    (void)state;
+    assert_int_equal(weir_config_parse("", 0, &c, &diag), WEIR_OK);
+    assert_int_equal(c.n_tenants, 1);
+    assert_string_equal(c.tenants[0].name, "default");
+}
+
+static const struct bad_row {
+    const char *text;
+    uint32_t line, column;
+    const char *message;
+} bad_rows[] = {
+    {"x = 1\n", 1, 1, "stands before any"},
+    {"[host]\nwait = 1\n", 2, 1, "unknown key 'wait'"},
+    {"[[tenant]]\nname = \"a\"\nwieght = 5\n", 3, 1, "unknown key 'wieght'"},
+    {"[[tenant]]\nname = \"a\"\nweight = 0\n", 3, 10, "between 1 and 10000"},
+    {"[[tenant]]\nname = \"a\"\nweight = 10001\n", 3, 10, "between 1 and 10000"},
+    {"[[tenant]]\nname = \"a\"\nweight = \"5\"\n", 3, 10, "must be an integer"},
+    {"[[tenant]]\nname = \"a\"\nweight = 5\nweight = 6\n", 4, 1, "given twice"},
+    {"[[tenant]]\nname = \"a\"\npriority = \"top\"\n", 3, 12, "one of: low, normal, high"},
+    {"[[tenant]]\nname = \"a\"\nmemory = \"8 gallons\"\n", 3, 10, "an amount such as"},
+    {"[[tenant]]\nname = \"a\"\nmemory = \"101%\"\n", 3, 10, "an amount such as"},
+    {"[[tenant]]\nname = \"a\"\nkey = \"short\"\n", 3, 7, "40 Z85"},
+    {"[[tenant]]\nname = \"../a\"\n", 2, 8, "a tenant's name"},
+    {"[[tenant]]\nname = \"admin\"\n", 2, 8, "a tenant's name"},
+    {"[[tenant]]\nweight = 5\n", 1, 1, "has no name"},
+    {"[[tenant]]\nname=\"a\"\n[[tenant]]\nname=\"a\"\n", 3, 1, "a second tenant"},
+    {"[tenant]\n", 1, 1, "unknown or repeated table"},
+    {"[host]\n[host]\n", 2, 1, "unknown or repeated table"},
+    {"[host\n", 1, 6, "']' is missing"},
+    {"[host]\ndevice\n", 2, 7, "'=' is missing"},
+    {"[host]\ndevice =\n", 2, 9, "a value is missing"},
+    {"[host]\ndevice = 1 2\n", 2, 12, "unexpected text"},
+    {"[host]\ndevice = 99999999999999999999\n", 2, 28, "too large"},
+    {"[host]\nrun_dir = \"a\n", 2, 13, "does not end"},
+    {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
+    {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "power of two"},
+};
+
+static void parse_wrong_text_says_where_and_why(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_rows / sizeof bad_rows[0]; i++) {
+        const struct bad_row *row = &bad_rows[i];
+        struct weir_host_config c;
+        struct weir_diag diag = {0};
+        enum weir_status status = weir_config_parse(row->text, strlen(row->text), &c, &diag);
+
+        if (status != WEIR_ERR_SYNTAX || diag.line != row->line || diag.column != row->column ||
+            strstr(diag.message, row->message) == NULL) {
+            print_error("row %zu: %u:%u: %s\n", i, diag.line, diag.column, diag.message);
+            fail();
+        }
+    }
+}
+
+static void amount_of_whole_never_exceeds_it(void **state)
+{
+    struct weir_amount a;
+
+    (void)state;
+    assert_int_equal(weir_amount_parse("1.5GB", &a), WEIR_OK);
+    assert_true(a.bytes == 1500000000);
+    assert_true(weir_amount_of(a, 1000) == 1000);
+    assert_int_equal(weir_amount_parse("50%", &a), WEIR_OK);
+    assert_true(weir_amount_of(a, 1000) == 500);
+    assert_int_equal(weir_amount_parse("-1", &a), WEIR_ERR_INVALID);
+    assert_int_equal(weir_amount_parse("inf", &a), WEIR_ERR_INVALID);
+    assert_int_equal(weir_amount_parse("0x10", &a), WEIR_ERR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parse_whole_file_reads_every_key),
+        cmocka_unit_test(parse_nothing_gives_one_default_tenant),
+        cmocka_unit_test(parse_wrong_text_says_where_and_why),
+        cmocka_unit_test(amount_of_whole_never_exceeds_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,211 @@
+/* The image store and the checks that stand between a guest's image and the driver. */
+#include "host_backend/worker/image_check.h"
+#include "host_backend/worker/images.h"
+
+#include "../../lib/tl_cmocka.h"
+#include "proto/wire/bundle.h"
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t *image_data(uint8_t fill, size_t bytes)
+{
+    uint8_t *data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
+
+    assert_non_null(data);
+    memset(data, fill, bytes);
+    return data;
+}
+
+static enum weir_status add(struct weir_image_store *store, uint8_t fill, size_t bytes,
+                            struct weir_image **ret)
+{
+    uint8_t *data = image_data(fill, bytes);
+    struct weir_hash hash = weir_hash_of(data, bytes);
+
+    return weir_image_add(store, &hash, data, bytes, ret);
+}
+
+static void add_of_wrong_hash_is_refused(void **state)
+{
+    struct weir_hash wrong = {{1}};
+    struct weir_image_store store;
+    struct weir_image *image;
+
+    (void)state;
+    weir_image_store_init(&store, 1000);
+    assert_int_equal(weir_image_add(&store, &wrong, image_data(1, 10), 10, &image),
+                     WEIR_ERR_INVALID);
+    assert_true(weir_image_store_bytes(&store) == 0);
+    weir_image_store_finish(&store);
+}
+
+static void add_over_the_cap_drops_the_longest_unused(void **state)
+{
+    struct weir_image_store store;
+    struct weir_image *a, *b, *c, *d;
+    struct weir_hash hash_a, hash_b;
+
+    (void)state;
+    weir_image_store_init(&store, 1000);
+    assert_int_equal(add(&store, 1, 400, &a), WEIR_OK);
+    assert_int_equal(add(&store, 2, 400, &b), WEIR_OK);
+    hash_a = a->hash;
+    hash_b = b->hash;
+    assert_int_equal(add(&store, 3, 400, &c), WEIR_ERR_QUOTA); /* both are in use */
+    weir_image_put(&store, a);
+    weir_image_put(&store, b);
+    a = weir_image_get(&store, &hash_a, 400); /* now b is the longest unused */
+    weir_image_put(&store, a);
+    assert_int_equal(add(&store, 3, 400, &c), WEIR_OK);
+    assert_null(weir_image_get(&store, &hash_b, 400));
+    a = weir_image_get(&store, &hash_a, 400);
+    assert_non_null(a);
+    assert_int_equal(add(&store, 1, 400, &d), WEIR_OK); /* the same content is stored once */
+    assert_ptr_equal(a, d);
+    assert_true(weir_image_store_bytes(&store) == 800);
+    weir_image_put(&store, a);
+    weir_image_put(&store, d);
+    weir_image_put(&store, c);
+    weir_image_store_finish(&store);
+}
+
+static void put_u32(uint8_t *at, uint32_t v)
+{
+    memcpy(at, &v, sizeof v);
+}
+
+static void put_u64(uint8_t *at, uint64_t v)
+{
+    memcpy(at, &v, sizeof v);
+}
+
+/* A fatbin with one PTX entry that is not compressed. */
+static size_t make_fatbin(uint8_t *at, const char *text)
+{
+    size_t n = (strlen(text) + 8) / 8 * 8;
+
+    memset(at, 0, 16 + 64 + n);
+    put_u32(at, 0xba55ed50);
+    at[4] = 1;
+    at[6] = 16;
+    put_u64(at + 8, 64 + n);
+    at[16] = 1;
+    put_u32(at + 16 + 4, 64);
+    put_u64(at + 16 + 8, n);
+    memcpy(at + 16 + 64, text, strlen(text));
+    return 16 + 64 + n;
+}
+
+static void check_of_cut_fatbin_is_refused(void **state)
+{
+    uint8_t data[256];
+    size_t n = make_fatbin(data, ".version 8.0");
+    enum weir_image_form form;
+
+    (void)state;
+    assert_int_equal(weir_image_check(data, n, &form), WEIR_OK);
+    assert_int_equal(form, WEIR_IMAGE_FATBIN);
+    for (size_t cut = 4; cut < n; cut++) {
+        assert_int_equal(weir_image_check(data, cut, &form), WEIR_ERR_INVALID);
+    }
+    put_u64(data + 16 + 8, UINT64_MAX - 32); /* an entry's length that would wrap */
+    assert_int_equal(weir_image_check(data, n, &form), WEIR_ERR_INVALID);
+}
+
+static void check_of_lying_elf_is_refused(void **state)
+{
+    struct {
+        Elf64_Ehdr header;
+        Elf64_Shdr sections[2];
+        uint8_t bytes[64];
+    } elf;
+    enum weir_image_form form;
+
+    (void)state;
+    memset(&elf, 0, sizeof elf);
+    memcpy(elf.header.e_ident, ELFMAG, SELFMAG);
+    elf.header.e_ident[EI_CLASS] = ELFCLASS64;
+    elf.header.e_ident[EI_DATA] = ELFDATA2LSB;
+    elf.header.e_shoff = sizeof elf.header;
+    elf.header.e_shnum = 2;
+    elf.header.e_shentsize = sizeof(Elf64_Shdr);
+    elf.sections[1].sh_type = SHT_PROGBITS;
+    elf.sections[1].sh_offset = sizeof elf - 64;
+    elf.sections[1].sh_size = 64;
+    assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_OK);
+    assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf - 1, &form), WEIR_ERR_INVALID);
+    elf.sections[1].sh_size = UINT64_MAX;
+    assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_ERR_INVALID);
+    elf.sections[1].sh_size = 64;
+    elf.header.e_shoff = UINT64_MAX - 8;
+    assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_ERR_INVALID);
+}
+
+static void check_of_text_wants_text(void **state)
+{
+    enum weir_image_form form;
+
+    (void)state;
+    assert_int_equal(weir_image_check((const uint8_t *)".version 8.0", 12, &form), WEIR_OK);
+    assert_int_equal(form, WEIR_IMAGE_PTX);
+    assert_int_equal(weir_image_check((const uint8_t *)".version 8.0", 13, &form), WEIR_OK);
+    assert_int_equal(weir_image_check((const uint8_t *)".ver\0ion 8.0", 12, &form),
+                     WEIR_ERR_INVALID);
+    assert_int_equal(weir_image_check((const uint8_t *)"", 0, &form), WEIR_ERR_INVALID);
+    assert_int_equal(weir_image_check((const uint8_t *)"\1\2\3\4", 4, &form), WEIR_ERR_INVALID);
+}
+
+static void bundle_check_finds_parts_or_refuses(void **state)
+{
+    _Alignas(16) uint8_t data[512] = {0};
+    struct weir_bundle_header header = {.magic = WEIR_BUNDLE_MAGIC, .n_parts = 2};
+    struct weir_bundle_part *parts;
+    size_t first = weir_bundle_header_bytes(2), n_first, n_second;
+    uint32_t n;
+
+    (void)state;
+    memcpy(data, &header, sizeof header);
+    n_first = make_fatbin(data + first, ".version 8.0");
+    n_second = make_fatbin(data + first + weir_bundle_align(n_first), "call vprintf");
+    put_u64(data + sizeof header, n_first);
+    put_u64(data + sizeof header + 8, n_second);
+    first += weir_bundle_align(n_first) + n_second;
+    assert_int_equal(weir_bundle_check(data, first, &parts, &n), WEIR_OK);
+    assert_int_equal(n, 2);
+    assert_true(parts[1].bytes == n_second);
+    free(parts);
+    assert_true(weir_image_uses_printf(data, first));
+    for (size_t cut = 0; cut < first; cut++) {
+        assert_int_equal(weir_bundle_check(data, cut, &parts, &n), WEIR_ERR_INVALID);
+    }
+}
+
+static void uses_printf_is_seen_or_assumed(void **state)
+{
+    uint8_t data[256];
+    size_t n;
+
+    (void)state;
+    n = make_fatbin(data, "call vprintf");
+    assert_true(weir_image_uses_printf(data, n));
+    n = make_fatbin(data, "nothing here");
+    assert_false(weir_image_uses_printf(data, n));
+    put_u32(data + 16 + 0x10, 8); /* compressed in a way that nobody knows: cannot be told */
+    assert_true(weir_image_uses_printf(data, n));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(add_of_wrong_hash_is_refused),
+        cmocka_unit_test(add_over_the_cap_drops_the_longest_unused),
+        cmocka_unit_test(check_of_cut_fatbin_is_refused),
+        cmocka_unit_test(check_of_lying_elf_is_refused),
+        cmocka_unit_test(check_of_text_wants_text),
+        cmocka_unit_test(bundle_check_finds_parts_or_refuses),
+        cmocka_unit_test(uses_printf_is_seen_or_assumed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

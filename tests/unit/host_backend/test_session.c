@@ -1,0 +1,240 @@
+/* A session over the in-process transport and a recording driver: records in, objects, replies, the
+ * end. */
+#include "host_backend/worker/objects.h"
+#include "host_backend/worker/worker.h"
+
+#include "../../lib/tl_cmocka.h"
+#include "base/clock.h"
+#include "fake_driver.h"
+#include "proto/ops.h"
+
+struct fixture {
+    struct weir_worker worker;
+    struct weir_tenant *tenant;
+    struct weir_transport *guest;
+    struct weir_session *session;
+    pthread_t thread;
+    uint64_t seq;
+};
+
+static struct fixture f;
+
+static void *run(void *argument)
+{
+    weir_session_run(argument);
+    weir_session_destroy(argument);
+    return NULL;
+}
+
+static int set_up(void **state)
+{
+    struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
+    struct weir_segment_params sizes = {.n_words = 64, .ring_bytes = 1 << 16, .arena_bytes = 4096};
+    struct weir_session_params params = {.worker = &f.worker, .id = 1, .program = "test"};
+
+    (void)state;
+    memset(&f, 0, sizeof f);
+    fake_driver_init(&f.worker.driver);
+    f.worker.write_value_ok = true;
+    f.worker.wake_fd = f.worker.link = -1;
+    f.worker.device.total_memory_bytes = 1 << 30;
+    pthread_mutex_init(&f.worker.lock, NULL);
+    f.tenant = weir_tenant_create(&f.worker, 0, &config);
+    assert_non_null(f.tenant);
+    assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
+    params.tenant = f.tenant;
+    assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
+    pthread_create(&f.thread, NULL, run, f.session);
+    return 0;
+}
+
+/* The guest goes away; whatever it made must be gone with it. */
+static int tear_down(void **state)
+{
+    (void)state;
+    f.guest->ops->destroy(f.guest);
+    pthread_join(f.thread, NULL);
+    assert_int_equal(fake_live, 0);
+    assert_int_equal(atomic_load(&f.worker.objects), 0);
+    assert_true(f.tenant->used_bytes == 0);
+    weir_tenant_destroy(f.tenant);
+    pthread_mutex_destroy(&f.worker.lock);
+    return 0;
+}
+
+static enum weir_status send_op(enum weir_op op, uint16_t flags, const void *in)
+{
+    _Alignas(8) uint8_t room[65536];
+    struct weir_record *record = (struct weir_record *)(void *)room;
+    size_t bytes = weir_ops[op].in_bytes(in);
+
+    *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof *record + bytes),
+                                   .op = (uint16_t)op,
+                                   .flags = flags,
+                                   .seq = ++f.seq};
+    weir_ops[op].in_encode(in, record + 1);
+    return f.guest->ops->send(f.guest, record, NULL, 0, WEIR_NS_PER_S);
+}
+
+/* Call and wait for the reply. */
+static CUresult call(enum weir_op op, const void *in, struct weir_record *ret_record)
+{
+    const struct weir_record *record;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    assert_int_equal(send_op(op, 0, in), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(record->op, op);
+    assert_true(record->seq == f.seq);
+    if (ret_record != NULL) {
+        *ret_record = *record;
+    }
+    return (CUresult)record->status;
+}
+
+static uint64_t name(enum weir_kind kind, uint32_t index)
+{
+    return weir_handle_make((uint8_t)kind, false, 1, index);
+}
+
+static void make_context(void)
+{
+    struct weir_op_ctx_create_in in = {
+        .c = name(WEIR_KIND_CONTEXT, 1), .legacy = name(WEIR_KIND_STREAM, 1), .legacy_word = 1};
+
+    assert_int_equal(send_op(WEIR_OP_ctx_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
+}
+
+static void make_stream(uint32_t index)
+{
+    struct weir_op_stream_create_in in = {
+        .s = name(WEIR_KIND_STREAM, index), .c = name(WEIR_KIND_CONTEXT, 1), .word = index};
+
+    assert_int_equal(send_op(WEIR_OP_stream_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
+}
+
+/* The deferred errors counted so far, once everything sent has been handled. */
+static uint32_t deferred(uint32_t *ret_error)
+{
+    struct weir_op_echo_in in = {.value = 7};
+    struct weir_record record;
+
+    assert_int_equal(call(WEIR_OP_echo, &in, &record), CUDA_SUCCESS);
+    *ret_error = record.deferred_error;
+    return record.deferred_seq;
+}
+
+static void mark_of_a_stream_writes_its_word(void **state)
+{
+    struct weir_op_stream_mark_in in = {.s = name(WEIR_KIND_STREAM, 2), .value = 77};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    make_stream(2);
+    assert_int_equal(send_op(WEIR_OP_stream_mark, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    assert_int_equal(deferred(&error), 0);
+    assert_int_equal(f.guest->ops->view(f.guest)->words[2], 77);
+}
+
+static void posted_errors_are_deferred_and_counted(void **state)
+{
+    struct weir_op_stream_mark_in wild = {.s = 0x1234};
+    struct weir_op_copy_in copy = {.dst = 0x200000000000, .src = 0, .bytes = 16, .flags = 2};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    assert_int_equal(send_op(WEIR_OP_stream_mark, WEIR_RECORD_POSTED, &wild), WEIR_OK);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(error, CUDA_ERROR_INVALID_HANDLE);
+    copy.s = name(WEIR_KIND_STREAM, 1);
+    assert_int_equal(send_op(WEIR_OP_copy, WEIR_RECORD_POSTED, &copy), WEIR_OK);
+    assert_int_equal(deferred(&error), 2);
+    assert_int_equal(error, CUDA_ERROR_INVALID_VALUE); /* no memory of this session is there */
+    assert_int_equal(f.guest->ops->view(f.guest)->header->deferred_seq, 2);
+    assert_string_equal(fake_log, "");
+}
+
+static void handle_of_another_kind_or_used_twice_is_refused(void **state)
+{
+    struct weir_op_event_query_in query = {.e = name(WEIR_KIND_STREAM, 1)};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    assert_int_equal(call(WEIR_OP_event_query, &query, NULL), CUDA_ERROR_INVALID_HANDLE);
+    make_stream(2);
+    make_stream(2);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(error, CUDA_ERROR_INVALID_HANDLE);
+    make_stream(1u << 23); /* over the limit of streams */
+    assert_int_equal(deferred(&error), 2);
+}
+
+static void nodes_die_with_their_graph(void **state)
+{
+    struct weir_op_cuGraphCreate_in graph = {.phGraph = name(WEIR_KIND_GRAPH, 1)};
+    struct weir_op_cuGraphAddEmptyNode_in node = {.phGraphNode = name(WEIR_KIND_NODE, 1),
+                                                  .hGraph = name(WEIR_KIND_GRAPH, 1)};
+    struct weir_op_cuGraphDestroy_in destroy = {.hGraph = name(WEIR_KIND_GRAPH, 1)};
+    struct weir_op_graph_host_set_in set = {.n = name(WEIR_KIND_NODE, 1)};
+
+    (void)state;
+    assert_int_equal(call(WEIR_OP_cuGraphCreate, &graph, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_cuGraphAddEmptyNode, &node, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_cuGraphDestroy, &destroy, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_cuGraphDestroy, &destroy, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(call(WEIR_OP_graph_host_set, &set, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void everything_is_freed_when_the_guest_vanishes(void **state)
+{
+    struct weir_op_event_create_in event = {.c = name(WEIR_KIND_CONTEXT, 1), .word = 9};
+    struct weir_op_cuGraphCreate_in graph = {.phGraph = name(WEIR_KIND_GRAPH, 1)};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    for (uint32_t i = 2; i < 20; i++) {
+        make_stream(i);
+        event.e = name(WEIR_KIND_EVENT, i);
+        assert_int_equal(send_op(WEIR_OP_event_create, WEIR_RECORD_POSTED, &event), WEIR_OK);
+    }
+    assert_int_equal(call(WEIR_OP_cuGraphCreate, &graph, NULL), CUDA_SUCCESS);
+    assert_int_equal(deferred(&error), 0);
+    /* tear_down looks */
+}
+
+static void broken_record_ends_the_session(void **state)
+{
+    struct weir_record record = {.len_bytes = sizeof record, .op = 60000};
+    const struct weir_record *reply;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    (void)state;
+    make_context();
+    assert_int_equal(f.guest->ops->send(f.guest, &record, NULL, 0, WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &reply, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
+        WEIR_ERR_CLOSED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(mark_of_a_stream_writes_its_word, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(posted_errors_are_deferred_and_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(handle_of_another_kind_or_used_twice_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(nodes_die_with_their_graph, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(everything_is_freed_when_the_guest_vanishes, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(broken_record_ends_the_session, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

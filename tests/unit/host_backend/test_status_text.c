@@ -1,0 +1,75 @@
+/* Status rows: what is written is what is read. */
+#include "host_backend/status_text.h"
+
+#include "../../lib/tl_cmocka.h"
+#include <stdlib.h>
+#include <string.h>
+
+static char *text_of(const struct weir_status_report *report)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    assert_non_null(out);
+    weir_status_text_write(out, report);
+    fclose(out);
+    return text;
+}
+
+static void read_gives_back_what_was_written(void **state)
+{
+    struct weir_status_tenant tenant = {
+        .name = "a", .priority = "high", .weight = 7, .used_bytes = 5};
+    struct weir_status_session session = {
+        .tenant = "a", .program = "we\"ird\\\n{name},", .id = 3, .calls_per_s = 1.5};
+    struct weir_status_worker worker = {.device = "GPU", .restarts = 2, .chunks = 9};
+    struct weir_status_report report = {.version = "1",
+                                        .pid = 42,
+                                        .tenants = &tenant,
+                                        .n_tenants = 1,
+                                        .sessions = &session,
+                                        .n_sessions = 1,
+                                        .workers = &worker,
+                                        .n_workers = 1};
+    struct weir_status_report *back;
+    char *text = text_of(&report);
+
+    (void)state;
+    assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
+    assert_int_equal(back->pid, 42);
+    assert_int_equal(back->n_tenants, 1);
+    assert_int_equal(back->tenants[0].weight, 7);
+    assert_string_equal(back->sessions[0].program, session.program);
+    assert_true(back->sessions[0].calls_per_s == 1.5);
+    assert_int_equal(back->workers[0].chunks, 9);
+    weir_status_report_destroy(back);
+    free(text);
+}
+
+static void read_of_any_prefix_is_refused_or_whole(void **state)
+{
+    struct weir_status_tenant tenant = {.name = "a"};
+    struct weir_status_report report = {.tenants = &tenant, .n_tenants = 1}, *back;
+    char *text = text_of(&report);
+    size_t bytes = strlen(text);
+
+    (void)state;
+    for (size_t n = 0; n + 1 < bytes; n++) {
+        char *cut = strndup(text, n);
+
+        assert_int_equal(weir_status_text_read(cut, &back), WEIR_ERR_PEER);
+        free(cut);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(read_gives_back_what_was_written),
+        cmocka_unit_test(read_of_any_prefix_is_refused_or_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
