@@ -12,6 +12,7 @@
 #include "proto/front/ctx_stack.h"
 #include "proto/guest_calls.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* The struct of a handle never changes, so one remembered pair needs no look-up and no lock. */
 static __thread struct {
@@ -115,7 +116,9 @@ CUresult weir_ctx_activate(struct weir_ctx *ctx)
                                   .flags = ctx->flags,
                                   .device = weir_guest.devices[ctx->device].host_ordinal,
                               });
-    ctx->limit_known = 0;
+    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    ctx->limit_known = device->limits_known;
+    memcpy(ctx->limit_values, device->limits, sizeof ctx->limit_values);
     __atomic_store_n(&ctx->legacy, legacy, __ATOMIC_RELEASE);
     __atomic_add_fetch(&ctx->epoch, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&ctx->state, WEIR_CTX_ACTIVE, __ATOMIC_RELEASE);

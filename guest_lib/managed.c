@@ -11,6 +11,7 @@
  */
 #include "guest_lib/module.h"
 
+#include "base/log.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -49,6 +50,24 @@ static bool page_used_locked(uint64_t page)
     return false;
 }
 
+static bool in_window(uint64_t page)
+{
+    return page >= weir_guest.window_base &&
+           page - weir_guest.window_base < weir_guest.window_bytes;
+}
+
+/* Inside the tenant's window the address stays reserved. */
+static void unmap_page(uint64_t page, size_t page_bytes)
+{
+    void *at = (void *)(uintptr_t)page;
+    if (!in_window(page)) {
+        munmap(at, page_bytes);
+    } else if (mmap(at, page_bytes, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        weir_log_warn("guest: a managed variable's page stays mapped");
+    }
+}
+
 static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
 {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -58,7 +77,9 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
         }
         void *wanted = (void *)(uintptr_t)page;
         void *mapped = mmap(wanted, page_bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+                            MAP_PRIVATE | MAP_ANONYMOUS |
+                                (in_window(page) ? MAP_FIXED : MAP_FIXED_NOREPLACE),
+                            -1, 0);
         if (mapped == MAP_FAILED || mapped != wanted) {
             if (mapped != MAP_FAILED) {
                 munmap(mapped, page_bytes);
@@ -70,10 +91,10 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
 }
 
 /* Copy between the device and staging, and wait; the mirror itself is ordinary memory. */
-static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool to_device)
+static CUresult transfer_on(struct weir_stream *stream, uint64_t address, uint8_t *data,
+                            uint64_t bytes, bool to_device)
 {
-    struct weir_stream *stream;
-    CUresult result = weir_stream_get(CU_STREAM_LEGACY, &stream);
+    CUresult result = CUDA_SUCCESS;
     const uint64_t piece_max = weir_staging_max_bytes();
     for (uint64_t at = 0; result == CUDA_SUCCESS && at < bytes; at += piece_max) {
         uint64_t piece = bytes - at < piece_max ? bytes - at : piece_max;
@@ -107,6 +128,34 @@ static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool t
         weir_staging_free_after(arena, &point);
     }
     return result;
+}
+
+/*
+ * cudart asks for its managed variables before any context is current or retained: then the copy is
+ * made in a context of this file's own, which nobody sees and which stays. Under lock.
+ */
+static CUresult own_stream_locked(struct weir_stream **ret_stream)
+{
+    static struct weir_ctx *own;
+    CUresult result = CUDA_SUCCESS;
+    if (!own) {
+        struct weir_ctx *ctx;
+        result = weir_ctx_new(0, false, 0, &ctx);
+        result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
+        own = result == CUDA_SUCCESS ? ctx : NULL;
+    }
+    *ret_stream = own ? own->legacy : NULL;
+    return result;
+}
+
+static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool to_device)
+{
+    struct weir_stream *stream;
+    CUresult result = weir_stream_get(CU_STREAM_LEGACY, &stream);
+    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+        result = own_stream_locked(&stream);
+    }
+    return result == CUDA_SUCCESS ? transfer_on(stream, address, data, bytes, to_device) : result;
 }
 
 static CUresult pull_locked(struct mirror *mirror)
@@ -191,7 +240,7 @@ void weir_managed_forget(const void *owner)
         for (uint64_t page = page_floor(mirror->address); page < mirror->address + mirror->bytes;
              page += page_bytes) {
             if (!page_used_locked(page)) {
-                munmap((void *)(uintptr_t)page, page_bytes);
+                unmap_page(page, page_bytes);
             }
         }
         free(mirror->known);

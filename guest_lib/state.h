@@ -38,6 +38,8 @@ struct weir_guest_device {
     int priority_least;
     int priority_greatest;
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
+    uint64_t limits[WEIR_CTX_LIMITS]; /* CUlimit as a fresh context has them .. */
+    uint32_t limits_known;            /* .. where the bit is set */
     struct weir_ctx *primary; /* made at cuInit, inactive until retained */
 };
 

@@ -48,9 +48,10 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
     device->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = co_located;
     device->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
     device->attributes[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1;
+    /* The worker may have a range in use itself: then the device's address differs. */
+    device->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
     if (!co_located) {
         device->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
-        device->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
     }
 }
 
@@ -74,6 +75,13 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     device->priority_least = from->stream_priority_least;
     device->priority_greatest = from->stream_priority_greatest;
     fill_attributes(device, from, co_located);
+    for (unsigned int limit = 0; limit < WEIR_CTX_LIMITS; limit++) {
+        char key[16];
+        snprintf(key, sizeof key, "limit.%u", limit);
+        if (weir_device_fact_get(from, key, &device->limits[limit])) {
+            device->limits_known |= 1u << limit;
+        }
+    }
 }
 
 static void uuid_text(const uint8_t uuid[16], char ret_text[UUID_TEXT_BYTES])
