@@ -444,9 +444,11 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
         WEIR_SOFT_TRY(fill_sampling(desc, &exec));
     }
     struct texture *texture = calloc(1, sizeof(*texture));
-    if (texture == NULL || weir_exec_texture_register(&exec, &texture->value) != WEIR_OK) {
+    enum weir_status status =
+        texture == NULL ? WEIR_ERR_NO_MEMORY : weir_exec_texture_register(&exec, &texture->value);
+    if (status != WEIR_OK) {
         free(texture);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return status == WEIR_ERR_UNSUPPORTED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
     }
     texture->is_surface = desc == NULL;
     texture->resource = *resource;

@@ -154,7 +154,6 @@ struct weir_soft_ctx {
     struct weir_soft_task *tasks;     /* live ones, list through live_next */
     size_t limits[WEIR_SOFT_LIMIT_COUNT];
     CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
     uint32_t n_captures;
     struct weir_ctx_storage storage;
 };
@@ -199,8 +198,6 @@ struct weir_soft_alloc {
     struct weir_soft_pool *pool;   /* POOL: counted */
     struct weir_soft_chunk *chunk; /* MAPPED: counted */
     uint64_t chunk_offset;
-    uint32_t ipc_opens;
-    unsigned char ipc_key[24]; /* IPC: what it was opened from */
     int preferred_type, preferred_id;
     int prefetch_type, prefetch_id;
     bool read_mostly;
@@ -414,7 +411,6 @@ struct weir_soft_stream {
     struct weir_soft_task *tail;       /* counted */
     struct weir_soft_capture *capture; /* counted */
     struct weir_soft_nodes capture_nodes;
-    CUgraphNode *capture_handles; /* given out by cuStreamGetCaptureInfo */
     CUstreamAttrValue policy_window, sync_policy, sync_domain, sync_domain_map;
 };
 
@@ -518,7 +514,6 @@ struct weir_soft_function {
     int cluster_policy;
     int non_portable_cluster;
     CUfunc_cache cache;
-    unsigned legacy_block[3];
     struct weir_soft_kernel *of_kernel; /* borrowed */
 };
 

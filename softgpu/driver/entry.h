@@ -21,12 +21,12 @@ CUresult weir_soft_enter(const char *name, bool always);
 /* The comparisons are of literals: the compiler does them. */
 #define WEIR_SOFT_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
 #define WEIR_SOFT_ENTER(entry)                                                                     \
-    weir_soft_enter(                                                                               \
-        #entry, WEIR_SOFT_IS(entry, "cuInit") || WEIR_SOFT_IS(entry, "cuDriverGetVersion") ||      \
-                    WEIR_SOFT_IS(entry, "cuGetProcAddress") ||                                     \
-                    WEIR_SOFT_IS(entry, "cuGetProcAddress_v2") ||                                  \
-                    WEIR_SOFT_IS(entry, "cuGetExportTable") ||                                     \
-                    WEIR_SOFT_IS(entry, "cuGetErrorString") ||                                     \
-                    WEIR_SOFT_IS(entry, "cuGetErrorName"))
+    weir_soft_enter(#entry, WEIR_SOFT_IS(entry, "cuInit") ||                                       \
+                                WEIR_SOFT_IS(entry, "cuDriverGetVersion") ||                       \
+                                WEIR_SOFT_IS(entry, "cuGetProcAddress") ||                         \
+                                WEIR_SOFT_IS(entry, "cuGetProcAddress_v2") ||                      \
+                                WEIR_SOFT_IS(entry, "cuGetExportTable") ||                         \
+                                WEIR_SOFT_IS(entry, "cuGetErrorString") ||                         \
+                                WEIR_SOFT_IS(entry, "cuGetErrorName"))
 
 #endif

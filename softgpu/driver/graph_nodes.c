@@ -104,6 +104,7 @@ void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
         /* The context may have freed it: then another allocation, or none, has its address. */
         struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
         if (alloc != NULL && alloc->id == memory->id) {
+            alloc->device->graph_used_bytes -= alloc->bytes;
             weir_soft_space_free(alloc);
         }
         free(memory);
@@ -123,6 +124,11 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
         free(memory);
         weir_soft_op_put(op);
         return rc;
+    }
+    struct weir_soft_device *device = op->ctx->device;
+    device->graph_used_bytes += alloc->bytes;
+    if (device->graph_high_bytes < device->graph_used_bytes) {
+        device->graph_high_bytes = device->graph_used_bytes;
     }
     memory->refs = 1;
     memory->base = alloc->base;
@@ -417,9 +423,8 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
-    bool is_kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, k->handle) != NULL;
     *params = (CUDA_KERNEL_NODE_PARAMS){
-        .func = (CUfunction)k->handle,
+        .func = (CUfunction)k->function,
         .gridDimX = k->grid[0],
         .gridDimY = k->grid[1],
         .gridDimZ = k->grid[2],
@@ -428,7 +433,7 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
         .blockDimZ = k->block[2],
         .sharedMemBytes = k->shared_bytes,
         .kernelParams = k->pointers, /* live as long as the node keeps these parameters */
-        .kern = is_kernel ? (CUkernel)k->handle : NULL,
+        .kern = (CUkernel)k->function->of_kernel, /* what cudart knows it by */
         .ctx = (CUcontext)node->op->ctx};
     return CUDA_SUCCESS;
 }

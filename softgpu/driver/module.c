@@ -141,11 +141,30 @@ static bool module_add_function(struct weir_soft_module *module,
     return true;
 }
 
+/* The newest PTX that a 13.0 driver reads. */
+#define MAX_PTX_VERSION 90u
+
+/* Does a text say that it needs a newer version? Anything else wrong is left to the parser. */
+static bool is_too_new(const struct weir_exec_source *source)
+{
+    unsigned major, minor;
+    const char *at = memmem(source->text, source->bytes, ".version", 8);
+    return at != NULL && sscanf(at, ".version %u.%u", &major, &minor) == 2 && major < 1000 &&
+           major * 10 + minor > MAX_PTX_VERSION;
+}
+
 CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
                                struct weir_soft_log *log, struct weir_soft_module **ret_module)
 {
     struct weir_exec_device *engine;
     struct weir_diag diag = {0};
+    for (uint32_t i = 0; i < image->n_sources; i++) {
+        if (is_too_new(&image->sources[i])) {
+            snprintf(log->text, sizeof(log->text), "the PTX version is newer than %u.%u",
+                     MAX_PTX_VERSION / 10, MAX_PTX_VERSION % 10);
+            return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+        }
+    }
     WEIR_SOFT_TRY(weir_soft_device_engine(ctx->device, &engine));
     struct weir_soft_module *module =
         weir_soft_object_new(WEIR_SOFT_MODULE, sizeof(*module), ctx, module_release);

@@ -22,7 +22,6 @@ static void stream_release(void *object)
     weir_soft_task_put(stream->tail);
     weir_soft_capture_put(stream->capture);
     weir_soft_nodes_clear(&stream->capture_nodes);
-    free(stream->capture_handles);
 }
 
 struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
@@ -609,10 +608,4 @@ CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, 
                                           unsigned int flags)
 {
     return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                      CUstreamBatchMemOpParams *items, unsigned int flags)
-{
-    return weir_soft_cuStreamBatchMemOp_v2(stream, count, items, flags);
 }

@@ -1,0 +1,203 @@
+/* Graphs: captured with a fork and a join, built by hand, updated, with memory of their own. */
+#include "support.h"
+
+static void captured_fork_and_join_runs_in_order(void **state)
+{
+    (void)state;
+    CUstream a, b;
+    CUevent fork, join;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr d;
+    size_t n_nodes = 0, n_edges = 0;
+    unsigned out[3];
+    OK(cuMemAlloc_v2(&d, 12));
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuMemsetD32Async(d, 1, 3, a));
+    OK(cuEventRecord(fork, a));
+    OK(cuStreamWaitEvent(b, fork, 0));
+    OK(cuMemsetD32Async(d + 4, 2, 1, b));
+    OK(cuEventRecord(join, b));
+    OK(cuMemsetD32Async(d + 8, 3, 1, a));
+    OK(cuStreamWaitEvent(a, join, 0));
+    OK(cuMemcpyDtoDAsync_v2(d, d + 4, 4, a));
+    OK(cuStreamEndCapture(a, &graph));
+    OK(cuGraphGetNodes(graph, NULL, &n_nodes));
+    OK(cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &n_edges));
+    assert_int_equal(n_nodes, 4);
+    assert_int_equal(n_edges, 4);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    for (int i = 0; i < 3; i++) {
+        OK(cuMemsetD32Async(d, 99, 3, a));
+        OK(cuGraphLaunch(exec, a));
+        OK(cuStreamSynchronize(a));
+        OK(cuMemcpyDtoH_v2(out, d, 12));
+        assert_int_equal(out[0], 2);
+        assert_int_equal(out[1], 2);
+        assert_int_equal(out[2], 3);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuEventDestroy_v2(fork));
+    OK(cuEventDestroy_v2(join));
+    OK(cuStreamDestroy_v2(a));
+    OK(cuStreamDestroy_v2(b));
+    OK(cuMemFree_v2(d));
+}
+
+static void capture_with_an_unjoined_stream_is_refused(void **state)
+{
+    (void)state;
+    CUstream a, b;
+    CUevent fork;
+    CUgraph graph;
+    CUdeviceptr d;
+    OK(cuMemAlloc_v2(&d, 12));
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(fork, a));
+    OK(cuStreamWaitEvent(b, fork, 0));
+    OK(cuMemsetD32Async(d, 2, 1, b));
+    assert_int_equal(cuStreamEndCapture(b, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    assert_int_equal(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(fork, a));
+    OK(cuStreamWaitEvent(b, fork, 0));
+    OK(cuMemsetD32Async(d, 2, 1, b));
+    assert_int_equal(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    OK(cuMemsetD32Async(d, 2, 1, b)); /* the capture is over: this runs */
+    OK(cuStreamSynchronize(b));
+    OK(cuEventDestroy_v2(fork));
+    OK(cuStreamDestroy_v2(a));
+    OK(cuStreamDestroy_v2(b));
+    OK(cuMemFree_v2(d));
+}
+
+static CUDA_MEMSET_NODE_PARAMS set_of(CUdeviceptr at, unsigned value)
+{
+    return (CUDA_MEMSET_NODE_PARAMS){
+        .dst = at, .value = value, .elementSize = 4, .width = 1, .height = 1};
+}
+
+static void built_graph_takes_updates(void **state)
+{
+    (void)state;
+    CUgraph graph, other;
+    CUgraphNode first, second, same;
+    CUgraphExec exec;
+    CUdeviceptr d;
+    CUgraphExecUpdateResultInfo info;
+    unsigned out[2];
+    OK(cuMemAlloc_v2(&d, 8));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMSET_NODE_PARAMS set = set_of(d, 5);
+    OK(cuGraphAddMemsetNode(&first, graph, NULL, 0, &set, NULL));
+    set = set_of(d + 4, 6);
+    OK(cuGraphAddMemsetNode(&second, graph, &first, 1, &set, NULL));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    set = set_of(d + 4, 7);
+    OK(cuGraphExecMemsetNodeSetParams(exec, second, &set, NULL));
+    OK(cuGraphLaunch(exec, CU_STREAM_LEGACY));
+    OK(cuMemcpyDtoH_v2(out, d, 8));
+    assert_int_equal(out[0], 5);
+    assert_int_equal(out[1], 7);
+    OK(cuGraphExecUpdate_v2(exec, graph, &info)); /* back to what the graph says */
+    OK(cuGraphLaunch(exec, CU_STREAM_LEGACY));
+    OK(cuMemcpyDtoH_v2(out, d, 8));
+    assert_int_equal(out[1], 6);
+    OK(cuGraphClone(&other, graph));
+    OK(cuGraphNodeFindInClone(&same, second, other));
+    OK(cuGraphDestroyNode(same));
+    assert_int_equal(cuGraphExecUpdate_v2(exec, other, &info),
+                     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    assert_int_equal(cuGraphAddDependencies(graph, &second, &second, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddDependencies(graph, &second, &first, 1));
+    CUgraphExec cyclic;
+    assert_int_equal(cuGraphInstantiateWithFlags(&cyclic, graph, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    assert_int_equal(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphDestroy(other));
+    OK(cuMemFree_v2(d));
+}
+
+static void child_graph_runs_between_its_neighbours(void **state)
+{
+    (void)state;
+    CUgraph graph, child;
+    CUgraphNode inner, outer, last;
+    CUgraphExec exec;
+    CUdeviceptr d;
+    unsigned out = 0;
+    OK(cuMemAlloc_v2(&d, 4));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&child, 0));
+    CUDA_MEMSET_NODE_PARAMS set = set_of(d, 1);
+    OK(cuGraphAddMemsetNode(&inner, child, NULL, 0, &set, NULL));
+    OK(cuGraphAddChildGraphNode(&outer, graph, NULL, 0, child));
+    set = set_of(d, 2);
+    OK(cuGraphAddMemsetNode(&last, graph, &outer, 1, &set, NULL));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, CU_STREAM_LEGACY));
+    OK(cuMemcpyDtoH_v2(&out, d, 4));
+    assert_int_equal(out, 2);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(child));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree_v2(d));
+}
+
+static void launch_in_a_capture_becomes_a_child(void **state)
+{
+    (void)state;
+    CUgraph graph, outer;
+    CUgraphNode node, only;
+    CUgraphExec exec, outer_exec;
+    CUgraphNodeType type;
+    CUstream stream;
+    CUdeviceptr d;
+    size_t n_nodes = 1;
+    unsigned out = 0;
+    OK(cuMemAlloc_v2(&d, 4));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMSET_NODE_PARAMS set = set_of(d, 11);
+    OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, NULL));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamEndCapture(stream, &outer));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphGetNodes(outer, &only, &n_nodes));
+    OK(cuGraphNodeGetType(only, &type));
+    assert_int_equal(type, CU_GRAPH_NODE_TYPE_GRAPH);
+    OK(cuGraphInstantiateWithFlags(&outer_exec, outer, 0));
+    OK(cuGraphLaunch(outer_exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH_v2(&out, d, 4));
+    assert_int_equal(out, 11);
+    OK(cuGraphExecDestroy(outer_exec));
+    OK(cuGraphDestroy(outer));
+    OK(cuStreamDestroy_v2(stream));
+    OK(cuMemFree_v2(d));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captured_fork_and_join_runs_in_order),
+        cmocka_unit_test(capture_with_an_unjoined_stream_is_refused),
+        cmocka_unit_test(built_graph_takes_updates),
+        cmocka_unit_test(child_graph_runs_between_its_neighbours),
+        cmocka_unit_test(launch_in_a_capture_becomes_a_child),
+    };
+    return cmocka_run_group_tests(tests, enter_context, leave_context);
+}
