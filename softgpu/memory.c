@@ -1,8 +1,8 @@
 /*
  * The map behind softgpu/memory.h.
  *
- * Writers, under one lock, copy the sorted array of ranges, change the copy, publish it and move the
- * generation on. Readers announce themselves in one of two counters (picked by the low bit of
+ * Writers, under one lock, copy the sorted array of ranges, change the copy, publish it and move
+ * the generation on. Readers announce themselves in one of two counters (picked by the low bit of
  * `epoch`), read the published array and leave. A writer retires the old array by turning the
  * epoch and waiting until the counter of the old one is zero: no reader that began before can hold
  * it then. Readers never wait; writers wait for the few instructions that a search takes.

@@ -2,9 +2,9 @@
  * From the addresses that kernels use to host pointers, with every check a GPU makes.
  *
  * Global addresses are host addresses inside ranges of softgpu/memory.h; a core remembers the last
- * few ranges it hit while the map's generation stands. Shared, local and parameter space are offsets;
- * as generic addresses they appear in three windows, address ranges that this process has reserved
- * and never maps.
+ * few ranges it hit while the map's generation stands. Shared, local and parameter space are
+ * offsets; as generic addresses they appear in three windows, address ranges that this process has
+ * reserved and never maps.
  */
 #include "softgpu/exec/internal.h"
 
@@ -65,7 +65,8 @@ static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t byte
     if ((access & WEIR_SOFT_WRITE) != 0) {
         return NULL;
     }
-    return offset_pointer((char *)(uintptr_t)w->block->params, w->block->param_bytes, offset, bytes);
+    return offset_pointer((char *)(uintptr_t)w->block->params, w->block->param_bytes, offset,
+                          bytes);
 }
 
 static char *local_pointer(const struct weir_x_warp *w, uint32_t lane, uint64_t offset,
@@ -135,8 +136,8 @@ static bool check_alignment(struct weir_x_warp *w, const struct weir_x_inst *i,
     return true;
 }
 
-static void extent(const struct weir_x_warp *w, const uint64_t addr[WEIR_X_LANES], uint64_t *ret_low,
-                   uint64_t *ret_high)
+static void extent(const struct weir_x_warp *w, const uint64_t addr[WEIR_X_LANES],
+                   uint64_t *ret_low, uint64_t *ret_high)
 {
     uint64_t low = UINT64_MAX;
     uint64_t high = 0;

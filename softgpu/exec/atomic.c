@@ -89,7 +89,8 @@ static uint16_t add_bf16_bits(uint16_t a, uint16_t b)
 
 static uint32_t both(uint16_t (*op)(uint16_t, uint16_t), uint32_t a, uint32_t b)
 {
-    return op((uint16_t)a, (uint16_t)b) | (uint32_t)op((uint16_t)(a >> 16), (uint16_t)(b >> 16)) << 16;
+    return op((uint16_t)a, (uint16_t)b) | (uint32_t)op((uint16_t)(a >> 16), (uint16_t)(b >> 16))
+                                              << 16;
 }
 
 static uint16_t min_f16_bits(uint16_t a, uint16_t b)
@@ -127,7 +128,10 @@ LOOP(max_bf16, uint16_t, max_bf16_bits(old, v))
 LOOP(min_bf16x2, uint32_t, both(min_bf16_bits, old, v))
 LOOP(max_bf16x2, uint32_t, both(max_bf16_bits, old, v))
 
-#define ROW(action, type, fn) {WEIR_PTX_MOD_##action, WEIR_PTX_TYPE_##type, fn}
+#define ROW(action, type, fn)                                                                      \
+    {                                                                                              \
+        WEIR_PTX_MOD_##action, WEIR_PTX_TYPE_##type, fn                                            \
+    }
 #define ROWS_BITS(action, fn)                                                                      \
     ROW(action, B32, fn##_32), ROW(action, U32, fn##_32), ROW(action, S32, fn##_32),               \
         ROW(action, B64, fn##_64), ROW(action, U64, fn##_64), ROW(action, S64, fn##_64)
@@ -137,17 +141,17 @@ static const struct {
     uint8_t type;
     weir_x_rmw_fn fn;
 } rows[] = {
-    ROWS_BITS(ADD, add), ROWS_BITS(AND, and), ROWS_BITS(OR, or), ROWS_BITS(XOR, xor),
-    ROWS_BITS(EXCH, exch), ROWS_BITS(CAS, cas),
-    ROW(EXCH, B16, exch_16), ROW(CAS, B16, cas_16), ROW(CAS, U16, cas_16),
-    ROW(MIN, U32, min_u32), ROW(MIN, S32, min_s32), ROW(MIN, U64, min_u64), ROW(MIN, S64, min_s64),
-    ROW(MAX, U32, max_u32), ROW(MAX, S32, max_s32), ROW(MAX, U64, max_u64), ROW(MAX, S64, max_s64),
-    ROW(INC, U32, inc_u32), ROW(DEC, U32, dec_u32),
-    ROW(ADD, F32, add_f32), ROW(ADD, F64, add_f64), ROW(ADD, F16, add_f16),
-    ROW(ADD, BF16, add_bf16), ROW(ADD, F16X2, add_f16x2), ROW(ADD, BF16X2, add_bf16x2),
-    ROW(MIN, F16, min_f16), ROW(MAX, F16, max_f16), ROW(MIN, F16X2, min_f16x2),
-    ROW(MAX, F16X2, max_f16x2), ROW(MIN, BF16, min_bf16), ROW(MAX, BF16, max_bf16),
-    ROW(MIN, BF16X2, min_bf16x2), ROW(MAX, BF16X2, max_bf16x2),
+    ROWS_BITS(ADD, add),          ROWS_BITS(AND, and),          ROWS_BITS(OR, or),
+    ROWS_BITS(XOR, xor),          ROWS_BITS(EXCH, exch),        ROWS_BITS(CAS, cas),
+    ROW(EXCH, B16, exch_16),      ROW(CAS, B16, cas_16),        ROW(CAS, U16, cas_16),
+    ROW(MIN, U32, min_u32),       ROW(MIN, S32, min_s32),       ROW(MIN, U64, min_u64),
+    ROW(MIN, S64, min_s64),       ROW(MAX, U32, max_u32),       ROW(MAX, S32, max_s32),
+    ROW(MAX, U64, max_u64),       ROW(MAX, S64, max_s64),       ROW(INC, U32, inc_u32),
+    ROW(DEC, U32, dec_u32),       ROW(ADD, F32, add_f32),       ROW(ADD, F64, add_f64),
+    ROW(ADD, F16, add_f16),       ROW(ADD, BF16, add_bf16),     ROW(ADD, F16X2, add_f16x2),
+    ROW(ADD, BF16X2, add_bf16x2), ROW(MIN, F16, min_f16),       ROW(MAX, F16, max_f16),
+    ROW(MIN, F16X2, min_f16x2),   ROW(MAX, F16X2, max_f16x2),   ROW(MIN, BF16, min_bf16),
+    ROW(MAX, BF16, max_bf16),     ROW(MIN, BF16X2, min_bf16x2), ROW(MAX, BF16X2, max_bf16x2),
 };
 
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir)

@@ -28,7 +28,8 @@ static struct weir_x_block *block_get(struct weir_exec_device *device, uint64_t 
     pthread_mutex_lock(&device->lock);
     struct weir_x_block **best = NULL;
     for (struct weir_x_block **p = &device->spare_blocks; *p != NULL; p = &(*p)->next) {
-        if ((*p)->arena_bytes >= bytes && (best == NULL || (*p)->arena_bytes < (*best)->arena_bytes)) {
+        if ((*p)->arena_bytes >= bytes &&
+            (best == NULL || (*p)->arena_bytes < (*best)->arena_bytes)) {
             best = p;
         }
     }
@@ -125,8 +126,8 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
     }
     frame->mask = w->live;
     w->n_groups = 1;
-    w->groups[0] = (struct weir_x_group){
-        .ip = grid->kernel->entry->code, .frame = frame, .mask = w->live};
+    w->groups[0] =
+        (struct weir_x_group){.ip = grid->kernel->entry->code, .frame = frame, .mask = w->live};
     return true;
 }
 

@@ -16,11 +16,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PRINT_MAX   65536u
-#define STRING_MAX  16384u
+#define PRINT_MAX    65536u
+#define STRING_MAX   16384u
 #define HEAP_CLASSES 48
-#define HEAP_LIVE   0x57454952u
-#define HEAP_FREE   0x46524545u
+#define HEAP_LIVE    0x57454952u
+#define HEAP_FREE    0x46524545u
 
 struct heap_block {
     uint32_t state; /* HEAP_LIVE or HEAP_FREE: what free() checks */
@@ -287,11 +287,12 @@ WEIR_X_HANDLER(assertfail)
             return weir_x_fault(w, i, 700, l, argument(w, i, 0, l), "assert text is not readable");
         }
         char text[1400];
-        int n = snprintf(text, sizeof text,
-                         "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
-                         file, (uint32_t)argument(w, i, 2, l), function, block[0], block[1],
-                         block[2], w->specials[WEIR_X_TID_X][l], w->specials[WEIR_X_TID_Y][l],
-                         w->specials[WEIR_X_TID_Z][l], message);
+        int n =
+            snprintf(text, sizeof text,
+                     "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+                     file, (uint32_t)argument(w, i, 2, l), function, block[0], block[1], block[2],
+                     w->specials[WEIR_X_TID_X][l], w->specials[WEIR_X_TID_Y][l],
+                     w->specials[WEIR_X_TID_Z][l], message);
         if (launch->print != NULL && n > 0) {
             launch->print(launch->print_user, text, (size_t)n);
         }
@@ -306,8 +307,8 @@ static struct weir_x_heap *heap_create(uint64_t bytes)
         return NULL;
     }
     bytes = (bytes + 4095) & ~4095ull;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                      -1, 0);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         free(heap);
         return NULL;
@@ -410,7 +411,8 @@ WEIR_X_HANDLER(free)
     WEIR_X_EACH_ACTIVE(w, l, {
         uint64_t address = argument(w, i, 0, l);
         if (address != 0 && !heap_free(w->block->grid->device, address)) {
-            return weir_x_fault(w, i, 719, l, address, "free of a pointer that malloc did not give");
+            return weir_x_fault(w, i, 719, l, address,
+                                "free of a pointer that malloc did not give");
         }
     });
     return i + 1;

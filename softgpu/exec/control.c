@@ -202,8 +202,8 @@ WEIR_X_HANDLER(ret)
 
 WEIR_X_HANDLER(trap)
 {
-    return weir_x_fault(w, i, i->sub != 0 ? 715 : 719, (uint32_t)__builtin_ctz(w->mask), 0,
-                        "%s", i->sub != 0 ? "breakpoint without a debugger" : "trap");
+    return weir_x_fault(w, i, i->sub != 0 ? 715 : 719, (uint32_t)__builtin_ctz(w->mask), 0, "%s",
+                        i->sub != 0 ? "breakpoint without a debugger" : "trap");
 }
 
 WEIR_X_HANDLER(nop)
@@ -217,7 +217,8 @@ WEIR_X_HANDLER(nanosleep)
     return weir_x_leave(w, i + 1, WEIR_X_EVENT_YIELD);
 }
 
-/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or; c: predicate */
+/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or; c: predicate
+ */
 WEIR_X_HANDLER(barrier)
 {
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
@@ -234,8 +235,7 @@ WEIR_X_HANDLER(barrier)
 
 WEIR_X_HANDLER(unsupported)
 {
-    return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0, "%s",
-                        (const char *)i->ext);
+    return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0, "%s", (const char *)i->ext);
 }
 
 /* d = the running frame's local base + imm, as an address (sub: 0 local offset, 1 generic) */

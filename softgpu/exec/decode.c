@@ -172,7 +172,8 @@ static void guard(struct weir_x_decoder *x, uint32_t first)
         if (i->fn == weir_x_exec_bra) {
             i->fn = weir_x_exec_bra_guarded;
         } else {
-            i->fn = splits(ir->op) && k + 1 == x->func->n_code ? weir_x_exec_guarded_split : weir_x_exec_guarded;
+            i->fn = splits(ir->op) && k + 1 == x->func->n_code ? weir_x_exec_guarded_split
+                                                               : weir_x_exec_guarded;
         }
     }
 }
@@ -266,7 +267,8 @@ static void decode_body(struct weir_x_decoder *x)
     weir_x_emit(x)->fn = weir_x_exec_ret;
 }
 
-static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir)
+static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
+                                       const struct weir_ptx_func *ir)
 {
     struct weir_x_func *func = calloc(1, sizeof *func);
     if (func == NULL) {
@@ -371,8 +373,8 @@ static uint32_t estimate_registers(const struct weir_x_func *entry)
     if (perf->has_maxnreg && n > perf->maxnreg) {
         n = perf->maxnreg;
     }
-    uint32_t threads = perf->n_maxntid != 0 ? perf->maxntid[0] * perf->maxntid[1] * perf->maxntid[2]
-                                            : 1024;
+    uint32_t threads =
+        perf->n_maxntid != 0 ? perf->maxntid[0] * perf->maxntid[1] * perf->maxntid[2] : 1024;
     uint32_t limit = threads == 0 ? 255 : 65536u / threads & ~7u;
     n = n > limit ? limit : n;
     return n < 16 ? 16 : n > 255 ? 255 : n;

@@ -29,7 +29,8 @@ struct weir_x_decoder {
 void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes);
 struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x);
 void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...) WEIR_PRINTF(2, 3);
-struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir);
+struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel,
+                                    const struct weir_ptx_func *ir);
 uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places);
 bool weir_x_place_shared(struct weir_exec_kernel *kernel);
 
@@ -62,5 +63,11 @@ bool weir_x_decode_op(struct weir_x_decoder *x);
 /* decode_mem.c */
 bool weir_x_decode_memory_op(struct weir_x_decoder *x);
 bool weir_x_decode_call(struct weir_x_decoder *x);
+/* texture.c */
+bool weir_x_decode_texture(struct weir_x_decoder *x);
+/* matrix.c */
+bool weir_x_decode_matrix(struct weir_x_decoder *x);
+/* mbarrier.c */
+bool weir_x_decode_mbarrier(struct weir_x_decoder *x);
 
 #endif

@@ -104,8 +104,8 @@ static bool decode_st(struct weir_x_decoder *x)
         return false;
     }
     struct weir_x_inst *i = weir_x_emit(x);
-    bool plain = out.vec == 1 && out.bytes == 4 &&
-                 (out.flags & (WEIR_X_F_RELEASE | WEIR_X_F_WIDE)) == 0;
+    bool plain =
+        out.vec == 1 && out.bytes == 4 && (out.flags & (WEIR_X_F_RELEASE | WEIR_X_F_WIDE)) == 0;
     out.fn = plain ? weir_x_exec_st_global32 : weir_x_exec_st;
     out.b = out.c = out.e = out.guard = WEIR_X_NO_REF;
     out.line = i->line;
@@ -197,7 +197,7 @@ static bool decode_cvta(struct weir_x_decoder *x)
     i->a = a;
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->space = space;
-    i->fn = space == WEIR_X_GLOBAL                      ? weir_x_exec_mov64
+    i->fn = space == WEIR_X_GLOBAL                ? weir_x_exec_mov64
             : (ir->flags & WEIR_PTX_FLAG_TO) != 0 ? weir_x_exec_cvta_to
                                                   : weir_x_exec_cvta_from;
     return true;
@@ -320,12 +320,14 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         bool ours_reg = o->kind != WEIR_PTX_OPERAND_VAR;
         struct weir_x_arg arg = {.bytes = (uint32_t)vars[k]->size_bytes};
         uint32_t bits = arg.bytes * 8;
-        uint32_t ours = ours_reg ? results ? weir_x_dest(x, o)
-                                           : weir_x_source(x, o, bits, vars[k]->type)
-                                 : weir_x_frame_place(x, o->var) + (uint32_t)o->offset;
-        /* A register in the callee is known only while it is decoded: its rows are laid out alike. */
+        uint32_t ours = ours_reg
+                            ? results ? weir_x_dest(x, o) : weir_x_source(x, o, bits, vars[k]->type)
+                            : weir_x_frame_place(x, o->var) + (uint32_t)o->offset;
+        /* A register in the callee is known only while it is decoded: its rows are laid out alike.
+         */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
-        if ((theirs_reg && vars[k]->func == NULL) || arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
+        if ((theirs_reg && vars[k]->func == NULL) ||
+            arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
             return false;
         }
         arg.wide = bits > 32;
@@ -417,8 +419,7 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
     if (builtin != WEIR_X_BUILTIN_NONE) {
         x->func->uses_printf = x->func->uses_printf || builtin == WEIR_X_BUILTIN_VPRINTF;
     } else if (direct) {
-        struct weir_x_func *callee =
-            shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
+        struct weir_x_func *callee = shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
         if (callee == NULL || !add_callee(x, callee)) {
             return false;
         }

@@ -25,9 +25,9 @@ static uint32_t float_flags(const struct weir_ptx_inst *ir)
     static const struct {
         uint32_t from, to;
     } map[] = {
-        {WEIR_PTX_FLAG_FTZ, WEIR_X_F_FTZ},         {WEIR_PTX_FLAG_SAT, WEIR_X_F_SAT},
-        {WEIR_PTX_FLAG_RELU, WEIR_X_F_RELU},       {WEIR_PTX_FLAG_NAN_PROPAGATE, WEIR_X_F_NAN},
-        {WEIR_PTX_FLAG_APPROX, WEIR_X_F_APPROX},   {WEIR_PTX_FLAG_FULL, WEIR_X_F_FULL},
+        {WEIR_PTX_FLAG_FTZ, WEIR_X_F_FTZ},       {WEIR_PTX_FLAG_SAT, WEIR_X_F_SAT},
+        {WEIR_PTX_FLAG_RELU, WEIR_X_F_RELU},     {WEIR_PTX_FLAG_NAN_PROPAGATE, WEIR_X_F_NAN},
+        {WEIR_PTX_FLAG_APPROX, WEIR_X_F_APPROX}, {WEIR_PTX_FLAG_FULL, WEIR_X_F_FULL},
     };
     uint32_t flags = 0;
     for (size_t k = 0; k < sizeof map / sizeof map[0]; k++) {
@@ -59,7 +59,8 @@ static uint32_t source_bits(const struct weir_ptx_inst *ir, uint32_t k)
 static bool decode_arithmetic(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
-    weir_x_ref refs[5] = {WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF};
+    weir_x_ref refs[5] = {WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF,
+                          WEIR_X_NO_REF};
     for (uint32_t k = 1; k < ir->n_operands; k++) {
         refs[k] = weir_x_source(x, &ir->operands[k], source_bits(ir, k), ir->types[0]);
     }
@@ -114,8 +115,8 @@ static bool decode_pack(struct weir_x_decoder *x, const struct weir_ptx_operand 
         refs[e] = unpack ? weir_x_dest(x, &vector->elems[e])
                          : weir_x_source(x, &vector->elems[e], total * 8 / n, x->ir->types[0]);
     }
-    weir_x_ref other = unpack ? weir_x_source(x, whole, total * 8, x->ir->types[0])
-                              : weir_x_dest(x, whole);
+    weir_x_ref other =
+        unpack ? weir_x_source(x, whole, total * 8, x->ir->types[0]) : weir_x_dest(x, whole);
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = unpack ? weir_x_exec_unpack : weir_x_exec_pack;
     i->refs = refs;
@@ -196,7 +197,7 @@ static bool decode_select(struct weir_x_decoder *x)
     i->c = c;
     if (slct) {
         i->fn = weir_x_exec_slct;
-        i->sub = ir->types[1] != WEIR_PTX_TYPE_F32              ? 0
+        i->sub = ir->types[1] != WEIR_PTX_TYPE_F32      ? 0
                  : (ir->flags & WEIR_PTX_FLAG_FTZ) != 0 ? 2
                                                         : 1;
         i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
@@ -234,9 +235,8 @@ static bool decode_cvt(struct weir_x_decoder *x)
         return false;
     }
     weir_x_ref a = weir_x_source(x, &ir->operands[1], from_bits, ir->types[1]);
-    weir_x_ref b = ir->n_operands > 2
-                       ? weir_x_source(x, &ir->operands[2], from_bits, ir->types[1])
-                       : WEIR_X_NO_REF;
+    weir_x_ref b = ir->n_operands > 2 ? weir_x_source(x, &ir->operands[2], from_bits, ir->types[1])
+                                      : WEIR_X_NO_REF;
     struct weir_x_inst *i = weir_x_emit(x);
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->a = a;
@@ -533,9 +533,20 @@ bool weir_x_decode_op(struct weir_x_decoder *x)
     default:
         break;
     }
-    bool computes = (weir_ptx_op_info(ir->op)->flags & ~(uint32_t)WEIR_PTX_OPF_SAME) == WEIR_PTX_OPF_DST;
+    bool computes =
+        (weir_ptx_op_info(ir->op)->flags & ~(uint32_t)WEIR_PTX_OPF_SAME) == WEIR_PTX_OPF_DST;
     if (computes && ir->op != WEIR_PTX_OP_CVTA && ir->op != WEIR_PTX_OP_ISSPACEP) {
         return ir->n_types != 0 && ir->n_operands <= 5 && decode_arithmetic(x);
+    }
+    uint32_t kind = weir_ptx_op_info(ir->op)->flags;
+    if ((kind & WEIR_PTX_OPF_TEXTURE) != 0) {
+        return weir_x_decode_texture(x);
+    }
+    if ((kind & WEIR_PTX_OPF_MATRIX) != 0) {
+        return weir_x_decode_matrix(x);
+    }
+    if ((kind & WEIR_PTX_OPF_MBARRIER) != 0) {
+        return weir_x_decode_mbarrier(x);
     }
     return weir_x_decode_memory_op(x);
 }

@@ -29,8 +29,8 @@ static uint64_t largest(const struct weir_x_format *f)
 
 static uint64_t overflow(const struct weir_x_format *f, int negative, int round, int saturate)
 {
-    int to_finite = round == WEIR_X_RZ || (round == WEIR_X_RM && !negative) ||
-                    (round == WEIR_X_RP && negative);
+    int to_finite =
+        round == WEIR_X_RZ || (round == WEIR_X_RM && !negative) || (round == WEIR_X_RP && negative);
     if (saturate || to_finite) {
         return largest(f);
     }
@@ -98,9 +98,7 @@ uint64_t weir_x_format_from_double(const struct weir_x_format *f, double value, 
         return nan_bits(f);
     }
     if (e == 0x7ff) {
-        uint64_t infinite = saturate           ? largest(f)
-                            : f->finite_only ? nan_bits(f)
-                                             : largest(f) + 1;
+        uint64_t infinite = saturate ? largest(f) : f->finite_only ? nan_bits(f) : largest(f) + 1;
         return (uint64_t)negative << (f->exponent_bits + f->mantissa_bits) | infinite;
     }
     if (e != 0) {

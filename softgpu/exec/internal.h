@@ -3,12 +3,13 @@
  * warp, block and grid. docs/design/softgpu.md tells how the parts meet.
  *
  * Registers: one row per register and frame, 32 lanes side by side: uint32_t[32] for everything up
- * to 32 bits (the bits above a narrower type are undefined), uint64_t[32], or two such rows for b128.
- * A predicate is one uint32_t, a bit per lane. An operand is a weir_x_ref: the byte offset of its
- * row (a multiple of 8) and, in the low two bits, which of the warp's four bases it counts from.
+ * to 32 bits (the bits above a narrower type are undefined), uint64_t[32], or two such rows for
+ * b128. A predicate is one uint32_t, a bit per lane. An operand is a weir_x_ref: the byte offset of
+ * its row (a multiple of 8) and, in the low two bits, which of the warp's four bases it counts
+ * from.
  *
- * Threads: a block, its warps and frames belong to the host thread that runs them; a grid is shared,
- * its atomics are marked; code (functions, instructions) is immutable once decoded.
+ * Threads: a block, its warps and frames belong to the host thread that runs them; a grid is
+ * shared, its atomics are marked; code (functions, instructions) is immutable once decoded.
  */
 #ifndef WEIR_SOFTGPU_EXEC_INTERNAL_H
 #define WEIR_SOFTGPU_EXEC_INTERNAL_H
@@ -65,7 +66,8 @@ enum weir_x_special {
 struct weir_x_warp;
 struct weir_x_inst;
 
-/* Runs one instruction for the warp's mask; the next instruction, or NULL after setting w->event. */
+/* Runs one instruction for the warp's mask; the next instruction, or NULL after setting w->event.
+ */
 typedef const struct weir_x_inst *(*weir_x_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint32_t (*weir_x_compare_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint64_t (*weir_x_rmw_fn)(void *place, uint64_t value, uint64_t compare);
@@ -121,13 +123,14 @@ struct weir_x_inst {
         weir_x_rmw_fn rmw;
     };
     const weir_x_ref *refs; /* vector elements and other long lists */
+    uint64_t imm2;          /* address offset where the union holds something else */
 };
 
 /* One way that a call's argument or result goes: from register or frame to register or frame. */
 struct weir_x_arg {
     bool from_reg, to_reg;
-    bool wide;      /* registers of 64 bits */
-    uint32_t from;  /* weir_x_ref or offset in the frame's local bytes */
+    bool wide;     /* registers of 64 bits */
+    uint32_t from; /* weir_x_ref or offset in the frame's local bytes */
     uint32_t to;
     uint32_t bytes;
 };
@@ -229,9 +232,9 @@ struct weir_x_warp {
     struct weir_x_block *block;
     struct weir_x_core *core;
     const struct weir_x_inst *resume;
-    uint8_t event; /* enum weir_x_event */
-    bool fair;     /* the next pick is the group that has waited longest */
-    uint32_t live; /* lanes that have not exited */
+    uint8_t event;  /* enum weir_x_event */
+    bool fair;      /* the next pick is the group that has waited longest */
+    uint32_t live;  /* lanes that have not exited */
     uint32_t carry; /* condition code of .cc, a bit per lane */
     uint32_t index; /* in the block */
     uint32_t n_groups;
@@ -451,7 +454,12 @@ void weir_x_warp_fork(struct weir_x_warp *w, uint32_t mask, const struct weir_x_
 void weir_x_warp_enter(struct weir_x_warp *w, struct weir_x_frame *frame);
 /** Take lanes out of the kernel; the caller deals with the running group. */
 void weir_x_warp_exit_lanes(struct weir_x_warp *w, uint32_t mask);
-enum weir_x_warp_state { WEIR_X_WARP_READY, WEIR_X_WARP_BLOCKED, WEIR_X_WARP_DONE, WEIR_X_WARP_FAULT };
+enum weir_x_warp_state {
+    WEIR_X_WARP_READY,
+    WEIR_X_WARP_BLOCKED,
+    WEIR_X_WARP_DONE,
+    WEIR_X_WARP_FAULT
+};
 enum weir_x_warp_state weir_x_warp_run(struct weir_x_warp *w, uint32_t budget);
 /** Leave the run loop and come back at ip after groups were looked at again. */
 static inline const struct weir_x_inst *weir_x_leave(struct weir_x_warp *w,
@@ -487,7 +495,8 @@ enum weir_x_builtin weir_x_builtin_of(const char *name);
 
 /* builtin.c */
 const struct weir_x_inst *weir_x_exec_vprintf(struct weir_x_warp *w, const struct weir_x_inst *i);
-const struct weir_x_inst *weir_x_exec_assertfail(struct weir_x_warp *w, const struct weir_x_inst *i);
+const struct weir_x_inst *weir_x_exec_assertfail(struct weir_x_warp *w,
+                                                 const struct weir_x_inst *i);
 const struct weir_x_inst *weir_x_exec_malloc(struct weir_x_warp *w, const struct weir_x_inst *i);
 const struct weir_x_inst *weir_x_exec_free(struct weir_x_warp *w, const struct weir_x_inst *i);
 void weir_x_heap_destroy(struct weir_exec_device *device);
@@ -508,6 +517,11 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
+
+/* op_warp.c */
+/** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL.
+ */
+bool weir_x_take_part(struct weir_x_warp *w, const struct weir_x_inst *i);
 
 /* Handlers that decode.c names. */
 #define WEIR_X_HANDLER(name)                                                                       \
@@ -569,5 +583,6 @@ WEIR_X_HANDLER(txq);
 WEIR_X_HANDLER(surface);
 WEIR_X_HANDLER(matrix);
 WEIR_X_HANDLER(ldmatrix);
+WEIR_X_HANDLER(wmma_memory);
 
 #endif

@@ -84,10 +84,10 @@ const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *mod
 
 static uint8_t rank_of(uint8_t linkage)
 {
-    return linkage == WEIR_PTX_LINKAGE_VISIBLE ? 0
-           : linkage == WEIR_PTX_LINKAGE_WEAK  ? 1
+    return linkage == WEIR_PTX_LINKAGE_VISIBLE  ? 0
+           : linkage == WEIR_PTX_LINKAGE_WEAK   ? 1
            : linkage == WEIR_PTX_LINKAGE_COMMON ? 2
-                                               : 3; /* private: only for look-ups from outside */
+                                                : 3; /* private: only for look-ups from outside */
 }
 
 static bool in_memory(const struct weir_ptx_var *var)
@@ -147,7 +147,8 @@ static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
 
 typedef void (*var_fn)(struct weir_exec_module *module, struct weir_ptx_var *var, void *user);
 
-/* Every variable that lives in memory, at module scope and in bodies; of duplicates the strongest. */
+/* Every variable that lives in memory, at module scope and in bodies; of duplicates the strongest.
+ */
 static void each_var(struct weir_exec_module *module, var_fn fn, void *user)
 {
     for (uint32_t s = 0; s < module->n_sources; s++) {
@@ -226,8 +227,8 @@ static enum weir_status place_variables(struct weir_exec_module *module)
         if (p.at[m] == 0) {
             continue;
         }
-        enum weir_status status = module->memory.allocate(module->memory.user, p.at[m], 512, m != 0,
-                                                          &module->storage[m]);
+        enum weir_status status =
+            module->memory.allocate(module->memory.user, p.at[m], 512, m != 0, &module->storage[m]);
         if (status != WEIR_OK) {
             module->storage[m] = 0;
             return status;
@@ -383,8 +384,7 @@ static enum weir_status load(struct weir_exec_module *module, struct weir_diag *
 enum weir_status weir_exec_module_load(struct weir_exec_device *device,
                                        const struct weir_exec_source *sources, uint32_t n_sources,
                                        const struct weir_exec_memory *memory,
-                                       struct weir_diag *diag,
-                                       struct weir_exec_module **ret_module)
+                                       struct weir_diag *diag, struct weir_exec_module **ret_module)
 {
     if (n_sources == 0 || n_sources > 1024) {
         return WEIR_ERR_INVALID;

@@ -1,4 +1,5 @@
-/* setp and set: comparisons to a predicate or to a mask, alone or combined with another predicate. */
+/* setp and set: comparisons to a predicate or to a mask, alone or combined with another predicate.
+ */
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"
 
@@ -40,7 +41,7 @@ INT_SET(u64, uint64_t, weir_x_w64, weir_x_u64)
 INT_SET(s64, int64_t, weir_x_w64, weir_x_u64)
 #define FLOAT_SET(t, T, row, cell, load)                                                           \
     COMPARE(eq_##t, T, row, cell, load, x == y)                                                    \
-    COMPARE(ne_##t, T, row, cell, load, x < y || x > y)                                            \
+    COMPARE(ne_##t, T, row, cell, load, x<y || x> y)                                               \
     COMPARE(lt_##t, T, row, cell, load, x < y)                                                     \
     COMPARE(le_##t, T, row, cell, load, x <= y)                                                    \
     COMPARE(gt_##t, T, row, cell, load, x > y)                                                     \
@@ -70,7 +71,10 @@ struct compare_row {
     uint8_t type;
     weir_x_compare_fn fn;
 };
-#define C(cmp, type, fn) {WEIR_PTX_MOD_##cmp, WEIR_PTX_TYPE_##type, fn}
+#define C(cmp, type, fn)                                                                           \
+    {                                                                                              \
+        WEIR_PTX_MOD_##cmp, WEIR_PTX_TYPE_##type, fn                                               \
+    }
 #define INT_ROWS(type, t)                                                                          \
     C(EQ, type, eq_##t), C(NE, type, ne_##t), C(LT, type, lt_##t), C(LE, type, le_##t),            \
         C(GT, type, gt_##t), C(GE, type, ge_##t)
@@ -82,11 +86,11 @@ struct compare_row {
         C(LEU, type, leu_##t), C(GTU, type, gtu_##t), C(GEU, type, geu_##t),                       \
         C(NUM, type, num_##t), C(NAN, type, nan_##t)
 static const struct compare_row rows[] = {
-    UNSIGNED_ROWS(U16, u16), INT_ROWS(S16, s16), UNSIGNED_ROWS(B16, u16),
-    UNSIGNED_ROWS(U32, u32), INT_ROWS(S32, s32), UNSIGNED_ROWS(B32, u32),
-    UNSIGNED_ROWS(U64, u64), INT_ROWS(S64, s64), UNSIGNED_ROWS(B64, u64),
-    FLOAT_ROWS(F32, f32), FLOAT_ROWS(F64, f64), FLOAT_ROWS(F16, f16), FLOAT_ROWS(BF16, bf16),
-    FLOAT_ROWS(F16X2, f16), FLOAT_ROWS(BF16X2, bf16),
+    UNSIGNED_ROWS(U16, u16), INT_ROWS(S16, s16),     UNSIGNED_ROWS(B16, u16),
+    UNSIGNED_ROWS(U32, u32), INT_ROWS(S32, s32),     UNSIGNED_ROWS(B32, u32),
+    UNSIGNED_ROWS(U64, u64), INT_ROWS(S64, s64),     UNSIGNED_ROWS(B64, u64),
+    FLOAT_ROWS(F32, f32),    FLOAT_ROWS(F64, f64),   FLOAT_ROWS(F16, f16),
+    FLOAT_ROWS(BF16, bf16),  FLOAT_ROWS(F16X2, f16), FLOAT_ROWS(BF16X2, bf16),
 };
 /* The same with .ftz, and the high halves of packed types. */
 static const struct compare_row ftz_rows[] = {FLOAT_ROWS(F32, ftz)};
@@ -216,7 +220,7 @@ weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst
         return NULL;
     }
     out->compare = fn;
-    out->sub = ir->n_operands < 4                      ? 0
+    out->sub = ir->n_operands < 4               ? 0
                : ir->action == WEIR_PTX_MOD_AND ? 1
                : ir->action == WEIR_PTX_MOD_OR  ? 2
                                                 : 3;

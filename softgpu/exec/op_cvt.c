@@ -143,7 +143,8 @@ static int64_t read_int(uint8_t type, uint64_t bits)
         return (int64_t)bits;
     }
     bits <<= 64 - n;
-    return weir_ptx_type_class(type) == 'S' ? (int64_t)bits >> (64 - n) : (int64_t)(bits >> (64 - n));
+    return weir_ptx_type_class(type) == 'S' ? (int64_t)bits >> (64 - n)
+                                            : (int64_t)(bits >> (64 - n));
 }
 
 static const struct weir_x_inst *int_to_int(struct weir_x_warp *w, const struct weir_x_inst *i)
@@ -152,7 +153,9 @@ static const struct weir_x_inst *int_to_int(struct weir_x_warp *w, const struct 
     bool from_signed = weir_ptx_type_class(i->type2) == 'S';
     bool to_signed = weir_ptx_type_class(i->type) == 'S';
     uint32_t bits = weir_ptx_type_bits(i->type);
-    uint64_t top = to_signed ? (1ull << (bits - 1)) - 1 : bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
+    uint64_t top = to_signed    ? (1ull << (bits - 1)) - 1
+                   : bits == 64 ? UINT64_MAX
+                                : (1ull << bits) - 1;
     WEIR_X_EACH_ACTIVE(w, l, {
         int64_t x = read_int(i->type2, read_cell(w, i, l));
         bool negative = from_signed && x < 0;
@@ -168,7 +171,8 @@ static const struct weir_x_inst *int_to_int(struct weir_x_warp *w, const struct 
     return i + 1;
 }
 
-static const struct weir_x_inst *cvt_float_to_int(struct weir_x_warp *w, const struct weir_x_inst *i)
+static const struct weir_x_inst *cvt_float_to_int(struct weir_x_warp *w,
+                                                  const struct weir_x_inst *i)
 {
     bool ftz = (i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32;
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -220,8 +224,8 @@ static uint64_t to_format(const struct weir_x_inst *i, double x)
 
 static const struct weir_x_inst *float_to_float(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
-    WEIR_X_EACH_ACTIVE(
-        w, l, write_cell(w, i, l, to_format(i, read_float(i->type2, read_cell(w, i, l)))));
+    WEIR_X_EACH_ACTIVE(w, l,
+                       write_cell(w, i, l, to_format(i, read_float(i->type2, read_cell(w, i, l)))));
     return i + 1;
 }
 
@@ -279,17 +283,20 @@ static const struct {
     bool rounds; /* only with .rn, or without rounding where that is exact */
     weir_x_fn fn;
 } direct_rows[] = {
-#define D(to, from, rounds, fn) {WEIR_PTX_TYPE_##to, WEIR_PTX_TYPE_##from, rounds, fn}
-    D(U64, U32, false, u64_u32), D(S64, S32, false, s64_s32), D(S64, U32, false, u64_u32),
-    D(U64, S32, false, s64_s32), D(U32, U64, false, u32_u64), D(U32, S64, false, u32_u64),
-    D(S32, U64, false, u32_u64), D(S32, S64, false, u32_u64), D(U32, U16, false, u32_u16),
-    D(S32, U16, false, u32_u16), D(S32, S16, false, s32_s16), D(U32, S16, false, s32_s16),
-    D(U16, U32, false, u32_u16), D(U16, S32, false, u32_u16), D(U16, U16, false, u32_u16),
-    D(U64, U16, false, u64_u16), D(S64, U16, false, u64_u16), D(S64, S16, false, s64_s16),
-    D(U16, U64, false, u16_u64), D(U16, S64, false, u16_u64), D(F32, S32, true, f32_s32),
-    D(F32, U32, true, f32_u32), D(F64, S32, true, f64_s32), D(F64, U32, true, f64_u32),
-    D(F64, F32, false, f64_f32), D(F32, F16, false, f32_f16), D(F32, BF16, false, f32_bf16),
-    D(F16, F32, true, f16_f32), D(BF16, F32, true, bf16_f32), D(F32, F64, true, f32_f64),
+#define D(to, from, rounds, fn)                                                                    \
+    {                                                                                              \
+        WEIR_PTX_TYPE_##to, WEIR_PTX_TYPE_##from, rounds, fn                                       \
+    }
+    D(U64, U32, false, u64_u32), D(S64, S32, false, s64_s32),  D(S64, U32, false, u64_u32),
+    D(U64, S32, false, s64_s32), D(U32, U64, false, u32_u64),  D(U32, S64, false, u32_u64),
+    D(S32, U64, false, u32_u64), D(S32, S64, false, u32_u64),  D(U32, U16, false, u32_u16),
+    D(S32, U16, false, u32_u16), D(S32, S16, false, s32_s16),  D(U32, S16, false, s32_s16),
+    D(U16, U32, false, u32_u16), D(U16, S32, false, u32_u16),  D(U16, U16, false, u32_u16),
+    D(U64, U16, false, u64_u16), D(S64, U16, false, u64_u16),  D(S64, S16, false, s64_s16),
+    D(U16, U64, false, u16_u64), D(U16, S64, false, u16_u64),  D(F32, S32, true, f32_s32),
+    D(F32, U32, true, f32_u32),  D(F64, S32, true, f64_s32),   D(F64, U32, true, f64_u32),
+    D(F64, F32, false, f64_f32), D(F32, F16, false, f32_f16),  D(F32, BF16, false, f32_bf16),
+    D(F16, F32, true, f16_f32),  D(BF16, F32, true, bf16_f32), D(F32, F64, true, f32_f64),
 };
 
 static bool is_pair(uint8_t type)

@@ -1,10 +1,10 @@
 /*
  * f32 and f64 arithmetic.
  *
- * The plain forms (nearest even, no .ftz, no .sat) are loops that vectorise; .ftz has its own, which
- * flush in the loop; everything else goes through `general`, which sets the host's rounding mode and
- * reads the flags per lane. An f32 NaN that is computed is always 0x7fffffff, as on a GPU. The
- * approximate instructions are computed better than they need be: rounded from double.
+ * The plain forms (nearest even, no .ftz, no .sat) are loops that vectorise; .ftz has its own,
+ * which flush in the loop; everything else goes through `general`, which sets the host's rounding
+ * mode and reads the flags per lane. An f32 NaN that is computed is always 0x7fffffff, as on a GPU.
+ * The approximate instructions are computed better than they need be: rounded from double.
  */
 #include "softgpu/exec/internal.h"
 
@@ -81,9 +81,9 @@ static inline float flush(float f)
         });                                                                                        \
         return i + 1;                                                                              \
     }
-#define SAME(v)       (v)
-#define CANON(v)      canon(v)
-#define FLUSHED(v)    canon(flush(v))
+#define SAME(v)    (v)
+#define CANON(v)   canon(v)
+#define FLUSHED(v) canon(flush(v))
 #define F32(name, expr)                                                                            \
     FLOAT2(name##_f32, , weir_x_f32, weir_x_w32, SAME, CANON, expr)                                \
     FLOAT2(name##_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, expr)                             \
@@ -120,7 +120,7 @@ static float compute_f32(uint8_t op, float x, float y, float z)
     case G_SUB:
         return OPAQUE(float, a - b);
     case G_MUL:
-        return OPAQUE(float, a * b);
+        return OPAQUE(float, a *b);
     case G_FMA:
         return OPAQUE(float, fmaf(a, b, z));
     case G_DIV:
@@ -142,7 +142,7 @@ static double compute_f64(uint8_t op, double x, double y, double z)
     case G_SUB:
         return OPAQUE(double, a - b);
     case G_MUL:
-        return OPAQUE(double, a * b);
+        return OPAQUE(double, a *b);
     case G_FMA:
         return OPAQUE(double, fma(a, b, z));
     case G_DIV:
@@ -244,8 +244,7 @@ static const struct weir_x_inst *minmax_f32(struct weir_x_warp *w, const struct 
     weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);
     const weir_x_f32 *a = (const weir_x_f32 *)weir_x_w32(w, i->a);
     const weir_x_f32 *b = (const weir_x_f32 *)weir_x_w32(w, i->b);
-    const weir_x_f32 *c =
-        i->c != WEIR_X_NO_REF ? (const weir_x_f32 *)weir_x_w32(w, i->c) : NULL;
+    const weir_x_f32 *c = i->c != WEIR_X_NO_REF ? (const weir_x_f32 *)weir_x_w32(w, i->c) : NULL;
     bool ftz = (i->flags & WEIR_X_F_FTZ) != 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         float x = ftz ? flush(a[l]) : a[l];
@@ -276,8 +275,8 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
     WEIR_X_EACH_ACTIVE(w, l, {
         double x = a[l];
         double y = b[l];
-        bool first = i->sub == G_MIN ? x < y || (x == y && signbit(x))
-                                     : x > y || (x == y && !signbit(x));
+        bool first =
+            i->sub == G_MIN ? x < y || (x == y && signbit(x)) : x > y || (x == y && !signbit(x));
         d[l] = x != x ? y : y != y ? x : first ? x : y;
     });
     return i + 1;
@@ -499,9 +498,9 @@ static weir_x_fn fast_f64(uint8_t op)
 
 static weir_x_fn find_testp(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
-    static const uint16_t tests[] = {WEIR_PTX_MOD_FINITE,     WEIR_PTX_MOD_INFINITE,
-                                     WEIR_PTX_MOD_NUMBER,     WEIR_PTX_MOD_NOTANUMBER,
-                                     WEIR_PTX_MOD_NORMAL,     WEIR_PTX_MOD_SUBNORMAL};
+    static const uint16_t tests[] = {WEIR_PTX_MOD_FINITE, WEIR_PTX_MOD_INFINITE,
+                                     WEIR_PTX_MOD_NUMBER, WEIR_PTX_MOD_NOTANUMBER,
+                                     WEIR_PTX_MOD_NORMAL, WEIR_PTX_MOD_SUBNORMAL};
     for (uint8_t t = 0; t < 6; t++) {
         if (weir_ptx_inst_has(ir, tests[t])) {
             out->sub = t;
@@ -563,8 +562,8 @@ weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *
     if (op == G_DIV && (ir->flags & (WEIR_PTX_FLAG_APPROX | WEIR_PTX_FLAG_FULL)) != 0) {
         return div_approx;
     }
-    bool plain = out->round == WEIR_X_RN &&
-                 (ir->flags & (WEIR_PTX_FLAG_SAT | WEIR_PTX_FLAG_RELU)) == 0;
+    bool plain =
+        out->round == WEIR_X_RN && (ir->flags & (WEIR_PTX_FLAG_SAT | WEIR_PTX_FLAG_RELU)) == 0;
     fn = !plain ? NULL : f64 ? fast_f64(op) : fast_f32(op, (ir->flags & WEIR_PTX_FLAG_FTZ) != 0);
     out->sub = op;
     return fn != NULL ? fn : f64 ? general_f64 : general_f32;

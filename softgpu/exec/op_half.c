@@ -95,7 +95,8 @@ static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uin
 
 static uint16_t one(const struct weir_x_inst *i, uint32_t x, uint32_t y, uint32_t z)
 {
-    return flush(compute(i, flush((uint16_t)x, i), flush((uint16_t)y, i), flush((uint16_t)z, i)), i);
+    return flush(compute(i, flush((uint16_t)x, i), flush((uint16_t)y, i), flush((uint16_t)z, i)),
+                 i);
 }
 
 static const struct weir_x_inst *half(struct weir_x_warp *w, const struct weir_x_inst *i)

@@ -7,10 +7,10 @@
 #include "softgpu/exec/internal.h"
 
 /* Operand x, y, z of type T from rows of 32 or 64 bits; R: the result row's width. */
-#define ROW_32       weir_x_w32
-#define ROW_64       weir_x_w64
-#define CELL_32      weir_x_u32
-#define CELL_64      weir_x_u64
+#define ROW_32  weir_x_w32
+#define ROW_64  weir_x_w64
+#define CELL_32 weir_x_u32
+#define CELL_64 weir_x_u64
 
 #define UNARY(name, T, wa, wd, expr)                                                               \
     static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i)      \
@@ -68,26 +68,26 @@ BINARY(mulhi_u64, uint64_t, 64, 64, 64, (unsigned __int128)x *y >> 64)
 BINARY(mulhi_s64, int64_t, 64, 64, 64, ((__int128)x * y) >> 64)
 TERNARY(madhi_u16, uint16_t, 32, 32, 32, uint32_t, 32, ((uint32_t)x * y >> 16) + z)
 TERNARY(madhi_s16, int16_t, 32, 32, 32, uint32_t, 32, (uint32_t)(((int32_t)x * y) >> 16) + z)
-TERNARY(madhi_u32, uint32_t, 32, 32, 32, uint32_t, 32, (uint32_t)((uint64_t)x * y >> 32) + z)
+TERNARY(madhi_u32, uint32_t, 32, 32, 32, uint32_t, 32, (uint32_t)((uint64_t)x *y >> 32) + z)
 TERNARY(madhi_s32, int32_t, 32, 32, 32, uint32_t, 32, (uint32_t)(((int64_t)x * y) >> 32) + z)
 TERNARY(madhi_u64, uint64_t, 64, 64, 64, uint64_t, 64,
-        (uint64_t)((unsigned __int128)x * y >> 64) + z)
+        (uint64_t)((unsigned __int128)x *y >> 64) + z)
 TERNARY(madhi_s64, int64_t, 64, 64, 64, uint64_t, 64, (uint64_t)(((__int128)x * y) >> 64) + z)
 BINARY(mulwide_u16, uint16_t, 32, 32, 32, (uint32_t)x *y)
 BINARY(mulwide_s16, int16_t, 32, 32, 32, (int32_t)x *y)
 BINARY(mulwide_u32, uint32_t, 32, 32, 64, (uint64_t)x *y)
 BINARY(mulwide_s32, int32_t, 32, 32, 64, (int64_t)x *y)
 TERNARY(madwide_u16, uint16_t, 32, 32, 32, uint32_t, 32, (uint32_t)x *y + z)
-TERNARY(madwide_s16, int16_t, 32, 32, 32, uint32_t, 32, (uint32_t)((int32_t)x * y) + z)
+TERNARY(madwide_s16, int16_t, 32, 32, 32, uint32_t, 32, (uint32_t)((int32_t)x *y) + z)
 TERNARY(madwide_u32, uint32_t, 32, 32, 64, uint64_t, 64, (uint64_t)x *y + z)
-TERNARY(madwide_s32, int32_t, 32, 32, 64, uint64_t, 64, (uint64_t)((int64_t)x * y) + z)
+TERNARY(madwide_s32, int32_t, 32, 32, 64, uint64_t, 64, (uint64_t)((int64_t)x *y) + z)
 
 #define CLAMP_S32(v) ((v) > INT32_MAX ? INT32_MAX : (v) < INT32_MIN ? INT32_MIN : (v))
 BINARY(addsat_s32, int32_t, 32, 32, 32, CLAMP_S32((int64_t)x + y))
 BINARY(subsat_s32, int32_t, 32, 32, 32, CLAMP_S32((int64_t)x - y))
 TERNARY(madhisat_s32, int32_t, 32, 32, 32, int32_t, 32, CLAMP_S32((((int64_t)x * y) >> 32) + z))
 
-#define LOW24U(v) ((v) & 0xffffffu)
+#define LOW24U(v) ((v)&0xffffffu)
 #define LOW24S(v) ((int32_t)((uint32_t)(v) << 8) >> 8)
 BINARY(mul24lo_u32, uint32_t, 32, 32, 32, LOW24U(x) * LOW24U(y))
 BINARY(mul24hi_u32, uint32_t, 32, 32, 32, (uint64_t)LOW24U(x) * LOW24U(y) >> 16)
@@ -107,7 +107,10 @@ BINARY(div_s16, int16_t, 32, 32, 32, y == 0 ? -1 : x / y)
 BINARY(div_u32, uint32_t, 32, 32, 32, y == 0 ? UINT32_MAX : x / y)
 BINARY(div_s32, int32_t, 32, 32, 32, y == 0 ? -1 : (int64_t)x / y)
 BINARY(div_u64, uint64_t, 64, 64, 64, y == 0 ? UINT64_MAX : x / y)
-BINARY(div_s64, int64_t, 64, 64, 64, y == 0 ? UINT64_MAX : y == -1 ? 0 - (uint64_t)x : (uint64_t)(x / y))
+BINARY(div_s64, int64_t, 64, 64, 64,
+       y == 0    ? UINT64_MAX
+       : y == -1 ? 0 - (uint64_t)x
+                 : (uint64_t)(x / y))
 BINARY(rem_u16, uint16_t, 32, 32, 32, y == 0 ? x : x % y)
 BINARY(rem_s16, int16_t, 32, 32, 32, y == 0 ? x : x % y)
 BINARY(rem_u32, uint32_t, 32, 32, 32, y == 0 ? x : x % y)
@@ -131,7 +134,8 @@ BINARY(min_u16x2, uint32_t, 32, 32, 32, PAIR(<, uint16_t))
 BINARY(max_u16x2, uint32_t, 32, 32, 32, PAIR(>, uint16_t))
 BINARY(min_s16x2, uint32_t, 32, 32, 32, PAIR(<, int16_t))
 BINARY(max_s16x2, uint32_t, 32, 32, 32, PAIR(>, int16_t))
-BINARY(add_16x2, uint32_t, 32, 32, 32, ((x + y) & 0xffffu) | ((x & 0xffff0000u) + (y & 0xffff0000u)))
+BINARY(add_16x2, uint32_t, 32, 32, 32,
+       ((x + y) & 0xffffu) | ((x & 0xffff0000u) + (y & 0xffff0000u)))
 
 UNARY(abs_s16, int16_t, 32, 32, x < 0 ? 0 - (uint32_t)x : (uint32_t)x)
 UNARY(abs_s32, int32_t, 32, 32, x < 0 ? 0 - (uint32_t)x : (uint32_t)x)
@@ -205,8 +209,8 @@ UNARY(brev_32, uint32_t, 32, 32, reverse32(x))
 UNARY(brev_64, uint64_t, 64, 64,
       (uint64_t)reverse32((uint32_t)x) << 32 | reverse32((uint32_t)(x >> 32)))
 
-#define FIND32(v) ((v) == 0 ? UINT32_MAX : 31u - (uint32_t)__builtin_clz(v))
-#define FIND64(v) ((v) == 0 ? UINT32_MAX : 63u - (uint32_t)__builtin_clzll(v))
+#define FIND32(v)  ((v) == 0 ? UINT32_MAX : 31u - (uint32_t)__builtin_clz(v))
+#define FIND64(v)  ((v) == 0 ? UINT32_MAX : 63u - (uint32_t)__builtin_clzll(v))
 #define SHIFT32(v) ((v) == 0 ? UINT32_MAX : (uint32_t)__builtin_clz(v))
 #define SHIFT64(v) ((v) == 0 ? UINT32_MAX : (uint32_t)__builtin_clzll(v))
 UNARY(bfind_u32, uint32_t, 32, 32, FIND32(x))
@@ -417,8 +421,8 @@ CHAIN(64, uint64_t, unsigned __int128)
 MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
-/* vabsdiff4 and friends: bytes or halves; sub: 0 add 1 sub 2 avrg 3 absdiff 4 min 5 max; sub2: bit 0
- * a signed, 1 b signed, 2 result signed, 3 halves, 4 add into c, 5 saturate */
+/* vabsdiff4 and friends: bytes or halves; sub: 0 add 1 sub 2 avrg 3 absdiff 4 min 5 max; sub2: bit
+ * 0 a signed, 1 b signed, 2 result signed, 3 halves, 4 add into c, 5 saturate */
 static uint32_t simd(uint32_t a, uint32_t b, uint32_t c, uint32_t op, uint32_t mode)
 {
     uint32_t bits = (mode & 8u) != 0 ? 16 : 8;
@@ -458,40 +462,90 @@ struct row {
     uint8_t form;
     weir_x_fn fn;
 };
-#define R(op, type, form, fn) {WEIR_PTX_OP_##op, WEIR_PTX_TYPE_##type, form, fn}
-#define ROWS3(op, form, fn) R(op, U16, form, fn##_32), R(op, S16, form, fn##_32),                  \
-        R(op, U32, form, fn##_32), R(op, S32, form, fn##_32), R(op, U64, form, fn##_64),           \
-        R(op, S64, form, fn##_64)
+#define R(op, type, form, fn)                                                                      \
+    {                                                                                              \
+        WEIR_PTX_OP_##op, WEIR_PTX_TYPE_##type, form, fn                                           \
+    }
+#define ROWS3(op, form, fn)                                                                        \
+    R(op, U16, form, fn##_32), R(op, S16, form, fn##_32), R(op, U32, form, fn##_32),               \
+        R(op, S32, form, fn##_32), R(op, U64, form, fn##_64), R(op, S64, form, fn##_64)
 #define ROWS_B(op, fn) R(op, B16, ANY, fn##_32), R(op, B32, ANY, fn##_32), R(op, B64, ANY, fn##_64)
-#define ROWS6(op, form, fn) R(op, U16, form, fn##_u16), R(op, S16, form, fn##_s16),                \
-        R(op, U32, form, fn##_u32), R(op, S32, form, fn##_s32), R(op, U64, form, fn##_u64),        \
-        R(op, S64, form, fn##_s64)
-#define ROWS4(op, form, fn) R(op, U16, form, fn##_u16), R(op, S16, form, fn##_s16),                \
-        R(op, U32, form, fn##_u32), R(op, S32, form, fn##_s32)
+#define ROWS6(op, form, fn)                                                                        \
+    R(op, U16, form, fn##_u16), R(op, S16, form, fn##_s16), R(op, U32, form, fn##_u32),            \
+        R(op, S32, form, fn##_s32), R(op, U64, form, fn##_u64), R(op, S64, form, fn##_s64)
+#define ROWS4(op, form, fn)                                                                        \
+    R(op, U16, form, fn##_u16), R(op, S16, form, fn##_s16), R(op, U32, form, fn##_u32),            \
+        R(op, S32, form, fn##_s32)
 
 static const struct row rows[] = {
-    ROWS3(ADD, ANY, add), ROWS3(SUB, ANY, sub), ROWS3(MUL, LO, mul), ROWS3(MAD, LO, mad),
-    R(ADD, S32, SATURATE, addsat_s32), R(SUB, S32, SATURATE, subsat_s32),
-    R(MAD, S32, SATURATE, madhisat_s32), R(ADD, U16X2, ANY, add_16x2), R(ADD, S16X2, ANY, add_16x2),
-    ROWS6(MUL, HI, mulhi), ROWS6(MAD, HI, madhi), ROWS4(MUL, WIDE, mulwide),
-    ROWS4(MAD, WIDE, madwide), ROWS6(DIV, ANY, div), ROWS6(REM, ANY, rem), ROWS6(MIN, ANY, min),
-    ROWS6(MAX, ANY, max), R(MIN, U16X2, ANY, min_u16x2), R(MAX, U16X2, ANY, max_u16x2),
-    R(MIN, S16X2, ANY, min_s16x2), R(MAX, S16X2, ANY, max_s16x2),
-    R(MUL24, U32, LO, mul24lo_u32), R(MUL24, S32, LO, mul24lo_s32), R(MUL24, U32, HI, mul24hi_u32),
-    R(MUL24, S32, HI, mul24hi_s32), R(MAD24, U32, LO, mad24lo_u32), R(MAD24, S32, LO, mad24lo_s32),
-    R(MAD24, U32, HI, mad24hi_u32), R(MAD24, S32, HI, mad24hi_s32),
-    R(ABS, S16, ANY, abs_s16), R(ABS, S32, ANY, abs_s32), R(ABS, S64, ANY, abs_s64),
-    R(NEG, S16, ANY, neg_32), R(NEG, S32, ANY, neg_32), R(NEG, S64, ANY, neg_64),
-    ROWS6(SAD, ANY, sad), ROWS_B(AND, and), ROWS_B(OR, or), ROWS_B(XOR, xor), ROWS_B(NOT, not),
-    R(CNOT, B16, ANY, cnot_16), R(CNOT, B32, ANY, cnot_32), R(CNOT, B64, ANY, cnot_64),
-    ROWS_B(SHL, shl), ROWS6(SHR, ANY, shr), R(SHR, B16, ANY, shr_u16), R(SHR, B32, ANY, shr_u32),
-    R(SHR, B64, ANY, shr_u64), R(POPC, B32, ANY, popc_32), R(POPC, B64, ANY, popc_64),
-    R(CLZ, B32, ANY, clz_32), R(CLZ, B64, ANY, clz_64), R(BREV, B32, ANY, brev_32),
-    R(BREV, B64, ANY, brev_64), R(BFE, U32, ANY, bfe_u32), R(BFE, S32, ANY, bfe_s32),
-    R(BFE, U64, ANY, bfe_u64), R(BFE, S64, ANY, bfe_s64), R(BFI, B32, ANY, bfi_32),
-    R(BFI, B64, ANY, bfi_64), R(SZEXT, U32, ANY, szext_u32), R(SZEXT, S32, ANY, szext_s32),
-    R(FNS, B32, ANY, fns_32), R(PRMT, B32, ANY, prmt_32), R(DP4A, U32, ANY, dp4a_32),
-    R(DP4A, S32, ANY, dp4a_32), R(DP2A, U32, ANY, dp2a_32), R(DP2A, S32, ANY, dp2a_32),
+    ROWS3(ADD, ANY, add),
+    ROWS3(SUB, ANY, sub),
+    ROWS3(MUL, LO, mul),
+    ROWS3(MAD, LO, mad),
+    R(ADD, S32, SATURATE, addsat_s32),
+    R(SUB, S32, SATURATE, subsat_s32),
+    R(MAD, S32, SATURATE, madhisat_s32),
+    R(ADD, U16X2, ANY, add_16x2),
+    R(ADD, S16X2, ANY, add_16x2),
+    ROWS6(MUL, HI, mulhi),
+    ROWS6(MAD, HI, madhi),
+    ROWS4(MUL, WIDE, mulwide),
+    ROWS4(MAD, WIDE, madwide),
+    ROWS6(DIV, ANY, div),
+    ROWS6(REM, ANY, rem),
+    ROWS6(MIN, ANY, min),
+    ROWS6(MAX, ANY, max),
+    R(MIN, U16X2, ANY, min_u16x2),
+    R(MAX, U16X2, ANY, max_u16x2),
+    R(MIN, S16X2, ANY, min_s16x2),
+    R(MAX, S16X2, ANY, max_s16x2),
+    R(MUL24, U32, LO, mul24lo_u32),
+    R(MUL24, S32, LO, mul24lo_s32),
+    R(MUL24, U32, HI, mul24hi_u32),
+    R(MUL24, S32, HI, mul24hi_s32),
+    R(MAD24, U32, LO, mad24lo_u32),
+    R(MAD24, S32, LO, mad24lo_s32),
+    R(MAD24, U32, HI, mad24hi_u32),
+    R(MAD24, S32, HI, mad24hi_s32),
+    R(ABS, S16, ANY, abs_s16),
+    R(ABS, S32, ANY, abs_s32),
+    R(ABS, S64, ANY, abs_s64),
+    R(NEG, S16, ANY, neg_32),
+    R(NEG, S32, ANY, neg_32),
+    R(NEG, S64, ANY, neg_64),
+    ROWS6(SAD, ANY, sad),
+    ROWS_B(AND, and),
+    ROWS_B(OR, or),
+    ROWS_B(XOR, xor),
+    ROWS_B(NOT, not ),
+    R(CNOT, B16, ANY, cnot_16),
+    R(CNOT, B32, ANY, cnot_32),
+    R(CNOT, B64, ANY, cnot_64),
+    ROWS_B(SHL, shl),
+    ROWS6(SHR, ANY, shr),
+    R(SHR, B16, ANY, shr_u16),
+    R(SHR, B32, ANY, shr_u32),
+    R(SHR, B64, ANY, shr_u64),
+    R(POPC, B32, ANY, popc_32),
+    R(POPC, B64, ANY, popc_64),
+    R(CLZ, B32, ANY, clz_32),
+    R(CLZ, B64, ANY, clz_64),
+    R(BREV, B32, ANY, brev_32),
+    R(BREV, B64, ANY, brev_64),
+    R(BFE, U32, ANY, bfe_u32),
+    R(BFE, S32, ANY, bfe_s32),
+    R(BFE, U64, ANY, bfe_u64),
+    R(BFE, S64, ANY, bfe_s64),
+    R(BFI, B32, ANY, bfi_32),
+    R(BFI, B64, ANY, bfi_64),
+    R(SZEXT, U32, ANY, szext_u32),
+    R(SZEXT, S32, ANY, szext_s32),
+    R(FNS, B32, ANY, fns_32),
+    R(PRMT, B32, ANY, prmt_32),
+    R(DP4A, U32, ANY, dp4a_32),
+    R(DP4A, S32, ANY, dp4a_32),
+    R(DP2A, U32, ANY, dp2a_32),
+    R(DP2A, S32, ANY, dp2a_32),
 };
 
 static bool is_wide_type(uint8_t type)
@@ -510,8 +564,8 @@ static weir_x_fn find_special(const struct weir_ptx_inst *ir, struct weir_x_inst
     case WEIR_PTX_OP_SUB:
     case WEIR_PTX_OP_ADDC:
     case WEIR_PTX_OP_SUBC:
-        out->sub = (ir->op == WEIR_PTX_OP_ADDC || ir->op == WEIR_PTX_OP_SUBC ? 1 : 0) | (cc ? 2 : 0) |
-                   (ir->op == WEIR_PTX_OP_SUB || ir->op == WEIR_PTX_OP_SUBC ? 4 : 0);
+        out->sub = (ir->op == WEIR_PTX_OP_ADDC || ir->op == WEIR_PTX_OP_SUBC ? 1 : 0) |
+                   (cc ? 2 : 0) | (ir->op == WEIR_PTX_OP_SUB || ir->op == WEIR_PTX_OP_SUBC ? 4 : 0);
         return wide ? chain_64 : chain_32;
     case WEIR_PTX_OP_MAD:
     case WEIR_PTX_OP_MADC:
@@ -556,12 +610,10 @@ static uint8_t permute_mode(const struct weir_ptx_inst *ir)
 
 static weir_x_fn find_simd(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
-    static const uint16_t ops[6][2] = {{WEIR_PTX_OP_VADD4, WEIR_PTX_OP_VADD2},
-                                       {WEIR_PTX_OP_VSUB4, WEIR_PTX_OP_VSUB2},
-                                       {WEIR_PTX_OP_VAVRG4, WEIR_PTX_OP_VAVRG2},
-                                       {WEIR_PTX_OP_VABSDIFF4, WEIR_PTX_OP_VABSDIFF2},
-                                       {WEIR_PTX_OP_VMIN4, WEIR_PTX_OP_VMIN2},
-                                       {WEIR_PTX_OP_VMAX4, WEIR_PTX_OP_VMAX2}};
+    static const uint16_t ops[6][2] = {
+        {WEIR_PTX_OP_VADD4, WEIR_PTX_OP_VADD2},   {WEIR_PTX_OP_VSUB4, WEIR_PTX_OP_VSUB2},
+        {WEIR_PTX_OP_VAVRG4, WEIR_PTX_OP_VAVRG2}, {WEIR_PTX_OP_VABSDIFF4, WEIR_PTX_OP_VABSDIFF2},
+        {WEIR_PTX_OP_VMIN4, WEIR_PTX_OP_VMIN2},   {WEIR_PTX_OP_VMAX4, WEIR_PTX_OP_VMAX2}};
     for (uint8_t op = 0; op < 6; op++) {
         for (uint32_t half = 0; half < 2; half++) {
             if (ir->op != ops[op][half]) {
@@ -574,12 +626,12 @@ static weir_x_fn find_simd(const struct weir_ptx_inst *ir, struct weir_x_inst *o
                 }
             }
             out->sub = op;
-            out->sub2 = (uint8_t)((weir_ptx_type_class(ir->types[1]) == 'S' ? 1 : 0) |
-                                  (weir_ptx_type_class(ir->types[2]) == 'S' ? 2 : 0) |
-                                  (weir_ptx_type_class(ir->types[0]) == 'S' ? 4 : 0) |
-                                  (half != 0 ? 8 : 0) |
-                                  (weir_ptx_inst_has(ir, WEIR_PTX_MOD_ADD) ? 16 : 0) |
-                                  ((ir->flags & WEIR_PTX_FLAG_SAT) != 0 ? 32 : 0));
+            out->sub2 =
+                (uint8_t)((weir_ptx_type_class(ir->types[1]) == 'S' ? 1 : 0) |
+                          (weir_ptx_type_class(ir->types[2]) == 'S' ? 2 : 0) |
+                          (weir_ptx_type_class(ir->types[0]) == 'S' ? 4 : 0) | (half != 0 ? 8 : 0) |
+                          (weir_ptx_inst_has(ir, WEIR_PTX_MOD_ADD) ? 16 : 0) |
+                          ((ir->flags & WEIR_PTX_FLAG_SAT) != 0 ? 32 : 0));
             return simd_32;
         }
     }

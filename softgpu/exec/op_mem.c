@@ -247,7 +247,8 @@ WEIR_X_HANDLER(atom)
     return i + 1;
 }
 
-/* 16 bytes: sub 0 exchange, 1 compare and swap. One lock for all: the host may lack the instruction. */
+/* 16 bytes: sub 0 exchange, 1 compare and swap. One lock for all: the host may lack the
+ * instruction. */
 WEIR_X_HANDLER(atom128)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -354,9 +355,8 @@ WEIR_X_HANDLER(isspacep)
         bool special = hi == weir_x_window_shared >> WEIR_X_WINDOW_SHIFT ||
                        hi == weir_x_window_local >> WEIR_X_WINDOW_SHIFT ||
                        hi == weir_x_window_param >> WEIR_X_WINDOW_SHIFT;
-        bool yes = i->space == WEIR_X_GLOBAL
-                       ? !special
-                       : hi == window_of(i->space) >> WEIR_X_WINDOW_SHIFT;
+        bool yes =
+            i->space == WEIR_X_GLOBAL ? !special : hi == window_of(i->space) >> WEIR_X_WINDOW_SHIFT;
         in |= yes ? 1u << l : 0;
     });
     weir_x_set_pred(w, i->d, in);

@@ -1,4 +1,5 @@
-/* Handlers that move data: mov, pack and unpack, selp, slct, lop3, predicate logic, special registers. */
+/* Handlers that move data: mov, pack and unpack, selp, slct, lop3, predicate logic, special
+ * registers. */
 #include "softgpu/exec/internal.h"
 
 #include <time.h>

@@ -1,9 +1,10 @@
 /*
  * Instructions in which lanes of a warp take part together.
  *
- * Each begins with take_part(): the lanes whose partners (member mask, less those that have exited)
- * are all here may go on; the others wait in a group of their own until scheduler merges bring the
- * partners to the same place, or the partners exit. bar.warp.sync may be met at different places.
+ * Each begins with weir_x_take_part(): the lanes whose partners (member mask, less those that have
+ * exited) are all here may go on; the others wait in a group of their own until scheduler merges
+ * bring the partners to the same place, or the partners exit. bar.warp.sync may be met at different
+ * places.
  */
 #include "softgpu/exec/internal.h"
 
@@ -34,7 +35,7 @@ static bool wait_here(struct weir_x_warp *w, const struct weir_x_inst *i)
 }
 
 /* true: the warp's mask holds lanes that may go on. false: the handler returns NULL. */
-static bool take_part(struct weir_x_warp *w, const struct weir_x_inst *i)
+bool weir_x_take_part(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     uint32_t ready = ready_lanes(w, i, w->mask);
     if (ready == w->mask) {
@@ -55,7 +56,8 @@ static const struct weir_x_inst *done(struct weir_x_warp *w, const struct weir_x
 
 static bool same_kind(const struct weir_x_group *group, const struct weir_x_inst *i)
 {
-    return group->state == WEIR_X_WAIT_SYNC && group->ip->fn == i->fn && group->ip->inner == i->inner;
+    return group->state == WEIR_X_WAIT_SYNC && group->ip->fn == i->fn &&
+           group->ip->inner == i->inner;
 }
 
 /* Lanes may meet at different bar.warp.sync, in different activations. */
@@ -101,7 +103,7 @@ WEIR_X_HANDLER(warp_sync)
  * in refs[0] */
 WEIR_X_HANDLER(shfl)
 {
-    if (!take_part(w, i)) {
+    if (!weir_x_take_part(w, i)) {
         return NULL;
     }
     const weir_x_u32 *a = weir_x_w32(w, i->a);
@@ -151,7 +153,7 @@ WEIR_X_HANDLER(shfl)
 /* sub: 0 ballot 1 all 2 any 3 uni; a: predicate (sub2: negated) */
 WEIR_X_HANDLER(vote)
 {
-    if (!take_part(w, i)) {
+    if (!weir_x_take_part(w, i)) {
         return NULL;
     }
     uint32_t p = weir_x_pred(w, i->a) ^ (i->sub2 != 0 ? WEIR_X_FULL : 0);
@@ -183,7 +185,7 @@ static uint64_t match_value(const struct weir_x_warp *w, const struct weir_x_ins
 /* sub: 0 any 1 all; refs[0]: predicate of .all, or NO_REF */
 WEIR_X_HANDLER(match)
 {
-    if (!take_part(w, i)) {
+    if (!weir_x_take_part(w, i)) {
         return NULL;
     }
     uint32_t result[WEIR_X_LANES];
@@ -228,7 +230,7 @@ static uint32_t fold(uint8_t op, bool is_signed, uint32_t x, uint32_t y)
 
 WEIR_X_HANDLER(redux)
 {
-    if (!take_part(w, i)) {
+    if (!weir_x_take_part(w, i)) {
         return NULL;
     }
     const weir_x_u32 *a = weir_x_w32(w, i->a);
@@ -249,7 +251,7 @@ WEIR_X_HANDLER(redux)
 /* d: the leader's lane (or NO_REF); refs[0]: predicate of being it */
 WEIR_X_HANDLER(elect)
 {
-    if (!take_part(w, i)) {
+    if (!weir_x_take_part(w, i)) {
         return NULL;
     }
     uint32_t leaders = 0;

@@ -1,12 +1,12 @@
 /*
  * Devices, their SM threads, and grids.
  *
- * A core (struct weir_x_core) is a host thread that runs blocks. It holds the blocks it has begun in
- * a list and gives each a few quanta in turn. It takes another block when it has none, or when a
+ * A core (struct weir_x_core) is a host thread that runs blocks. It holds the blocks it has begun
+ * in a list and gives each a few quanta in turn. It takes another block when it has none, or when a
  * whole turn finished none (they may be waiting for blocks not begun yet), up to what occupancy
  * allows; so short blocks run one after the other in a warm cache, and blocks that wait for each
- * other all become resident. Blocks are handed out in ascending order under the device's lock; grids
- * take turns.
+ * other all become resident. Blocks are handed out in ascending order under the device's lock;
+ * grids take turns.
  *
  * A grid of one or two blocks is run by the thread that launches it: waking an SM thread would cost
  * more than the work. A grid is over when no block is active and none is left (or it was stopped).
@@ -114,7 +114,8 @@ static uint32_t resident_of(const struct weir_x_core *core, const struct weir_x_
 
 static bool has_block_locked(const struct weir_x_core *core, const struct weir_x_grid *grid)
 {
-    return grid->next_block < grid->n_blocks && __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0 &&
+    return grid->next_block < grid->n_blocks &&
+           __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0 &&
            resident_of(core, grid) < grid->max_resident;
 }
 
@@ -154,8 +155,8 @@ static void block_over(struct weir_x_grid *grid)
     struct weir_exec_device *device = grid->device;
     pthread_mutex_lock(&device->lock);
     grid->active--;
-    bool left = grid->next_block < grid->n_blocks &&
-                __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0;
+    bool left =
+        grid->next_block < grid->n_blocks && __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0;
     if (grid->active == 0 && !left) {
         grid->done = true;
         pthread_cond_signal(&grid->wake);
@@ -432,7 +433,8 @@ static bool measure(struct weir_x_grid *grid)
     if (fit == 0 || (launch->cooperative && grid->n_blocks > (uint64_t)fit * params->sm_count)) {
         return false;
     }
-    grid->max_resident = fit * ((params->sm_count + params->thread_count - 1) / params->thread_count);
+    grid->max_resident =
+        fit * ((params->sm_count + params->thread_count - 1) / params->thread_count);
     if (grid->n_blocks <= CALLER_BLOCKS) {
         grid->max_resident = CALLER_BLOCKS;
     }

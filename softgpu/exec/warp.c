@@ -2,13 +2,13 @@
  * One warp: lane groups, activations, and who runs next.
  *
  * Lanes that are at the same instruction of the same activation form a group; a branch on which
- * lanes disagree splits a group, and groups that meet are merged. Normally the group furthest behind
- * runs: the deepest activation first, in it the lowest address, which brings lanes back together at
- * the end of an if or a loop because compilers lay code out forwards. While it runs it is stopped
- * where the next group of its activation waits (the `stop` address of the run loop).
+ * lanes disagree splits a group, and groups that meet are merged. Normally the group furthest
+ * behind runs: the deepest activation first, in it the lowest address, which brings lanes back
+ * together at the end of an if or a loop because compilers lay code out forwards. While it runs it
+ * is stopped where the next group of its activation waits (the `stop` address of the run loop).
  *
- * That rule alone would let lanes that spin starve the lane they wait for, so after each quantum the
- * group that has waited longest gets one: independent thread scheduling, if coarse.
+ * That rule alone would let lanes that spin starve the lane they wait for, so after each quantum
+ * the group that has waited longest gets one: independent thread scheduling, if coarse.
  *
  * Everything here belongs to the core that runs the block.
  */

@@ -1,10 +1,8 @@
 #include "fixture.h"
 
+#include "tests/lib/tl_cmocka.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +28,12 @@ struct weir_exec_device *tx_device(void)
 void *tx_alloc(uint64_t bytes)
 {
     uint64_t pages = (bytes + 4095) / 4096 * 4096;
-    char *base = mmap(NULL, pages + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base =
+        mmap(NULL, pages + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(base != MAP_FAILED);
     assert_int_equal(mprotect(base + pages, 4096, PROT_NONE), 0);
-    assert_int_equal(
-        weir_soft_memory_add((uintptr_t)base, bytes, WEIR_SOFT_READ | WEIR_SOFT_WRITE), WEIR_OK);
+    assert_int_equal(weir_soft_memory_add((uintptr_t)base, bytes, WEIR_SOFT_READ | WEIR_SOFT_WRITE),
+                     WEIR_OK);
     return base;
 }
 
@@ -150,7 +149,8 @@ void tx_must(struct weir_exec_device *device, const struct weir_exec_module *mod
     if (status != WEIR_OK) {
         const struct weir_exec_kernel_info *info =
             weir_exec_kernel_info(weir_exec_module_kernel(module, kernel));
-        fail_msg("%s: %s; fault %u at line %u: %s; %s", kernel, weir_status_text(status), fault.code,
-                 fault.line, fault.message, info->unsupported != NULL ? info->unsupported : "");
+        fail_msg("%s: %s; fault %u at line %u: %s; %s", kernel, weir_status_text(status),
+                 fault.code, fault.line, fault.message,
+                 info->unsupported != NULL ? info->unsupported : "");
     }
 }

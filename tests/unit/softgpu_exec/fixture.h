@@ -1,4 +1,5 @@
-/* What tests of the kernel engine share: a device, a module from tests/data/ptx_exec, memory, launches. */
+/* What tests of the kernel engine share: a device, a module from tests/data/ptx_exec, memory,
+ * launches. */
 #ifndef WEIR_TESTS_SOFTGPU_EXEC_FIXTURE_H
 #define WEIR_TESTS_SOFTGPU_EXEC_FIXTURE_H
 

@@ -1,13 +1,11 @@
 /*
- * Runs tests/data/ptx_exec/scalar.cases: each line becomes a kernel that loads the sources, executes
- * the instruction and stores what it gave, by all 32 lanes of a warp and again by five.
+ * Runs tests/data/ptx_exec/scalar.cases: each line becomes a kernel that loads the sources,
+ * executes the instruction and stores what it gave, by all 32 lanes of a warp and again by five.
  */
 #include "fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/lib/tl_cmocka.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +77,8 @@ static void store(char *body, size_t room, char kind, int k, int slot)
 {
     size_t n = strlen(body);
     if (kind == 'p') {
-        snprintf(body + n, room - n, "selp.u64 %%t, 1, 0, %%p%d; st.global.u64 [%%out+%d], %%t;\n", k,
-                 slot * 8);
+        snprintf(body + n, room - n, "selp.u64 %%t, 1, 0, %%p%d; st.global.u64 [%%out+%d], %%t;\n",
+                 k, slot * 8);
     } else {
         snprintf(body + n, room - n, "st.global.u%d [%%out+%d], %%%c%d;\n",
                  kind == 'h'   ? 16

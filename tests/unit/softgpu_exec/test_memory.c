@@ -1,10 +1,7 @@
 /* The memory map: ranges, neighbours, and readers against writers. */
 #include "softgpu/memory.h"
+#include "tests/lib/tl_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -94,7 +91,8 @@ static void readers_see_whole_maps(void **state)
     stop = 0;
     for (int t = 0; t < 2; t++) {
         uint64_t base = 0x100000 + (uint64_t)t * 0x1000;
-        assert_int_equal(pthread_create(&writers[t], NULL, write_ranges, (void *)(uintptr_t)base), 0);
+        assert_int_equal(pthread_create(&writers[t], NULL, write_ranges, (void *)(uintptr_t)base),
+                         0);
         assert_int_equal(pthread_create(&readers[t], NULL, read_ranges, NULL), 0);
     }
     for (int t = 0; t < 2; t++) {

@@ -1,10 +1,8 @@
 /* Whole kernels as nvcc makes them: scheduling, memory spaces, faults, text. */
 #include "fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/lib/tl_cmocka.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -235,13 +233,14 @@ static void assert_prints_and_faults(void **state)
     p[5] = 1;
     void *params[] = {p};
     struct weir_exec_fault fault = {0};
-    assert_int_equal(tx_run(device, m, "check", (struct tx_launch){.grid = 1, .block = 8}, params, 8,
-                            &fault),
-                     WEIR_ERR_DRIVER);
+    assert_int_equal(
+        tx_run(device, m, "check", (struct tx_launch){.grid = 1, .block = 8}, params, 8, &fault),
+        WEIR_ERR_DRIVER);
     assert_int_equal(fault.code, 710);
     assert_non_null(strstr(tx_text, "assert.cu:"));
-    assert_non_null(strstr(tx_text, "block: [0,0,0], thread: [5,0,0] Assertion `p[threadIdx.x] == 0` "
-                                    "failed."));
+    assert_non_null(strstr(tx_text,
+                           "block: [0,0,0], thread: [5,0,0] Assertion `p[threadIdx.x] == 0` "
+                           "failed."));
     tx_free(p);
     weir_exec_module_destroy(m);
 }
@@ -360,8 +359,8 @@ static void cooperative_grids_synchronise(void **state)
     int *a = tx_alloc(N * 4);
     int *b = tx_alloc(N * 4);
     void *params[] = {a, b};
-    tx_must(device, m, "grid_sync", (struct tx_launch){.grid = 16, .block = 64, .cooperative = true},
-            params, 16);
+    tx_must(device, m, "grid_sync",
+            (struct tx_launch){.grid = 16, .block = 64, .cooperative = true}, params, 16);
     for (int i = 0; i < N; i++) {
         assert_int_equal(b[i], N - 1 - i);
         assert_int_equal(a[i], i + 1);
