@@ -26,6 +26,7 @@ struct weir_serve_params {
     const char *listen_tcp; /* "ADDRESS:PORT"; default: no TCP */
     const char *driver;     /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
+    const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
     int device;             /* ordinal; -1: the file's or 0 */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */

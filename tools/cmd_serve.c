@@ -69,6 +69,7 @@ int weir_cmd_serve(int argc, char **argv)
         fprintf(stderr, "weir serve: cannot log to '%s'\n", log);
         return WEIR_EXIT_USAGE;
     }
+    params.log = log;
     char softgpu[PATH_MAX];
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
     return weir_serve_main(&params);

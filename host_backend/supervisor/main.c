@@ -33,6 +33,7 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
     } texts[] = {{config->run_dir, params->run_dir},
                  {config->listen_tcp, params->listen_tcp},
                  {config->driver, params->driver},
+                 {config->log, params->log},
                  {config->softgpu, params->softgpu}};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

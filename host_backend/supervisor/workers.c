@@ -179,6 +179,16 @@ static const char *why_text(int status, char *room, size_t bytes)
     return room;
 }
 
+/* libzmq leaves the file of an ipc endpoint behind, and a killed worker leaves everything. */
+static void remove_endpoint(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    char path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
+
+    snprintf(path, sizeof path, "%s/zmq-%s.sock", sup->config.run_dir,
+             w->tenant < 0 ? "shared" : sup->tenants[w->tenant].config.name);
+    unlink(path);
+}
+
 static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -188,6 +198,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     close_link(w);
     w->pid = 0;
     weir_sup_drop_all(sup, worker);
+    remove_endpoint(sup, w);
     if (sup->stopping) {
         return;
     }

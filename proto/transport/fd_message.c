@@ -138,6 +138,7 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
     struct msghdr message;
     enum weir_status status = WEIR_OK;
     ssize_t len = -1;
+    bool was_reset = false;
     while (status == WEIR_OK && len < 0) {
         message = (struct msghdr){.msg_iov = &part,
                                   .msg_iovlen = 1,
@@ -146,6 +147,10 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
         len = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (len < 0 && errno == EAGAIN) {
             status = wait_ready(socket_fd, POLLIN, deadline_ns);
+        } else if (len < 0 && errno == ECONNRESET && !was_reset) {
+            /* A peer that closes with something of ours unread resets the socket; what it said
+             * before is told only after that error. */
+            was_reset = true;
         } else if (len < 0 && errno != EINTR) {
             status = status_of_errno(errno);
         }

@@ -29,10 +29,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SHORT_NS     (2 * WEIR_NS_PER_S)  /* a lie is noticed within this */
-#define BLOCKED_NS   (25 * WEIR_NS_PER_S) /* the host gives up on one who does not read */
-#define FLOOD_NS     (3 * WEIR_NS_PER_S)
-#define MAX_SESSIONS 64
+#define SHORT_NS    (2 * WEIR_NS_PER_S)  /* a lie is noticed within this */
+#define BLOCKED_NS  (25 * WEIR_NS_PER_S) /* the host gives up on one who does not read */
+#define FLOOD_NS    (3 * WEIR_NS_PER_S)
+#define SILENT_ONES 32
 
 struct client {
     struct weir_transport *transport;
@@ -269,25 +269,28 @@ static void scenario_lengths(void)
     }
 }
 
-/* The consumer's index of the other ring: the host trips over it when it replies. */
+/*
+ * An impossible index of the consumer of the other ring. The host looks at it when the room that it
+ * knows of is used up, so replies are asked for, and left unread, until the ring is full.
+ */
 static void scenario_head_lies(void)
 {
-    static const uint32_t heads[] = {8, 4, 0x80000000u, 0xfffffff8u};
+    static const uint32_t heads[] = {0x80000000u, 0x7ffffff8u, 0xc0000004u};
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         struct client c;
         char what[64];
         need_segment(&c);
+        struct weir_op_echo_in in = {.value = 1};
+        struct weir_record *record = make_record(&c, WEIR_OP_echo, &in, 0);
+        uint32_t n = c.view->ring_bytes / record->len_bytes + 2;
+        enum weir_status status = WEIR_OK;
         __atomic_store_n(&c.view->header->to_guest.head, heads[i], __ATOMIC_SEQ_CST);
-        put_header(&c, sizeof(struct weir_record) + 8, WEIR_OP_echo, 0);
-        put_bytes(&c, &c.seq, 8);
-        publish(&c, c.tail);
-        snprintf(what, sizeof(what), "a head of 0x%x in an empty ring", heads[i]);
-        if (heads[i] == 0xfffffff8u) { /* may pass for a reader that is 8 bytes behind */
-            poll(NULL, 0, 50);
-            disconnect(&c);
-        } else {
-            expect_end(&c, SHORT_NS, what);
+        while (n-- > 0 && status == WEIR_OK) {
+            status = c.transport->ops->send(c.transport, record, NULL, 0, SHORT_NS);
         }
+        free(record);
+        snprintf(what, sizeof(what), "a head of 0x%x", heads[i]);
+        expect_end(&c, SHORT_NS, what);
     }
 }
 
@@ -436,7 +439,7 @@ static void scenario_nonsense(void)
             bool posted = turn >= 4 && (weir_ops[op].flags & WEIR_OP_POSTED);
             struct weir_record *record =
                 make_record(&c, (enum weir_op)op, message, posted ? WEIR_RECORD_POSTED : 0);
-            if (op != WEIR_OP_echo || turn) {
+            if (op != WEIR_OP_host_register) { /* waits for a descriptor: scenario_descriptors */
                 provoke(&c, record, &n_ended);
             }
             free(record);
@@ -676,8 +679,8 @@ static void scenario_garbage_hello(void)
 
 static void scenario_silent(void)
 {
-    int fds[MAX_SESSIONS];
-    for (int i = 0; i < MAX_SESSIONS; i++) {
+    int fds[SILENT_ONES];
+    for (int i = 0; i < SILENT_ONES; i++) {
         fds[i] = raw_socket();
     }
     printf("silent\n");
@@ -685,7 +688,7 @@ static void scenario_silent(void)
     struct client c;
     connect_or_fail(&c); /* others are served meanwhile */
     expect_alive(&c, "many who say nothing");
-    for (int i = 0; i < MAX_SESSIONS; i++) {
+    for (int i = 0; i < SILENT_ONES; i++) {
         expect_close(fds[i], 20000, "nothing said");
     }
 }

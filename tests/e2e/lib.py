@@ -19,6 +19,7 @@ import os
 import random
 import re
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -63,7 +64,7 @@ class Places:
             self.build = build
             self.weir = os.path.join(build, "tools/weir")
             self.guest_lib = os.path.join(build, "guest_lib/lib")
-            self.softgpu = os.path.join(build, "softgpu/lib/libweir-softgpu.so")
+            self.softgpu = os.path.join(build, "softgpu/libweir-softgpu.so")
             self.cuda = os.path.join(build, "tests/cuda")
             self.programs = os.path.join(build, "tests/e2e")
         else:
@@ -404,7 +405,7 @@ class Host:
         rows = {"host": [], "worker": [], "tenant": [], "session": []}
         for line in result.stdout.splitlines():
             row = json.loads(line)
-            rows[row.pop("row")].append(row)
+            rows.setdefault(row.pop("row"), []).append(row)
         return rows
 
     def worker(self):
@@ -516,6 +517,32 @@ def guest_argv(host, arrangement, tenant, program, args):
     return [*command, "--", *argv], env
 
 
+def arrangements(host, kinds, tenant="alice"):
+    """{kind: command prefix as cuda_table.py takes it}."""
+    prefixes = {}
+    for kind in kinds:
+        argv, env = guest_argv(host, kind, tenant, "", [])
+        words = [f"{k}={v}" for k, v in env.items() if os.environ.get(k) != v]
+        prefixes[kind] = " ".join(shlex.quote(w) for w in [*words, *argv[:-1]])
+    return prefixes
+
+
+def table_argv(folder, prefixes, only=("*",), faulting=False, out=None, jobs=1, limit_s=60):
+    """The command that runs cuda_table.py; `out` is a path without extension for the results."""
+    argv = [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                               "cuda_table.py"), folder]
+    for name, prefix in prefixes.items():
+        argv += ["--arrangement", f"{name}={prefix}"]
+    for pattern in only:
+        argv += ["--only", pattern]
+    argv += ["--faulting"] if faulting else []
+    argv += ["--jobs", str(jobs), "--timeout", str(limit_s)]
+    if out:
+        os.makedirs(os.path.dirname(out), exist_ok=True)
+        argv += ["--tsv", out + ".tsv", "--markdown", out + ".md", "--outputs", out + ".out"]
+    return argv
+
+
 _softgpu_folder = None
 
 
@@ -534,6 +561,7 @@ def start_guest(host, program, *args, tenant="alice", arrangement=SHM, env=None)
     """A guest that runs beside the test."""
     path = program if os.path.isabs(program) else places.program(program)
     argv, full_env = guest_argv(host, arrangement, tenant, path, [str(a) for a in args])
+    full_env.setdefault("WEIR_LOG", "error")
     full_env.update(env or {})
     return Process(argv, env=full_env, name=os.path.basename(path))
 

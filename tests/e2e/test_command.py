@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""The weir command: exit statuses, help, man pages, doctor, keygen, status."""
+import json
+import os
+import re
+import stat
+
+import lib
+
+COMMANDS = ("serve", "run", "status", "doctor", "keygen", "version")
+
+
+class Command(lib.Case):
+    def test_help(self):
+        result = lib.run_weir("--help")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        for name in COMMANDS:
+            self.assertRegex(result.stdout, rf"(?m)^  {name} +\S")
+            one = lib.run_weir(name, "--help")
+            self.assertEqual((one.returncode, one.stderr), (0, ""))
+            self.assertTrue(one.stdout.startswith(f"Usage: weir {name}"), one.stdout)
+            self.assertIn("--help", one.stdout)
+        self.assertNotIn("worker", result.stdout, "the worker is not for people")
+
+    def test_wrong_usage(self):
+        for argv in ((), ("bogus",), ("run",), ("run", "--"), ("run", "--bogus", "true"),
+                     ("run", "--tenant"), ("serve", "extra"), ("serve", "--check=yes"),
+                     ("serve", "--device", "x"), ("serve", "--window-bytes", "-1"), ("keygen",),
+                     ("status", "--bogus")):
+            with self.subTest(argv=argv):
+                result = lib.run_weir(*argv)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertTrue(result.stderr)
+                self.assertEqual(result.stdout, "")
+
+    def test_version(self):
+        for argv in (("version",), ("--version",)):
+            result = lib.run_weir(*argv)
+            self.assertEqual(result.returncode, 0)
+            self.assertRegex(result.stdout, r"^weir \d+\.\d+\.\d+\n$")
+
+    def test_man_pages(self):
+        folder = os.path.join(lib.places.source, "docs/man")
+        if not os.path.isdir(folder):
+            self.skipTest("not in a source tree")
+        for name in ("weir.1", *(f"weir-{c}.1" for c in COMMANDS), "weir.toml.5",
+                     "weir-libcuda.7"):
+            path = os.path.join(folder, name + ".scd")
+            self.assertTrue(os.path.exists(path), f"no page {name}")
+        for command in COMMANDS:  # every option of the help stands in the page
+            with open(os.path.join(folder, f"weir-{command}.1.scd")) as f:
+                page = f.read()
+            for option in re.findall(r"^  (--[a-z-]+)", lib.run_weir(command, "--help").stdout, re.M):
+                if option != "--help":
+                    self.assertIn(option, page, f"weir-{command}(1) does not tell of it")
+
+    def test_run_exit_statuses(self):
+        host = self.host()
+        run = ("run", "--run-dir", host.run_dir, "--tenant", "alice", "--")
+        self.assertEqual(lib.run_weir(*run, "true").returncode, 0)
+        self.assertEqual(lib.run_weir(*run, "sh", "-c", "exit 41").returncode, 41)
+        missing = lib.run_weir(*run, "/no/such/program")
+        self.assertEqual(missing.returncode, 127)
+        self.assertIn("/no/such/program", missing.stderr)
+        plain = os.path.join(self.folder(), "plain")
+        with open(plain, "w") as f:
+            f.write("not a program\n")
+        self.assertEqual(lib.run_weir(*run, plain).returncode, 126)
+        killed = lib.run_weir(*run, "sh", "-c", "kill -9 $$")
+        self.assertEqual(killed.returncode, -9)
+
+    def test_run_passes_arguments_and_environment(self):
+        host = self.host()
+        env = dict(lib.clean_environment(), LD_LIBRARY_PATH="/before", MINE="kept")
+        result = lib.run_weir("run", "--run-dir", host.run_dir, "--tenant", "bob", "sh", "-c",
+                              'echo "$WEIR_HOST|$LD_LIBRARY_PATH|$MINE|$1|$2"', "x", "a b", "--c",
+                              env=env)
+        self.assertEqual(result.stdout, f"ipc://{host.socket('bob')}|{lib.places.guest_lib}:/before"
+                         "|kept|a b|--c\n")
+
+    def test_run_without_host(self):
+        result = lib.run_weir("run", "--run-dir", self.folder(), "true")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("weir serve", result.stderr)
+
+    def test_status(self):
+        host = self.host()
+        steady = self.steady(host)
+        text = lib.run_weir("status", "--run-dir", host.run_dir)
+        self.assertEqual(text.returncode, 0)
+        for word in ("alice", "bob", "e2e_steady", "WORKER", "shm"):
+            self.assertIn(word, text.stdout)
+        rows = lib.run_weir("status", "--run-dir", host.run_dir, "--json").stdout.splitlines()
+        self.assertEqual([json.loads(r)["row"] for r in rows].count("tenant"), 2)
+        session = host.status()["session"][0]
+        self.assertEqual((session["tenant"], session["program"]), ("bob", "e2e_steady"))
+        self.assertGreater(session["calls"], 0)
+        lib.until(lambda: host.status()["session"][0]["calls_per_s"] > 0, 5, "calls per second", 0.2)
+        self.assertGreater(host.tenant("bob")["used_bytes"], 0)
+        self.steady_undisturbed(steady)
+
+    def test_status_without_host(self):
+        result = lib.run_weir("status", "--run-dir", self.folder())
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("is weir serve running?", result.stderr)
+
+    def test_keygen(self):
+        folder = self.folder()
+        path = os.path.join(folder, "k")
+        result = lib.run_weir("keygen", path)
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stdout, f"{path}.secret\n{path}.public\n")
+        self.assertEqual(stat.S_IMODE(os.stat(path + ".secret").st_mode), 0o600)
+        keys = [open(path + end).read() for end in (".secret", ".public")]
+        for key in keys:
+            self.assertRegex(key, r"^\S{40}\n$")
+        self.assertNotEqual(*keys)
+        again = lib.run_weir("keygen", path)
+        self.assertEqual(again.returncode, 1)
+        self.assertEqual([open(path + end).read() for end in (".secret", ".public")], keys)
+
+    def doctor(self, *args, **env):
+        full = dict(lib.clean_environment(), **env)
+        return lib.run_weir("doctor", *args, env=full)
+
+    def test_doctor_finds_no_host(self):
+        folder = self.folder()
+        result = self.doctor("--run-dir", folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"(?m)^problem .*no host")
+        self.assertIn("-> start it: weir serve", result.stdout)
+        self.assertIn("There are problems.", result.stdout)
+
+    def test_doctor_finds_no_library(self):
+        host = self.host(("default",))
+        result = self.doctor("--run-dir", host.run_dir, WEIR_LIB_DIR=self.folder())
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^problem ")
+        self.assertIn("library", result.stdout)
+
+    def test_doctor_finds_all_well(self):
+        host = self.host(("default",))
+        result = self.doctor("--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"ok +a program here sees: .+ MiB")
+        self.assertTrue(result.stdout.endswith("All is well.\n"))
+        host.wait_idle()
+
+
+if __name__ == "__main__":
+    lib.main()
