@@ -1,6 +1,7 @@
 /*
- * The callback runner. Notifications arrive through whichever thread reads the channel and are queued
- * here; one thread runs them in that order, so a slow function holds up the next one, as CUDA says.
+ * The callback runner. Notifications arrive through whichever thread reads the channel and are
+ * queued here; one thread runs them in that order, so a slow function holds up the next one, as
+ * CUDA says.
  */
 #include "guest_lib/callback.h"
 #include "base/log.h"

@@ -1,9 +1,9 @@
 /*
  * The program's functions that the host asks for: host functions and stream callbacks.
  *
- * A function is entered in a table under a token; the token travels. When the host says that a stream
- * has reached it (host_func_call), the runner, one thread that is started by the first registration,
- * runs it and posts host_func_done.
+ * A function is entered in a table under a token; the token travels. When the host says that a
+ * stream has reached it (host_func_call), the runner, one thread that is started by the first
+ * registration, runs it and posts host_func_done.
  */
 #ifndef WEIR_GUEST_LIB_CALLBACK_H
 #define WEIR_GUEST_LIB_CALLBACK_H

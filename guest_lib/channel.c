@@ -3,9 +3,9 @@
  *
  * A thread that waits for a reply has a struct weir_channel_wait on its stack, linked into
  * channel->waits under receive_lock before its request is sent. Exactly one thread at a time, the
- * leader (channel->reading), is inside the transport's receiving end, without the lock; it copies each
- * reply into its waiter's buffer under the lock and sets the waiter's state. A leader that has its own
- * reply hands the office to another waiter. States of a wait:
+ * leader (channel->reading), is inside the transport's receiving end, without the lock; it copies
+ * each reply into its waiter's buffer under the lock and sets the waiter's state. A leader that has
+ * its own reply hands the office to another waiter. States of a wait:
  *
  *     WAITING -> SLEEPING -> WAITING ..   the waiter itself, around its futex
  *     any -> DONE                         the leader, or weir_channel_kill()
@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_GONE        CUDA_ERROR_DEVICE_UNAVAILABLE
-#define PEER_CHECK_NS    (50 * WEIR_NS_PER_MS)
-#define INLINE_BYTES     768 /* records up to this are encoded on the stack: any but large launches */
-#define PAUSES_PER_LOOK  8
+#define HOST_GONE       CUDA_ERROR_DEVICE_UNAVAILABLE
+#define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
+#define INLINE_BYTES    768 /* records up to this are encoded on the stack: any but large launches */
+#define PAUSES_PER_LOOK 8
 
 enum wait_state { WAITING, SLEEPING, DONE, LEAD };
 
@@ -175,8 +175,8 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
                           const void *bulk, size_t bulk_bytes)
 {
     size_t body = record->len_bytes - sizeof *record;
-    if (record->op != wait->op || (wait->ret_bulk && record->status == CUDA_SUCCESS &&
-                                   bulk_bytes != wait->ret_bulk_bytes)) {
+    if (record->op != wait->op ||
+        (wait->ret_bulk && record->status == CUDA_SUCCESS && bulk_bytes != wait->ret_bulk_bytes)) {
         return HOST_GONE;
     }
     if (!buffer_reserve(wait->reply, body)) {
@@ -230,8 +230,8 @@ static bool receive_one(struct weir_channel *channel, uint64_t spin_ns, uint64_t
     const struct weir_record *record;
     const void *bulk;
     size_t bulk_bytes;
-    enum weir_status status = channel->transport->ops->receive(
-        channel->transport, &record, &bulk, &bulk_bytes, spin_ns, timeout_ns);
+    enum weir_status status = channel->transport->ops->receive(channel->transport, &record, &bulk,
+                                                               &bulk_bytes, spin_ns, timeout_ns);
     if (status == WEIR_OK) {
         dispatch(channel, record, bulk, bulk_bytes);
         return true;
@@ -377,9 +377,8 @@ static CUresult transmit(struct weir_channel *channel, struct weir_record *recor
     if (wait) {
         add_wait(channel, wait, record->seq);
     }
-    enum weir_status status =
-        transport->ops->send(transport, record, extra ? extra->bulk : NULL,
-                             extra ? extra->bulk_bytes : 0, WEIR_FOREVER);
+    enum weir_status status = transport->ops->send(transport, record, extra ? extra->bulk : NULL,
+                                                   extra ? extra->bulk_bytes : 0, WEIR_FOREVER);
     if (status == WEIR_OK && extra && extra->send_fd) {
         status = transport->ops->send_fd ? transport->ops->send_fd(transport, extra->fd)
                                          : WEIR_ERR_UNSUPPORTED;
@@ -441,8 +440,7 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd)
     if (!transport->ops->receive_fd) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    enum weir_status status =
-        transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
+    enum weir_status status = transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
     return status == WEIR_OK ? CUDA_SUCCESS : channel_failed(channel, WEIR_ERR_PEER);
 }
 

@@ -13,8 +13,8 @@
 
 #include "guest_lib/lock.h"
 #include "proto/cuda_abi.h"
-#include "proto/transport/transport.h"
 #include "proto/ops.h"
+#include "proto/transport/transport.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,8 +46,8 @@ struct weir_channel {
     weir_channel_notify_fn notify;
     void *notify_user;
 
-    uint32_t dead;          /* atomic; 0 or the CUresult that every call gives from now on */
-    uint32_t reported_seq;  /* atomic; deferred errors up to this one have been returned */
+    uint32_t dead;         /* atomic; 0 or the CUresult that every call gives from now on */
+    uint32_t reported_seq; /* atomic; deferred errors up to this one have been returned */
 
     struct weir_lock send_lock; /* guards next_seq and the transport's sending end */
     uint64_t next_seq;
@@ -84,7 +84,8 @@ void weir_channel_finish(struct weir_channel *channel);
  * @return the host's CUresult; CUDA_ERROR_DEVICE_UNAVAILABLE when it is gone or talks nonsense.
  * @thread any; blocks, holding no lock meanwhile
  */
-CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const void *in, void *out);
+CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const void *in,
+                           void *out);
 
 /**
  * Send a record that has no reply; an error of it becomes a deferred error.
@@ -109,7 +110,8 @@ struct weir_channel_extra {
 CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, const void *in,
                                  void *out, const struct weir_channel_extra *extra, bool posted);
 
-/** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order */
+/** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order
+ */
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
 
 /** Has the word reached value (signed distance)? Remote: asks the host. @thread any */
@@ -130,7 +132,8 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
 
 /**
  * Read records for up to timeout_ns if nobody else does: how notifications are received while no
- * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is gone.
+ * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is
+ * gone.
  * @thread any
  */
 bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
@@ -139,8 +142,8 @@ bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
 void weir_channel_kill(struct weir_channel *channel, CUresult error);
 
 /**
- * The error that posted work left behind, once; a sticky one for ever; CUDA_SUCCESS if there is none.
- * Calls that may return errors of earlier asynchronous work end with this.
+ * The error that posted work left behind, once; a sticky one for ever; CUDA_SUCCESS if there is
+ * none. Calls that may return errors of earlier asynchronous work end with this.
  * @thread any; two loads when there is nothing to report
  */
 CUresult weir_channel_report_slow(struct weir_channel *channel);

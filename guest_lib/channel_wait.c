@@ -1,8 +1,8 @@
 /*
  * Waiting for completion words.
  *
- * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu wakes
- * it, a GPU that writes it does not, so sleeps are short against the time waited already.
+ * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu
+ * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already.
  */
 #include "guest_lib/channel.h"
 #include "proto/guest_calls.h"

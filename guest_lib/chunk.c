@@ -1,27 +1,28 @@
 /*
  * Allocation of device and pinned memory, cut from chunks that the host grants.
  *
- * Each context has a heap per kind, so that its chunks can be returned when it goes. Small blocks share
- * chunks of 32 MiB; a block of more than half of that has a chunk of its own. One empty chunk per heap
- * is kept, others go back at once. A pinned chunk is a memfd, mapped here where the worker has it.
+ * Each context has a heap per kind, so that its chunks can be returned when it goes. Small blocks
+ * share chunks of 32 MiB; a block of more than half of that has a chunk of its own. One empty chunk
+ * per heap is kept, others go back at once. A pinned chunk is a memfd, mapped here where the worker
+ * has it.
  */
+#include "base/log.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
-#include "base/log.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CHUNK_BYTES   (32ull << 20)
-#define ROUND_BYTES   (2ull << 20) /* granularity of the GPU's own mappings */
-#define BLOCK_GRAIN   512          /* what cuMemAlloc aligns to at least */
-#define PINNED_GRAIN  4096         /* pages of different allocations are not shared */
-#define GRANT_DEVICE  0u
-#define GRANT_PINNED  1u
+#define CHUNK_BYTES  (32ull << 20)
+#define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's own mappings */
+#define BLOCK_GRAIN  512          /* what cuMemAlloc aligns to at least */
+#define PINNED_GRAIN 4096         /* pages of different allocations are not shared */
+#define GRANT_DEVICE 0u
+#define GRANT_PINNED 1u
 
 struct weir_chunk {
     struct weir_range_region region; /* first: a region is its chunk */
@@ -91,10 +92,9 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
         return rc;
     }
     void *want = (void *)(uintptr_t)grant->base;
-    void *got = weir_guest.same_process
-                    ? want
-                    : mmap(want, grant->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-                           (off_t)grant->fd_offset);
+    void *got = weir_guest.same_process ? want
+                                        : mmap(want, grant->bytes, PROT_READ | PROT_WRITE,
+                                               MAP_SHARED | MAP_FIXED, fd, (off_t)grant->fd_offset);
     close(fd);
     return got == want ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -123,14 +123,13 @@ static void return_chunk(uint64_t id)
 static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
                             struct weir_op_mem_grant_out *ret_grant)
 {
-    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle,
-                                      .bytes = bytes,
-                                      .kind = heap->pinned ? GRANT_PINNED : GRANT_DEVICE};
+    struct weir_op_mem_grant_in in = {
+        .c = heap->ctx->handle, .bytes = bytes, .kind = heap->pinned ? GRANT_PINNED : GRANT_DEVICE};
     weir_lock_acquire(&grant_lock);
     CUresult rc = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
-    if (rc == CUDA_SUCCESS && (!in_window(ret_grant->base, ret_grant->bytes) ||
-                               ret_grant->bytes < bytes || ret_grant->base % PINNED_GRAIN ||
-                               ret_grant->bytes % PINNED_GRAIN)) {
+    if (rc == CUDA_SUCCESS &&
+        (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
+         ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
         rc = CUDA_ERROR_DEVICE_UNAVAILABLE;
     } else if (rc == CUDA_SUCCESS && heap->pinned) {
@@ -273,8 +272,7 @@ static CUresult alloc_block(struct weir_mem *mem)
 CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem)
 {
-    struct weir_mem mem = {
-        .bytes = bytes, .kind = kind, .flags = flags, .ctx = ctx, .pool = pool};
+    struct weir_mem mem = {.bytes = bytes, .kind = kind, .flags = flags, .ctx = ctx, .pool = pool};
     if (!bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -142,9 +142,8 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
                      __ATOMIC_RELEASE);
     weir_mem_context_gone(ctx);
     weir_streams_forget(ctx);
-    CUresult rc =
-        weir_call_ctx_destroy(
-        weir_guest_channel(), &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
+    CUresult rc = weir_call_ctx_destroy(weir_guest_channel(),
+                                        &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
     return waited != CUDA_SUCCESS ? waited : rc;
 }
 

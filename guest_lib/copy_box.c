@@ -1,7 +1,7 @@
 /*
- * Pitched and array copies. A box is width bytes by height rows by depth slices. Memory sides have their
- * start folded into the address. A pageable side is packed into (or unpacked from) a staging block;
- * boxes that do not fit into one are cut in halves.
+ * Pitched and array copies. A box is width bytes by height rows by depth slices. Memory sides have
+ * their start folded into the address. A pageable side is packed into (or unpacked from) a staging
+ * block; boxes that do not fit into one are cut in halves.
  */
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -82,10 +82,8 @@ static CUresult move_rows(const struct weir_copy_side *side, const struct box *b
 
 static struct weir_copy_side packed_side(uint64_t offset, const struct box *box)
 {
-    return (struct weir_copy_side){.kind = WEIR_COPY_PAGEABLE,
-                                   .address = offset,
-                                   .pitch = box->width,
-                                   .height = box->height};
+    return (struct weir_copy_side){
+        .kind = WEIR_COPY_PAGEABLE, .address = offset, .pitch = box->width, .height = box->height};
 }
 
 static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
@@ -163,8 +161,8 @@ static struct weir_copy_side moved(const struct weir_copy_side *side, uint64_t x
 static CUresult cut_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
                         const struct box *box, struct weir_stream *stream)
 {
-    uint64_t max = weir_staging_max_bytes() < BOX_MAX_BYTES ? weir_staging_max_bytes()
-                                                            : BOX_MAX_BYTES;
+    uint64_t max =
+        weir_staging_max_bytes() < BOX_MAX_BYTES ? weir_staging_max_bytes() : BOX_MAX_BYTES;
     if (box->width * box->height * box->depth <= max) {
         return stage_box(dst, src, box, stream);
     }

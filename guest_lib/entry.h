@@ -6,8 +6,8 @@
  * proto/guest_hand.h. Streams are never NULL there: they are CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
  * or a handle. The export has already passed WEIR_GUEST_ENTER, so the session is up.
  *
- * weir_guest_channel(), weir_guest_use(), _reserve(), _drop(), _adopt() and _device() are declared in
- * proto/wire/guest_api.h.
+ * weir_guest_channel(), weir_guest_use(), _reserve(), _drop(), _adopt() and _device() are declared
+ * in proto/wire/guest_api.h.
  */
 #ifndef WEIR_GUEST_LIB_ENTRY_H
 #define WEIR_GUEST_LIB_ENTRY_H
@@ -29,8 +29,8 @@
          : weir_guest_phase_error(weir_guest_phase_now()))
 
 /*
- * errno is the program's own: what makes system calls begins with this line. (The futex and transport
- * functions preserve it themselves.)
+ * errno is the program's own: what makes system calls begins with this line. (The futex and
+ * transport functions preserve it themselves.)
  */
 #define WEIR_GUEST_KEEP_ERRNO                                                                      \
     int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno

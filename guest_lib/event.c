@@ -66,11 +66,10 @@ CUresult weir_event_get(CUevent handle, struct weir_event **ret_event)
 
 static CUresult post_create(const struct weir_event *event)
 {
-    return weir_post_event_create(weir_guest_channel(),
-                                  &(struct weir_op_event_create_in){.e = event->wire,
-                                                                 .c = event->ctx->handle,
-                                                                 .flags = event->flags,
-                                                                 .word = event->word});
+    return weir_post_event_create(
+        weir_guest_channel(),
+        &(struct weir_op_event_create_in){
+            .e = event->wire, .c = event->ctx->handle, .flags = event->flags, .word = event->word});
 }
 
 CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
@@ -110,8 +109,8 @@ void weir_event_drop(struct weir_event *event, bool tell_host)
         weir_object_remove(WEIR_KIND_EVENT, event->wire);
     }
     if (tell_host) {
-        CUresult rc = weir_post_event_destroy(
-            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->wire});
+        CUresult rc = weir_post_event_destroy(weir_guest_channel(),
+                                              &(struct weir_op_event_destroy_in){.e = event->wire});
         (void)rc; /* a dead host has no events */
     }
     if (event->word != WEIR_WORD_NONE) {

@@ -1,6 +1,7 @@
 /*
  * The index of known address ranges: a treap (binary search tree by base, heap by random priority)
- * under one short lock. Ranges never overlap, so the range of an address is its predecessor's or none.
+ * under one short lock. Ranges never overlap, so the range of an address is its predecessor's or
+ * none.
  */
 #include "guest_lib/memory.h"
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * A small mutex for critical sections of tens of nanoseconds: one word, spins briefly, then sleeps
  * on a futex. Not recursive, not fair; zeroed memory is an unlocked lock.
  *
- * Lock order in the guest library, outermost first: init, context, grant, pool, stream, memory index,
- * channel send, channel receive. No callback into the program is made with any of them held.
+ * Lock order in the guest library, outermost first: init, context, grant, pool, stream, memory
+ * index, channel send, channel receive. No callback into the program is made with any of them held.
  */
 #ifndef WEIR_GUEST_LIB_LOCK_H
 #define WEIR_GUEST_LIB_LOCK_H

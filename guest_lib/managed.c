@@ -76,10 +76,10 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
             continue;
         }
         void *wanted = (void *)(uintptr_t)page;
-        void *mapped = mmap(wanted, page_bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS |
-                                (in_window(page) ? MAP_FIXED : MAP_FIXED_NOREPLACE),
-                            -1, 0);
+        void *mapped =
+            mmap(wanted, page_bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | (in_window(page) ? MAP_FIXED : MAP_FIXED_NOREPLACE),
+                 -1, 0);
         if (mapped == MAP_FAILED || mapped != wanted) {
             if (mapped != MAP_FAILED) {
                 munmap(mapped, page_bytes);

@@ -40,13 +40,13 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* as asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;      /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
-    uint64_t device_base;    /* address for the GPU of `base` */
-    struct weir_ctx *ctx;    /* NULL for library globals */
-    uint64_t buffer_id;      /* unique, never reused */
-    struct weir_pool *pool;  /* of cuMemAllocAsync, or NULL */
-    void *owner;             /* heap block, registration or IPC reference: per kind */
-    bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    unsigned int flags;     /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
+    uint64_t device_base;   /* address for the GPU of `base` */
+    struct weir_ctx *ctx;   /* NULL for library globals */
+    uint64_t buffer_id;     /* unique, never reused */
+    struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
+    void *owner;            /* heap block, registration or IPC reference: per kind */
+    bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
@@ -169,7 +169,7 @@ enum weir_copy_side_kind {
 
 struct weir_copy_side {
     enum weir_copy_side_kind kind;
-    uint64_t address; /* for GPU the device address; for ARRAY the handle */
+    uint64_t address;      /* for GPU the device address; for ARRAY the handle */
     uint64_t x, y, z, lod; /* of arrays: x in bytes */
     uint64_t pitch, height;
     bool on_device; /* device memory or an array: decides whether a call waits */

@@ -8,8 +8,8 @@
 enum weir_status weir_objects_init(struct weir_objects *objects)
 {
     for (unsigned int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
-        enum weir_status status = weir_id_table_create((uint8_t)kind, false, TABLE_CAPACITY,
-                                                       &objects->tables[kind]);
+        enum weir_status status =
+            weir_id_table_create((uint8_t)kind, false, TABLE_CAPACITY, &objects->tables[kind]);
         if (status != WEIR_OK) {
             weir_objects_finish(objects);
             return status;
@@ -104,8 +104,8 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
     if (!object) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    *ret_handle = kind == WEIR_KIND_EVENT ? ((struct weir_event *)object)->wire
-                                          : (uint64_t)(uintptr_t)value;
+    *ret_handle =
+        kind == WEIR_KIND_EVENT ? ((struct weir_event *)object)->wire : (uint64_t)(uintptr_t)value;
     return CUDA_SUCCESS;
 }
 

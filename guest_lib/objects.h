@@ -1,10 +1,11 @@
 /*
  * Objects of the guest: contexts and the tables that turn handles into structs.
  *
- * One table per kind (proto/wire/kinds.def); what CUDA calls a CUstream, CUevent, CUmodule and so on is
- * the handle itself, which is also its name on the wire. Kinds without a struct (array, mipmap, ...)
- * have a placeholder in their table. Structs come from the allocator of their kind and are reused
- * but never unmapped, so that a racing use of a destroyed handle reads stale memory, not unmapped.
+ * One table per kind (proto/wire/kinds.def); what CUDA calls a CUstream, CUevent, CUmodule and so
+ * on is the handle itself, which is also its name on the wire. Kinds without a struct (array,
+ * mipmap, ...) have a placeholder in their table. Structs come from the allocator of their kind and
+ * are reused but never unmapped, so that a racing use of a destroyed handle reads stale memory, not
+ * unmapped.
  */
 #ifndef WEIR_GUEST_LIB_OBJECTS_H
 #define WEIR_GUEST_LIB_OBJECTS_H
@@ -68,10 +69,10 @@ struct weir_ctx {
     uint64_t id;
     unsigned int api_version;
 
-    uint32_t state;  /* atomic, enum weir_ctx_state */
-    uint32_t flags;  /* atomic */
+    uint32_t state;        /* atomic, enum weir_ctx_state */
+    uint32_t flags;        /* atomic */
     uint32_t retain_count; /* of a primary context; under lock */
-    uint32_t epoch;  /* atomic; counts activations: what belongs to an older one is dead */
+    uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 
     struct weir_stream *legacy; /* made at activation, atomic */
     CUfunc_cache cache_config;
@@ -82,17 +83,18 @@ struct weir_ctx {
     uint64_t blocking_started;
     uint64_t blocking_finished;
 
-    struct weir_lock lock; /* guards the lists and everything below */
+    struct weir_lock lock;       /* guards the lists and everything below */
     struct weir_stream *streams; /* every stream of the context, through next_in_ctx */
-    struct weir_stream *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
+    struct weir_stream
+        *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
     struct weir_mem_heap *heaps[2]; /* of device and of pinned memory; made on first use */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
 };
 
 /*
- * Called with no lock held when a context is destroyed or reset, after its work has ended and before
- * the host is told: lets module and graph code forget what belonged to it.
+ * Called with no lock held when a context is destroyed or reset, after its work has ended and
+ * before the host is told: lets module and graph code forget what belonged to it.
  */
 typedef void (*weir_ctx_gone_fn)(struct weir_ctx *ctx);
 #define WEIR_CTX_GONE_HOOKS 8

@@ -1,17 +1,17 @@
 /*
  * memcpy by several threads: one core cannot fill a PCIe link. The helpers are started by the first
- * copy that is large enough and sleep between copies. One copy at a time is shared out; a second one
- * meanwhile is done by its own thread alone.
+ * copy that is large enough and sleep between copies. One copy at a time is shared out; a second
+ * one meanwhile is done by its own thread alone.
  */
 #include "guest_lib/memory.h"
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-#define PARALLEL_BYTES  (1u << 20) /* below this, waking helpers costs more than it gains */
-#define MAX_HELPERS     3
-#define SLICE_BYTES     (256u << 10)
-#define IDLE_SPINS      2000
+#define PARALLEL_BYTES (1u << 20) /* below this, waking helpers costs more than it gains */
+#define MAX_HELPERS    3
+#define SLICE_BYTES    (256u << 10)
+#define IDLE_SPINS     2000
 
 /* The copy under way. next is atomic: who adds a slice to it copies that slice. */
 static struct {

@@ -1,6 +1,6 @@
 /*
- * Device printf: the worker keeps each session's text, synchronising calls fetch it. It goes through
- * the program's own stdout, so that it stands between what the program itself printed.
+ * Device printf: the worker keeps each session's text, synchronising calls fetch it. It goes
+ * through the program's own stdout, so that it stands between what the program itself printed.
  */
 #include "guest_lib/entry.h"
 #include "proto/guest_calls.h"

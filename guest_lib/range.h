@@ -1,8 +1,8 @@
 /*
  * Cutting blocks from ranges of numbers: device addresses of granted chunks, offsets in the arena.
  *
- * Good fit over size classes (four per power of two), immediate coalescing; allocate and free take a
- * constant number of steps. Nothing is stored in the ranges themselves.
+ * Good fit over size classes (four per power of two), immediate coalescing; allocate and free take
+ * a constant number of steps. Nothing is stored in the ranges themselves.
  */
 #ifndef WEIR_GUEST_LIB_RANGE_H
 #define WEIR_GUEST_LIB_RANGE_H
@@ -21,7 +21,7 @@ struct weir_range_block {
     uint64_t bytes;
     bool used;
     struct weir_range_region *region;
-    struct weir_range_block *prev, *next;           /* by address */
+    struct weir_range_block *prev, *next;             /* by address */
     struct weir_range_block *class_prev, *class_next; /* of its free list */
 };
 
@@ -44,7 +44,8 @@ struct weir_range_heap {
 
 /**
  * Add a region, wholly free.
- * @param region  zeroed; the caller's, must outlive its stay. base and bytes are multiples of grain.
+ * @param region  zeroed; the caller's, must outlive its stay. base and bytes are multiples of
+ * grain.
  * @return false  no memory.
  */
 bool weir_range_add(struct weir_range_heap *heap, struct weir_range_region *region, uint64_t base,

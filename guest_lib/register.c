@@ -20,8 +20,8 @@ struct registration {
 static struct weir_lock registering; /* replacing pages and sending their descriptor is one step */
 
 /*
- * What the kernel says about the pages. All of them must be mapped, private and alike in protection:
- * replacing a shared mapping would cut it off from whoever shares it.
+ * What the kernel says about the pages. All of them must be mapped, private and alike in
+ * protection: replacing a shared mapping would cut it off from whoever shares it.
  */
 static CUresult examine(uint64_t first, uint64_t bytes, int *ret_protection)
 {
@@ -103,10 +103,8 @@ static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct weir_op_host_register_in in = {.c = ctx->handle,
-                                          .address = reg->first_page,
-                                          .bytes = reg->bytes,
-                                          .flags = flags};
+    struct weir_op_host_register_in in = {
+        .c = ctx->handle, .address = reg->first_page, .bytes = reg->bytes, .flags = flags};
     struct weir_op_host_register_out out = {0};
     struct weir_channel_extra extra = {.send_fd = true, .fd = fd};
     CUresult rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, &out,
@@ -126,8 +124,7 @@ static CUresult register_local(struct weir_mem *mem)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     reg->first_page = mem->base & ~(PAGE_BYTES - 1);
-    reg->bytes =
-        ((mem->base + mem->bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)) - reg->first_page;
+    reg->bytes = ((mem->base + mem->bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)) - reg->first_page;
     uint64_t device_page = 0;
     CUresult rc = examine(reg->first_page, reg->bytes, &reg->protection);
     rc = rc == CUDA_SUCCESS ? share_pages(mem->ctx, reg, mem->flags, &device_page) : rc;

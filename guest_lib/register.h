@@ -7,9 +7,9 @@
 /**
  * cuMemHostRegister.
  *
- * The whole pages around the range are replaced, in place, by a sealed memfd of the same content, which
- * the worker maps too. Until weir_register_undo() they are shared memory: a forked child shares
- * them instead of having a copy. Remote: bookkeeping only.
+ * The whole pages around the range are replaced, in place, by a sealed memfd of the same content,
+ * which the worker maps too. Until weir_register_undo() they are shared memory: a forked child
+ * shares them instead of having a copy. Remote: bookkeeping only.
  *
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED

@@ -1,9 +1,10 @@
 /*
- * The staging arena: blocks of the segment's last part, through which pageable copies and images go.
+ * The staging arena: blocks of the segment's last part, through which pageable copies and images
+ * go.
  *
  * A block is taken, filled, named in a posted record, and handed back with the point in its stream
- * after which nobody needs it. Points are looked at when blocks are taken: staging costs no message of
- * its own until the arena is full; then the streams in question are marked and waited for.
+ * after which nobody needs it. Points are looked at when blocks are taken: staging costs no message
+ * of its own until the arena is full; then the streams in question are marked and waited for.
  */
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
@@ -11,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRAIN_BYTES   256ull
-#define LOOK_AT       8  /* blocks in flight that are looked at when there is room anyway */
-#define MARK_AT_ONCE  16 /* streams marked in one go when there is none */
-#define NAP_NS        (20 * WEIR_NS_PER_US)
+#define GRAIN_BYTES  256ull
+#define LOOK_AT      8  /* blocks in flight that are looked at when there is room anyway */
+#define MARK_AT_ONCE 16 /* streams marked in one go when there is none */
+#define NAP_NS       (20 * WEIR_NS_PER_US)
 
 struct flight {
     struct flight *next;
@@ -111,8 +112,7 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     struct weir_stream_point points[MARK_AT_ONCE];
     unsigned int n = 0;
     weir_lock_acquire(&staging.lock);
-    for (struct flight *flight = staging.first; flight && n < MARK_AT_ONCE;
-         flight = flight->next) {
+    for (struct flight *flight = staging.first; flight && n < MARK_AT_ONCE; flight = flight->next) {
         points[n++] = flight->point;
     }
     weir_lock_release(&staging.lock);
@@ -124,7 +124,8 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     return rc;
 }
 
-/* The arena is full. A stream may be stuck for long, so any of them will do, not just the oldest. */
+/* The arena is full. A stream may be stuck for long, so any of them will do, not just the oldest.
+ */
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
@@ -195,8 +196,8 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
         flight = malloc(sizeof *flight);
     }
     if (flight) {
-        *flight = (struct flight){.block = staging.by_offset[offset / GRAIN_BYTES],
-                                  .point = *point};
+        *flight =
+            (struct flight){.block = staging.by_offset[offset / GRAIN_BYTES], .point = *point};
         *staging.last = flight;
         staging.last = &flight->next;
     }

@@ -1,6 +1,6 @@
 /*
- * The process's session: from the environment to a running channel, and what becomes of it in forked
- * children and at exit.
+ * The process's session: from the environment to a running channel, and what becomes of it in
+ * forked children and at exit.
  */
 #include "guest_lib/state.h"
 #include "base/log.h"
@@ -22,12 +22,12 @@
 #define DEFAULT_HOST "ipc:///run/weir/default.sock"
 
 /* How long to spin for a real GPU where cores are plenty, as NVIDIA's driver does. */
-#define PLENTY_CPUS      8
-#define PLENTY_SPIN_NS   (2 * WEIR_NS_PER_MS)
-#define PLENTY_YIELD_NS  (20 * WEIR_NS_PER_MS)
-#define FEW_SPIN_NS      (20 * WEIR_NS_PER_US)
-#define SLICE_MIN_NS     (50 * WEIR_NS_PER_US)
-#define SLICE_MAX_NS     (500 * WEIR_NS_PER_US)
+#define PLENTY_CPUS     8
+#define PLENTY_SPIN_NS  (2 * WEIR_NS_PER_MS)
+#define PLENTY_YIELD_NS (20 * WEIR_NS_PER_MS)
+#define FEW_SPIN_NS     (20 * WEIR_NS_PER_US)
+#define SLICE_MIN_NS    (50 * WEIR_NS_PER_US)
+#define SLICE_MAX_NS    (500 * WEIR_NS_PER_US)
 
 struct weir_guest weir_guest = {.driver_version = CUDA_VERSION,
                                 .init_lock = PTHREAD_MUTEX_INITIALIZER};

@@ -1,8 +1,8 @@
 /*
  * The one global of the guest library: the process's session and what hangs on it.
  *
- * Life: NEW -> (cuInit) READY -> (exit) GONE. A forked child of a READY process is FORKED for ever; a
- * child of a NEW process is NEW. Nothing is freed at exit: other libraries' exit handlers still
+ * Life: NEW -> (cuInit) READY -> (exit) GONE. A forked child of a READY process is FORKED for ever;
+ * a child of a NEW process is NEW. Nothing is freed at exit: other libraries' exit handlers still
  * call in, and get CUDA_ERROR_DEINITIALIZED.
  */
 #ifndef WEIR_GUEST_LIB_STATE_H
@@ -40,7 +40,7 @@ struct weir_guest_device {
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
     uint64_t limits[WEIR_CTX_LIMITS]; /* CUlimit as a fresh context has them .. */
     uint32_t limits_known;            /* .. where the bit is set */
-    struct weir_ctx *primary; /* made at cuInit, inactive until retained */
+    struct weir_ctx *primary;         /* made at cuInit, inactive until retained */
 };
 
 struct weir_callback_runner;
@@ -70,8 +70,8 @@ struct weir_guest {
     uint32_t uses_printf;     /* a loaded image prints: synchronising calls fetch the text */
 
     /*
-     * Set by the graph code before the first capture begins; NULL until then. Asked for each pageable
-     * copy while captures_active is not 0. See stream.h.
+     * Set by the graph code before the first capture begins; NULL until then. Asked for each
+     * pageable copy while captures_active is not 0. See stream.h.
      */
     bool (*capture_copy)(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
                          CUresult *ret_result);
@@ -107,8 +107,8 @@ static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 CUresult weir_guest_init(void);
 
 /**
- * What cuInit does once a transport is connected: devices, tables, primary contexts. Also the way in
- * for tests over the loop transport.
+ * What cuInit does once a transport is connected: devices, tables, primary contexts. Also the way
+ * in for tests over the loop transport.
  *
  * @param welcome  borrowed.
  * @return CUDA_SUCCESS or the result for cuInit.
@@ -117,7 +117,8 @@ CUresult weir_guest_init(void);
 struct weir_welcome;
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
 
-/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone */
+/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone
+ */
 void weir_guest_stop(void);
 
 /**

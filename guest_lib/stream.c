@@ -2,8 +2,8 @@
  * Streams: making, marking, waiting. stream.h has the model.
  *
  * Why counting is right with several threads: a mark covers the `finished` count read before it is
- * sent. Work that was begun but not yet sent then is in `started` and not in what the mark covers, so
- * the stream does not look idle until a later mark. started >= finished always.
+ * sent. Work that was begun but not yet sent then is in `started` and not in what the mark covers,
+ * so the stream does not look idle until a later mark. started >= finished always.
  */
 #include "guest_lib/stream.h"
 #include "guest_lib/module.h"
@@ -136,10 +136,10 @@ CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
     }
     rc = weir_post_stream_create(weir_guest_channel(),
                                  &(struct weir_op_stream_create_in){.s = stream->handle,
-                                                                 .c = ctx->handle,
-                                                                 .flags = flags,
-                                                                 .priority = priority,
-                                                                 .word = stream->word});
+                                                                    .c = ctx->handle,
+                                                                    .flags = flags,
+                                                                    .priority = priority,
+                                                                    .word = stream->word});
     *ret_stream = stream;
     return rc;
 }
@@ -168,8 +168,8 @@ CUresult weir_stream_drop(struct weir_stream *stream)
     stream->next_in_ctx = ctx->zombies;
     ctx->zombies = stream;
     weir_lock_release(&ctx->lock);
-    CUresult rc = weir_post_stream_destroy(weir_guest_channel(),
-                                           &(struct weir_op_stream_destroy_in){.s = stream->handle});
+    CUresult rc = weir_post_stream_destroy(
+        weir_guest_channel(), &(struct weir_op_stream_destroy_in){.s = stream->handle});
     weir_streams_reap(ctx);
     return rc;
 }
@@ -273,9 +273,8 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
     if (stream->mark_covers < point->count) {
         uint64_t covers = __atomic_load_n(weir_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
-        rc = weir_post_stream_mark(
-            weir_guest_channel(),
-            &(struct weir_op_stream_mark_in){.s = stream->handle, .value = value});
+        rc = weir_post_stream_mark(weir_guest_channel(), &(struct weir_op_stream_mark_in){
+                                                             .s = stream->handle, .value = value});
         if (rc == CUDA_SUCCESS) {
             stream->mark_covers = covers;
             stream->mark_value = value;
@@ -327,8 +326,8 @@ CUresult weir_stream_wait(const struct weir_stream_point *point)
 static CUresult ask_host(struct weir_stream *stream)
 {
     struct weir_stream_point point = weir_stream_here(stream);
-    CUresult rc = weir_call_stream_query(weir_guest_channel(),
-                                         &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
+    CUresult rc = weir_call_stream_query(
+        weir_guest_channel(), &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
     if (rc == CUDA_SUCCESS) {
         weir_stream_note_done(&point);
     }

@@ -2,13 +2,13 @@
  * Streams and events of the guest, and how the end of their work is seen.
  *
  * Every piece of work is counted: weir_stream_work_begin() before its record is posted and
- * weir_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word; the mark
- * covers what had been finished posting when it was sent. A stream is idle when a mark that covers all
- * that was begun has been seen: then query and synchronize need no message at all. Marks are sent
- * only when somebody asks.
+ * weir_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word; the
+ * mark covers what had been finished posting when it was sent. A stream is idle when a mark that
+ * covers all that was begun has been seen: then query and synchronize need no message at all. Marks
+ * are sent only when somebody asks.
  *
- * The legacy stream's counters are those of its context: work on any blocking stream counts, since a
- * mark on the legacy stream comes after it.
+ * The legacy stream's counters are those of its context: work on any blocking stream counts, since
+ * a mark on the legacy stream comes after it.
  *
  * An event is re-recorded while an earlier record is under way on another stream: two writes to one
  * word could land in the wrong order. So it moves to a fresh word under a fresh name (`wire`).
@@ -18,11 +18,12 @@
  *     CUresult rc = weir_stream_get(hStream, &stream);   // context, sticky error, handle checked
  *     if (rc != CUDA_SUCCESS) return rc;
  *     weir_stream_work_begin(stream);
- *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_op_launch_in){.s = stream->handle, ...});
- *     return weir_stream_work_end(stream, rc);            // reports deferred errors, honours blocking
+ *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_op_launch_in){.s = stream->handle,
+ * ...}); return weir_stream_work_end(stream, rc);            // reports deferred errors, honours
+ * blocking
  *
- * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors are
- * synchronous.
+ * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors
+ * are synchronous.
  *
  * Source: docs/design/guest.md
  */
@@ -117,8 +118,8 @@ static inline void weir_stream_work_begin(struct weir_stream *stream)
 CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc);
 
 /**
- * The record is sent (or failed: rc). Returns what the entry point returns: rc, else a deferred error;
- * with WEIR_LAUNCH_BLOCKING it waits for the work first.
+ * The record is sent (or failed: rc). Returns what the entry point returns: rc, else a deferred
+ * error; with WEIR_LAUNCH_BLOCKING it waits for the work first.
  * @thread any
  */
 static inline CUresult weir_stream_work_end(struct weir_stream *stream, CUresult rc)
@@ -144,7 +145,8 @@ struct weir_stream_point {
 /** Everything posted so far. Costs nothing on the wire. @thread any */
 struct weir_stream_point weir_stream_here(struct weir_stream *stream);
 
-/** Is the point known to be passed? Reads memory only, sends nothing (local sessions). @thread any */
+/** Is the point known to be passed? Reads memory only, sends nothing (local sessions). @thread any
+ */
 bool weir_stream_passed(const struct weir_stream_point *point);
 
 /** Send a mark that covers the point, unless one did already. @thread any */
@@ -183,8 +185,8 @@ struct weir_event {
     uint32_t word;
     uint32_t value; /* of the newest record */
     bool recorded;
-    bool captured;                /* the newest record became a graph's edge */
-    struct weir_stream_point at;  /* where the newest record stands */
+    bool captured;               /* the newest record became a graph's edge */
+    struct weir_stream_point at; /* where the newest record stands */
     struct weir_event *next_free;
 };
 
@@ -222,11 +224,11 @@ void weir_events_finish(void);
  */
 struct weir_stream_capture_copy {
     bool to_gpu;
-    uint8_t *host;         /* first byte in the program's memory */
-    uint64_t row_bytes;    /* width; rows are packed in the arena */
-    uint64_t host_pitch;   /* from row to row */
-    uint64_t host_slice;   /* from slice to slice, bytes */
-    uint64_t n_rows;       /* per slice; 1 for a linear copy */
+    uint8_t *host;       /* first byte in the program's memory */
+    uint64_t row_bytes;  /* width; rows are packed in the arena */
+    uint64_t host_pitch; /* from row to row */
+    uint64_t host_slice; /* from slice to slice, bytes */
+    uint64_t n_rows;     /* per slice; 1 for a linear copy */
     uint64_t n_slices;
     uint64_t arena_offset; /* permanent block of n_slices * n_rows * row_bytes; taken by the hook */
     uint64_t arena_bytes;
@@ -243,8 +245,8 @@ struct weir_stream_capture_copy {
 typedef void (*weir_stream_action_fn)(void *user);
 
 /**
- * Run fn once the point is passed: at the next synchronising call that sees it, by that call's thread,
- * before it returns. Actions of one stream run in order.
+ * Run fn once the point is passed: at the next synchronising call that sees it, by that call's
+ * thread, before it returns. Actions of one stream run in order.
  *
  * @param fn    called with no lock held; must not call entry points.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
@@ -266,7 +268,8 @@ void weir_stream_run_actions(void);
  */
 CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value);
 
-/** Give it back; last_value: the newest number asked for, which may still be written. @thread any */
+/** Give it back; last_value: the newest number asked for, which may still be written. @thread any
+ */
 void weir_word_give(uint32_t word, uint32_t last_value);
 
 /** Start and end, from weir_guest_start() and weir_guest_stop(). */

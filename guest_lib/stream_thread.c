@@ -1,8 +1,8 @@
 /*
  * From a program's CUstream to the struct, and the per-thread default streams.
  *
- * CU_STREAM_PER_THREAD is an ordinary blocking stream that belongs to one guest thread and one context.
- * It is made when the thread first uses it and destroyed when the thread ends.
+ * CU_STREAM_PER_THREAD is an ordinary blocking stream that belongs to one guest thread and one
+ * context. It is made when the thread first uses it and destroyed when the thread ends.
  */
 #include "guest_lib/stream.h"
 #include <pthread.h>

@@ -11,8 +11,8 @@
 /**
  * Fill the devices that the program sees.
  *
- * As NVIDIA's driver reads CUDA_VISIBLE_DEVICES: ordinals or UUID prefixes ("GPU-..."), separated by
- * commas; the first that is no device ends the list; a device named twice leaves none.
+ * As NVIDIA's driver reads CUDA_VISIBLE_DEVICES: ordinals or UUID prefixes ("GPU-..."), separated
+ * by commas; the first that is no device ends the list; a device named twice leaves none.
  *
  * @param welcome     the host's device; one per session.
  * @param list        the variable's value, or NULL for all.

@@ -1,9 +1,9 @@
 /*
  * Completion words: who owns which.
  *
- * The host or the GPU may still write the last number asked for after the owner of a word is gone. So
- * a word is reused only once that number is there, and its next owner counts on from it; the words
- * given back wait in a queue, oldest first.
+ * The host or the GPU may still write the last number asked for after the owner of a word is gone.
+ * So a word is reused only once that number is there, and its next owner counts on from it; the
+ * words given back wait in a queue, oldest first.
  */
 #include "guest_lib/stream.h"
 #include <stdlib.h>

@@ -94,7 +94,8 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
+/* The answer as it came, with its end row. */
+static enum weir_status ask(const char *run_dir, char **ret_text)
 {
     static const char request[] = "status\n";
     enum weir_status status;
@@ -113,10 +114,28 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return status;
 }
 
+enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
+{
+    char *text, *end;
+    enum weir_status status = ask(run_dir, &text);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes are escaped in values: it stands alone */
+    if (end == NULL) {
+        free(text); /* cut off */
+        return WEIR_ERR_PEER;
+    }
+    *end = 0;
+    *ret_text = text;
+    return WEIR_OK;
+}
+
 enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
 {
     char *text;
-    enum weir_status status = weir_control_status_text(run_dir, &text);
+    enum weir_status status = ask(run_dir, &text);
 
     if (status == WEIR_OK) {
         status = weir_status_text_read(text, ret_report);

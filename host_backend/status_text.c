@@ -93,7 +93,7 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_sessions; i++) {
         write_row(out, "session", session_fields, &report->sessions[i]);
     }
-    fputs("{\"row\":\"end\"}\n", out);
+    fputs(WEIR_STATUS_TEXT_END, out);
 }
 
 /* A string at *at (after its quote) into room; false when it does not end. */

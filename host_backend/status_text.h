@@ -10,6 +10,9 @@
 #include "host_backend/control.h"
 #include <stdio.h>
 
+/* The last line on the socket: without it the answer was cut off. Not shown to users. */
+#define WEIR_STATUS_TEXT_END "{\"row\":\"end\"}\n"
+
 /** Write all rows, the last one {"row":"end"}. @thread any */
 void weir_status_text_write(FILE *out, const struct weir_status_report *report);
 

@@ -161,9 +161,9 @@ static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t
     }
     bool host = raw->type == CU_MEMORYTYPE_HOST;
     uint64_t address = (host ? raw->host : raw->device) + start + raw->x;
-    enum side_rule rule = host                                 ? RULE_HOST
+    enum side_rule rule = host                                ? RULE_HOST
                           : raw->type == CU_MEMORYTYPE_DEVICE ? RULE_DEVICE
-                                                               : RULE_ANY;
+                                                              : RULE_ANY;
     CUresult rc = make_side(address, bytes, rule, ret_side);
     ret_side->pitch = pitch;
     ret_side->height = slice_rows;

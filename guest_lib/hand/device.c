@@ -283,8 +283,8 @@ CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 /*
  * The count drops under the lock, the context goes outside it: destructors of context-local storage
  * call back in. A thread that retains meanwhile would activate it a second time, so the state is
- * taken to inactive only by deactivate itself; programs that race release with use get what they get
- * natively, an invalid context.
+ * taken to inactive only by deactivate itself; programs that race release with use get what they
+ * get natively, an invalid context.
  */
 static CUresult release(struct weir_ctx *ctx, bool reset)
 {

@@ -64,11 +64,8 @@ static CUresult memset_on(const struct fill *fill, CUstream hStream, bool sync)
 
 static struct fill linear(CUdeviceptr dst, uint32_t value, uint32_t element_bytes, uint64_t n)
 {
-    return (struct fill){.dst = dst,
-                         .value = value,
-                         .element_bytes = element_bytes,
-                         .width = n,
-                         .height = 1};
+    return (struct fill){
+        .dst = dst, .value = value, .element_bytes = element_bytes, .width = n, .height = 1};
 }
 
 static struct fill pitched(CUdeviceptr dst, uint64_t pitch, uint32_t value, uint32_t element_bytes,

@@ -185,8 +185,7 @@ static CUresult check_managed(CUdeviceptr ptr, size_t count)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS &&
-                   mem.kind == WEIR_MEM_MANAGED
+    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && mem.kind == WEIR_MEM_MANAGED
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
@@ -195,8 +194,7 @@ CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise a
                                 CUdevice device)
 {
     (void)device;
-    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY ||
-        advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return check_managed(devPtr, count);
@@ -249,8 +247,8 @@ CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
 }
 
 CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
-                                            CUmem_range_attribute *attributes,
-                                            size_t numAttributes, CUdeviceptr devPtr, size_t count)
+                                            CUmem_range_attribute *attributes, size_t numAttributes,
+                                            CUdeviceptr devPtr, size_t count)
 {
     if (!data || !dataSizes || !attributes || !numAttributes) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,9 +1,10 @@
 /*
  * Memory pools and stream-ordered allocation.
  *
- * Pools are accounts: their memory comes from the context's heap of chunks. A block freed on a stream
- * is *pending* at that point of the stream: the same stream may have it again at once, everybody
- * else once the point is known to be passed. No message is sent for any of this unless memory is short.
+ * Pools are accounts: their memory comes from the context's heap of chunks. A block freed on a
+ * stream is *pending* at that point of the stream: the same stream may have it again at once,
+ * everybody else once the point is known to be passed. No message is sent for any of this unless
+ * memory is short.
  */
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
@@ -298,8 +299,7 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_stream *strea
         weir_mem_release(mem);
         return rc;
     }
-    *pending =
-        (struct pending){.mem = *mem, .block_bytes = block_bytes(mem), .point = point};
+    *pending = (struct pending){.mem = *mem, .block_bytes = block_bytes(mem), .point = point};
     weir_lock_acquire(&pool->lock);
     pool->used -= pending->block_bytes;
     pending->next = pool->pending;
@@ -582,8 +582,7 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
     if (rc != CUDA_SUCCESS || !flags || !location) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool own =
-        location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
+    bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
     *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }

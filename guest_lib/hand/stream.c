@@ -1,7 +1,7 @@
 /* Stream entry points but capture, which lives with the graphs. */
+#include "guest_lib/stream.h"
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
-#include "guest_lib/stream.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
@@ -307,8 +307,7 @@ static void run_stream_callback(void *arg)
 {
     struct stream_callback callback = *(struct stream_callback *)arg;
     free(arg);
-    uint32_t sticky =
-        __atomic_load_n(&weir_guest.channel.header->sticky_error, __ATOMIC_ACQUIRE);
+    uint32_t sticky = __atomic_load_n(&weir_guest.channel.header->sticky_error, __ATOMIC_ACQUIRE);
     callback.fn(callback.stream, (CUresult)sticky, callback.user);
 }
 
@@ -385,12 +384,11 @@ CUresult weir_guest_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_stream_attribute_out out = {0};
-    return weir_call_stream_attribute(weir_guest_channel(),
-                                      &(struct weir_op_stream_attribute_in){.s = stream->handle,
-                                                                            .attribute = attr,
-                                                                            .write = 1,
-                                                                            .value = *param},
-                                      &out);
+    return weir_call_stream_attribute(
+        weir_guest_channel(),
+        &(struct weir_op_stream_attribute_in){
+            .s = stream->handle, .attribute = attr, .write = 1, .value = *param},
+        &out);
 }
 
 CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
@@ -401,8 +399,8 @@ CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStrea
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
         CUstreamAttrValue value;
         CUresult rc = weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value);
-        rc = rc == CUDA_SUCCESS ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value)
-                                : rc;
+        rc =
+            rc == CUDA_SUCCESS ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value) : rc;
         if (rc != CUDA_SUCCESS) {
             return rc;
         }

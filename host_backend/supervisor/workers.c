@@ -334,6 +334,17 @@ static bool any_alive(const struct weir_supervisor *sup)
     return false;
 }
 
+/* What a worker that did not end by itself has left in the run directory. */
+static void unlink_zmq(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    char path[WEIR_CONFIG_PATH_BYTES + 96];
+
+    snprintf(path, sizeof path, "%s/zmq-%s.sock", sup->config.run_dir,
+             w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "shared");
+    unlink(path);
+}
+
 void weir_sup_workers_stop(struct weir_supervisor *sup)
 {
     struct weir_link_message message = {.type = WEIR_LINK_STOP};
@@ -359,6 +370,9 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
             waitpid(sup->workers[i].pid, NULL, 0);
             on_death(sup, i, 0);
         }
-        close_link(&sup->workers[i]);
+        if (sup->workers[i].used) {
+            close_link(&sup->workers[i]);
+            unlink_zmq(sup, i);
+        }
     }
 }

@@ -333,8 +333,11 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
 
 void weir_guests_close(struct weir_worker *worker)
 {
-    weir_zmq_server_destroy(worker->zmq);
-    worker->zmq = NULL;
+    if (worker->zmq != NULL) {
+        weir_zmq_server_destroy(worker->zmq);
+        worker->zmq = NULL;
+        unlink(worker->zmq_path);
+    }
 }
 #else
 enum weir_status weir_guests_listen(struct weir_worker *worker)

@@ -123,8 +123,8 @@ static void fill(const struct weir_op_memset_in *in)
 
 #define DECODE(op, name)                                                                           \
     struct weir_op_##op##_in name;                                                                 \
-    bool name##_ok = weir_ops[WEIR_OP_##op].in_decode(                                             \
-        record + 1, record->len_bytes - sizeof *record, &name);                                    \
+    bool name##_ok =                                                                               \
+        weir_ops[WEIR_OP_##op].in_decode(record + 1, record->len_bytes - sizeof *record, &name);   \
     assert(name##_ok);                                                                             \
     (void)name##_ok
 
@@ -341,8 +341,7 @@ void tl_host_fail(struct tl_host *host, int error, bool sticky)
 void tl_host_drain(void)
 {
     struct weir_op_echo_out out = {0};
-    CUresult rc =
-        weir_call_echo(weir_guest_channel(), &(struct weir_op_echo_in){.value = 7}, &out);
+    CUresult rc = weir_call_echo(weir_guest_channel(), &(struct weir_op_echo_in){.value = 7}, &out);
     assert(rc == CUDA_SUCCESS && out.value == 7);
     (void)rc;
 }

@@ -1,7 +1,7 @@
 /*
  * A worker in a thread, for tests of the guest library over the loop transport. Memory it grants is
- * memory of the test's process, so device addresses can be read; work is done when its record arrives,
- * except that marks can be held back.
+ * memory of the test's process, so device addresses can be read; work is done when its record
+ * arrives, except that marks can be held back.
  */
 #ifndef WEIR_TESTS_LIB_TL_HOST_H
 #define WEIR_TESTS_LIB_TL_HOST_H

@@ -166,8 +166,7 @@ static void event_states(void **state)
     OK(weir_guest_cuEventElapsedTime_v2(&ms, e, other));
     assert_true(ms == 1.5f);
     assert_int_equal(weir_guest_cuEventElapsedTime_v2(&ms, e, plain), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(weir_guest_cuEventCreate(&e, CU_EVENT_INTERPROCESS),
-                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(weir_guest_cuEventCreate(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
     OK(weir_guest_cuEventDestroy_v2(other));
     assert_int_equal(weir_guest_cuEventQuery(other), CUDA_ERROR_INVALID_HANDLE);
 }
@@ -331,16 +330,15 @@ static void pointer_attributes_single_and_plural(void **state)
     OK(weir_guest_cuMemHostAlloc(&pinned, 1000, 0));
     OK(weir_guest_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr + 999));
     assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
-    assert_int_equal(weir_guest_cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                                      ptr),
-                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(
+        weir_guest_cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_HOST_POINTER, ptr),
+        CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(weir_guest_cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                                       (CUdeviceptr)(uintptr_t)&host_byte),
                      CUDA_ERROR_INVALID_VALUE);
     CUpointer_attribute ids[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                 CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                 CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *data[] = {&type, &value, &host, &managed, &ordinal};
     OK(weir_guest_cuPointerGetAttributes(5, ids, data, (CUdeviceptr)(uintptr_t)&host_byte));
