@@ -262,7 +262,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     struct arrival *a = arrive(worker, guest->tenant_index, NULL);
 
     if (a == NULL) {
-        weir_log_info("guest: refused tenant=%u pid=%lld why=\"too many connections\"",
+        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"too many connections\"",
                       guest->tenant_index, (long long)guest->pid);
         weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many connections");
         close(fd);
