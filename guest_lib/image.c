@@ -23,6 +23,7 @@
 
 #define WRAPPER_MAGIC   0x466243b1u
 #define FATBIN_MAGIC    0xba55ed50u
+#define SOFT_MAGIC      0x4b4e4c57u /* what softgpu's linker makes: sized like a fat binary */
 #define FATBIN_HEADER   16u
 #define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
 #define MAX_LINKED      65536u /* parts of one */
@@ -92,7 +93,7 @@ CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
     /* Byte by byte: a short PTX text may end before four bytes are readable. */
     size_t known = strnlen(text, sizeof(uint32_t));
     if (known == sizeof(uint32_t)) {
-        if (magic_of(data) == FATBIN_MAGIC) {
+        if (magic_of(data) == FATBIN_MAGIC || magic_of(data) == SOFT_MAGIC) {
             return fatbin_size(data, ret_bytes);
         }
         if (memcmp(data, ELFMAG, SELFMAG) == 0) {
