@@ -12,9 +12,14 @@
 
 #define WAIT_NS (30 * WEIR_NS_PER_S) /* a sanitized worker on a busy machine */
 
-/* Windows in memory that every sanitizer leaves to programs, and no larger than they need be. */
+/* Windows in memory that the sanitizer leaves to programs, and no larger than they need be. */
+#ifdef __SANITIZE_THREAD__
+#define WINDOW_BASE "0x4000000000"
+#else
+#define WINDOW_BASE "0x200000000000"
+#endif
 static const char config_text[] = "[host]\n"
-                                  "window_base = 0x4000000000\n"
+                                  "window_base = " WINDOW_BASE "\n"
                                   "window_bytes = \"4GiB\"\n"
                                   "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\n"
                                   "[[tenant]]\nname = \"bob\"\n";
