@@ -8,12 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GRANTS_MAX        65536
-#define FD_WAIT_NS        (2 * WEIR_NS_PER_S)
-#define LOWEST_ADDRESS    0x10000u
-#define HIGHEST_ADDRESS   0x7ffffffff000u
-#define REGISTRATION_UNIT (2u << 20) /* of the window, when the guest's address is not free here   \
-                                      */
+#define GRANTS_MAX      65536
+#define FD_WAIT_NS      WEIR_NS_PER_S /* it was sent right after the request */
+#define LOWEST_ADDRESS  0x10000u
+#define HIGHEST_ADDRESS 0x7ffffffff000u
+#define REGISTRATION_UNIT                                                                          \
+    (2u << 20) /* of the window, when the guest's address is not free here                         \
+                */
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {

@@ -19,12 +19,14 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
+#define ARRIVALS_MAX  256 /* connections of a tenant that have not said hello */
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (1u << 20)
 
 struct arrival {
     struct weir_worker *worker;
-    struct weir_tenant *tenant; /* counted in its n_sessions */
+    struct weir_tenant *tenant; /* counted in its n_arrivals */
+    bool counted;               /* in its n_sessions too */
     int fd;                     /* -1: over ZeroMQ */
     int64_t pid;
     uint32_t uid;
@@ -32,7 +34,7 @@ struct arrival {
     struct weir_zmq_pending *pending;
 };
 
-/* Count a session of a tenant; NULL when it may have no more. */
+/* Count an arrival of a tenant; NULL when there are too many at once, or no such tenant. */
 static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, const char *name)
 {
     struct weir_tenant *found = NULL;
@@ -42,8 +44,8 @@ static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, con
         struct weir_tenant *t = worker->tenants[i];
 
         if (t != NULL && !t->gone && (name != NULL ? strcmp(t->name, name) == 0 : i == index) &&
-            t->n_sessions < t->sessions_max && atomic_load(&worker->sticky) == 0) {
-            t->n_sessions++;
+            t->n_arrivals < t->sessions_max + ARRIVALS_MAX && atomic_load(&worker->sticky) == 0) {
+            t->n_arrivals++;
             worker->n_sessions++;
             found = t;
         }
@@ -52,15 +54,44 @@ static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, con
     return found;
 }
 
-static void dismiss(struct weir_tenant *tenant)
+/* It has said hello: may it have a session? */
+static bool promote(struct arrival *a)
 {
-    struct weir_worker *worker = tenant->worker;
+    pthread_mutex_lock(&a->worker->lock);
+    a->counted = a->tenant->n_sessions < a->tenant->sessions_max;
+    a->tenant->n_sessions += a->counted;
+    pthread_mutex_unlock(&a->worker->lock);
+    return a->counted;
+}
+
+static void dismiss(struct arrival *a)
+{
+    struct weir_worker *worker = a->worker;
 
     pthread_mutex_lock(&worker->lock);
-    tenant->n_sessions--;
+    a->tenant->n_arrivals--;
+    a->tenant->n_sessions -= a->counted;
     worker->n_sessions--;
     pthread_cond_broadcast(&worker->idle);
     pthread_mutex_unlock(&worker->lock);
+    free(a);
+}
+
+/* An arrival of a tenant, or NULL: turn it away. */
+static struct arrival *arrive(struct weir_worker *worker, uint32_t index, const char *name)
+{
+    struct arrival *a = calloc(1, sizeof *a);
+
+    if (a != NULL) {
+        a->worker = worker;
+        a->fd = -1;
+        a->tenant = admit(worker, index, name);
+        if (a->tenant == NULL) {
+            free(a);
+            a = NULL;
+        }
+    }
+    return a;
 }
 
 static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
@@ -185,6 +216,8 @@ static void *guest_thread(void *argument)
     if (status != WEIR_OK) {
         weir_log_info("guest: no hello tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                       (long long)a->pid, weir_status_text(status));
+    } else if (!promote(a)) {
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
     } else if (weir_worker_enter(a->worker) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
     } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
@@ -202,8 +235,7 @@ static void *guest_thread(void *argument)
         close(a->fd);
     }
     weir_hello_destroy(hello);
-    dismiss(a->tenant);
-    free(a);
+    dismiss(a);
     return NULL;
 }
 
@@ -221,28 +253,24 @@ static void start(struct arrival *a)
     pthread_attr_destroy(&attr);
     if (failed != 0) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "no thread for it");
-        dismiss(a->tenant);
-        free(a);
+        dismiss(a);
     }
 }
 
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
 {
-    struct weir_tenant *tenant = admit(worker, guest->tenant_index, NULL);
-    struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
+    struct arrival *a = arrive(worker, guest->tenant_index, NULL);
 
     if (a == NULL) {
-        weir_log_info("guest: refused tenant=%u pid=%lld why=\"too many sessions\"",
+        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"too many connections\"",
                       guest->tenant_index, (long long)guest->pid);
-        weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+        weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many connections");
         close(fd);
-        if (tenant != NULL) {
-            dismiss(tenant);
-        }
         return;
     }
-    *a = (struct arrival){
-        .worker = worker, .tenant = tenant, .fd = fd, .pid = guest->pid, .uid = guest->uid};
+    a->fd = fd;
+    a->pid = guest->pid;
+    a->uid = guest->uid;
     memcpy(a->program, guest->program, sizeof a->program);
     a->program[sizeof a->program - 1] = 0;
     start(a);
@@ -273,18 +301,14 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
                      struct weir_zmq_pending *pending)
 {
     struct weir_worker *worker = user;
-    struct weir_tenant *tenant = admit(worker, 0, tenant_name);
-    struct arrival *a = tenant != NULL ? calloc(1, sizeof *a) : NULL;
+    struct arrival *a = arrive(worker, 0, tenant_name);
 
     if (a == NULL) {
-        weir_zmq_refuse(pending, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
-        if (tenant != NULL) {
-            dismiss(tenant);
-        }
+        weir_zmq_refuse(pending, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many connections");
         return;
     }
-    *a = (struct arrival){
-        .worker = worker, .tenant = tenant, .fd = -1, .pid = hello->pid, .pending = pending};
+    a->pid = hello->pid;
+    a->pending = pending;
     snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     start(a);
 }

@@ -46,6 +46,7 @@ struct weir_tenant {
     char name[WEIR_TENANT_NAME_BYTES];
     uint32_t sessions_max; /* under the worker's lock, as is what follows */
     uint32_t n_sessions;
+    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
     char key[WEIR_KEY_Z85_BYTES];
 

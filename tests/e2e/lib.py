@@ -16,6 +16,7 @@ import ctypes
 import ipaddress
 import json
 import os
+import pathlib
 import random
 import re
 import resource
@@ -448,8 +449,11 @@ class Host:
     def footprint(self):
         """Descriptors and shared mappings of supervisor and worker, to compare before and after."""
         worker = self.worker_pid()
-        return {"supervisor fds": len(fds_of(self.supervisor_pid())),
-                "worker fds": len(fds_of(worker)), "worker memfd maps": memfd_maps_of(worker)}
+        fds = fds_of(worker).values()
+        if self.driver != "softgpu":  # NVIDIA's driver opens and keeps what it likes
+            fds = [fd for fd in fds if "memfd:" in fd or "socket:" in fd]
+        return {"supervisor fds": len(fds_of(self.supervisor_pid())), "worker fds": len(fds),
+                "worker memfd maps": memfd_maps_of(worker)}
 
     def supervisor_pid(self):
         return self.status()["host"][0]["pid"]
@@ -552,6 +556,9 @@ def softgpu_folder():
     if not _softgpu_folder:
         _softgpu_folder = tempfile.mkdtemp(prefix="weir-e2e-softgpu-")
         os.symlink(places.softgpu, os.path.join(_softgpu_folder, "libcuda.so.1"))
+        beside = os.path.join(os.path.dirname(places.softgpu), "lib")
+        if os.path.isdir(beside):  # a bundle's other libraries: $ORIGIN is the link's folder
+            os.symlink(beside, os.path.join(_softgpu_folder, "lib"))
         import atexit
         atexit.register(shutil.rmtree, _softgpu_folder, True)
     return _softgpu_folder
@@ -646,15 +653,42 @@ class Case(unittest.TestCase):
 
 
 class Result(unittest.TextTestResult):
-    """Text, with the time of each case."""
+    """Text, with the time of each case; and the outcomes for whoever runs the file."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.outcomes = {}  # name: [outcome, seconds, why]
+
+    def note(self, test, outcome, why=""):
+        name = getattr(test, "test_case", test)._testMethodName
+        if self.outcomes.get(name, [""])[0] != "failed":  # a subtest's failure is the case's
+            self.outcomes[name] = [outcome, round(time.monotonic() - self._start, 2), str(why)]
 
     def startTest(self, test):
         self._start = time.monotonic()
         super().startTest(test)
 
     def addSuccess(self, test):
+        self.note(test, "ok")
         unittest.TestResult.addSuccess(self, test)
         self.stream.writeln(f"ok ({time.monotonic() - self._start:.1f} s)")
+
+    def addFailure(self, test, err):
+        self.note(test, "failed", err[1])
+        super().addFailure(test, err)
+
+    def addError(self, test, err):
+        self.note(test, "failed", err[1])
+        super().addError(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        if err:
+            self.note(subtest, "failed", err[1])
+        super().addSubTest(test, subtest, err)
+
+    def addSkip(self, test, reason):
+        self.note(test, "skipped", reason)
+        super().addSkip(test, reason)
 
 
 def main():
@@ -664,6 +698,9 @@ def main():
     runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Result)
     program = unittest.main(exit=False, testRunner=runner)
     result = program.result
+    if os.environ.get("WEIR_E2E_RESULTS"):
+        with open(os.environ["WEIR_E2E_RESULTS"], "w") as f:
+            json.dump(result.outcomes, f)
     if not result.wasSuccessful():
         sys.exit(1)
     sys.exit(SKIPPED if result.testsRun and len(result.skipped) >= result.testsRun else 0)
