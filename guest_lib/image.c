@@ -23,7 +23,7 @@
 
 #define WRAPPER_MAGIC   0x466243b1u
 #define FATBIN_MAGIC    0xba55ed50u
-#define SOFT_MAGIC      0x4b4e4c57u /* what softgpu's linker makes: sized like a fat binary */
+#define LINKED_MAGIC    0x4b4e4c57u /* "WLNK": what softgpu's linker makes */
 #define FATBIN_HEADER   16u
 #define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
 #define MAX_LINKED      65536u /* parts of one */
@@ -87,17 +87,29 @@ static CUresult fatbin_size(const void *data, uint64_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
+/* Magic, number of parts, then the length of it all. */
+static CUresult linked_size(const void *data, uint64_t *ret_bytes)
+{
+    memcpy(ret_bytes, (const char *)data + 8, sizeof(*ret_bytes));
+    return *ret_bytes >= FATBIN_HEADER && *ret_bytes <= WEIR_IMAGE_MAX_BYTES
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
     /* Byte by byte: a short PTX text may end before four bytes are readable. */
     size_t known = strnlen(text, sizeof(uint32_t));
     if (known == sizeof(uint32_t)) {
-        if (magic_of(data) == FATBIN_MAGIC || magic_of(data) == SOFT_MAGIC) {
+        if (magic_of(data) == FATBIN_MAGIC) {
             return fatbin_size(data, ret_bytes);
         }
         if (memcmp(data, ELFMAG, SELFMAG) == 0) {
             return elf_size(data, ret_bytes);
+        }
+        if (magic_of(data) == LINKED_MAGIC) {
+            return linked_size(data, ret_bytes);
         }
     }
     *ret_bytes = known < sizeof(uint32_t) ? known : strlen(text);

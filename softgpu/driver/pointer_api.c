@@ -151,7 +151,9 @@ CUresult weir_soft_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *a
     for (unsigned i = 0; i < n; i++) {
         uint64_t value = 0;
         if (alloc == NULL) {
-            value = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)-2 : 0;
+            value = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)-2
+                    : attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ? address
+                                                                         : 0;
         } else if (attribute_value(alloc, attributes[i], address, &value) != CUDA_SUCCESS) {
             value = 0;
         }

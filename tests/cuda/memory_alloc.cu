@@ -42,14 +42,21 @@ static void free_memory(void)
     size_t before, during, after, total, total_again;
     void *p;
 
-    RT(cudaMemGetInfo(&before, &total));
-    RT(cudaMalloc(&p, big));
-    RT(cudaMemGetInfo(&during, &total_again));
-    RT(cudaFree(p));
-    RT(cudaMemGetInfo(&after, &total_again));
-    check_true(before <= total && total == total_again, "free is at most total");
-    check_true(during + big <= before + (4u << 20), "64 MiB less while allocated");
-    check_true(after + (4u << 20) >= during + big, "given back by free");
+    /* Others may use the same device meanwhile: one undisturbed try is enough. */
+    bool less = false, back = false, sane = true;
+    for (int i = 0; i < 50 && !(less && back); i++) {
+        RT(cudaMemGetInfo(&before, &total));
+        RT(cudaMalloc(&p, big));
+        RT(cudaMemGetInfo(&during, &total_again));
+        RT(cudaFree(p));
+        RT(cudaMemGetInfo(&after, &total_again));
+        sane = sane && before <= total && total == total_again;
+        less = during + big <= before + (4u << 20);
+        back = after + (4u << 20) >= during + big;
+    }
+    check_true(sane, "free is at most total");
+    check_true(less, "64 MiB less while allocated");
+    check_true(back, "given back by free");
     cudaDeviceProp properties;
     RT(cudaGetDeviceProperties(&properties, 0));
     check_true(properties.totalGlobalMem == total, "properties say the same total");
