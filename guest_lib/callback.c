@@ -43,6 +43,8 @@ static struct {
     bool stop;
 } runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+static uint32_t pending; /* atomic; functions entered and neither removed nor, if once, run */
+
 static struct entry **find_locked(uint64_t token)
 {
     struct entry **at = &runner.entries;
@@ -59,13 +61,15 @@ static void run_job(const struct job *job)
     struct entry *found = *at;
     weir_callback_fn fn = found ? found->fn : NULL;
     void *user = found ? found->user : NULL;
-    if (found && found->once) {
+    bool last = found && found->once;
+    if (last) {
         *at = found->next;
         free(found);
     }
     pthread_mutex_unlock(&runner.lock);
     if (fn) {
         fn(user);
+        __atomic_sub_fetch(&pending, last, __ATOMIC_RELEASE);
     } else {
         weir_log_warn("guest: the host asked for an unknown function, token=%llu",
                       (unsigned long long)job->token);
@@ -163,6 +167,7 @@ CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t 
     *entry = (struct entry){
         .next = runner.entries, .token = ++runner.next_token, .fn = fn, .user = user, .once = once};
     runner.entries = entry;
+    __atomic_add_fetch(&pending, 1, __ATOMIC_RELAXED);
     *ret_token = entry->token;
     pthread_cond_signal(&runner.changed);
     pthread_mutex_unlock(&runner.lock);
@@ -176,9 +181,15 @@ void weir_callback_remove(uint64_t token)
     struct entry *found = *at;
     if (found) {
         *at = found->next;
+        __atomic_sub_fetch(&pending, 1, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&runner.lock);
     free(found);
+}
+
+bool weir_callbacks_pending(void)
+{
+    return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;
 }
 
 void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes)
@@ -221,6 +232,7 @@ void weir_callbacks_finish(void)
         free(runner.entries);
         runner.entries = next;
     }
+    __atomic_store_n(&pending, 0, __ATOMIC_RELAXED);
     while (runner.first) {
         struct job *next = runner.first->next;
         free(runner.first);

@@ -29,6 +29,9 @@ CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t 
 /** Forget a token (a graph is gone, or posting failed). Unknown tokens are ignored. @thread any */
 void weir_callback_remove(uint64_t token);
 
+/** May a function that was entered still run? @thread any */
+bool weir_callbacks_pending(void);
+
 /** weir_channel_notify_fn of the session's channel. */
 void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes);
 

@@ -3,6 +3,7 @@
  * through the staging arena, several under way. Both pageable: the program's own memory, copied
  * here in the stream's order.
  */
+#include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include <string.h>
@@ -190,6 +191,14 @@ static CUresult copy_in_program(const struct weir_copy_side *dst, const struct w
     return rc;
 }
 
+CUresult weir_copy_source_ready(struct weir_stream *stream)
+{
+    if (!weir_guest.channel.remote || !weir_callbacks_pending()) {
+        return CUDA_SUCCESS;
+    }
+    return weir_stream_synchronize(stream);
+}
+
 CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
                           uint64_t bytes, struct weir_stream *stream, bool sync)
 {
@@ -206,7 +215,10 @@ CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_co
         return rc;
     }
     if (from_program) {
-        rc = copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);
+        rc = weir_copy_source_ready(stream);
+        rc = rc != CUDA_SUCCESS
+                 ? rc
+                 : copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);
     } else if (to_program) {
         rc = copy_out((uint8_t *)(uintptr_t)dst->address, src->address, bytes, stream);
     } else {

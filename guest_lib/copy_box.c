@@ -221,6 +221,10 @@ CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_
     if ((from_program || to_program) && captured(dst, src, &box, stream, &rc)) {
         return rc;
     }
+    rc = from_program ? weir_copy_source_ready(stream) : CUDA_SUCCESS;
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
     rc = from_program || to_program ? cut_box(dst, src, &box, stream)
                                     : post_box(dst, src, &box, stream);
     if (rc != CUDA_SUCCESS) {

@@ -178,6 +178,12 @@ struct weir_copy_side {
 /** What a program's address means: GPU side (checked to hold `bytes`) or pageable. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side);
 
+/**
+ * The program's memory is about to be read for work on the stream. A remote session's pinned memory
+ * is read here and now, so host functions that come before the copy, and may write it, come first.
+ */
+CUresult weir_copy_source_ready(struct weir_stream *stream);
+
 /** Linear copy in stream order. sync: as the synchronous entry points. @thread any */
 CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
                           uint64_t bytes, struct weir_stream *stream, bool sync);
