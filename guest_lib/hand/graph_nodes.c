@@ -192,6 +192,8 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
         .blockDimZ = out.block[2],
         .sharedMemBytes = out.shared_bytes,
         .kernelParams = pointers,
+        /* what cudart knows its kernels by */
+        .kern = function->library ? (CUkernel)(uintptr_t)out.f : NULL,
     };
     return CUDA_SUCCESS;
 }
