@@ -251,6 +251,15 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     return result;
 }
 
+/* The guest's name of a node, or 0. */
+static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
+{
+    const struct weir_object *o =
+        node != NULL ? weir_native_find(&s->natives, WEIR_KIND_NODE, node) : NULL;
+
+    return o != NULL ? o->handle : 0;
+}
+
 CUresult weir_host_graph_exec_update(struct weir_session *s,
                                      const struct weir_op_graph_exec_update_in *in,
                                      struct weir_op_graph_exec_update_out *out)
@@ -258,13 +267,22 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     struct weir_object *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphExecUpdateResultInfo info;
+    CUresult result;
 
     if (exec == NULL || graph == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     memset(&info, 0, sizeof info);
-    WEIR_TRY(s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info));
-    out->result = (uint32_t)info.result;
+    result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
+    /* A refusal is an output, so that its reason can travel. */
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
+        return result;
+    }
+    out->result = result == CUDA_SUCCESS                        ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                  : info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CU_GRAPH_EXEC_UPDATE_ERROR
+                                                                : (uint32_t)info.result;
+    out->error_node = known_node(s, info.errorNode);
+    out->error_from_node = known_node(s, info.errorFromNode);
     return CUDA_SUCCESS;
 }
 
