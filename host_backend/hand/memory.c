@@ -162,7 +162,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     free(registration);
 }
 
-/* Another tenant's window may not be reserved yet. */
+/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. */
 static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
 {
     bool found = false;

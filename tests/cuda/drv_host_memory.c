@@ -36,6 +36,11 @@ int main(void)
     unsigned *pinned = NULL, *heap = (unsigned *)calloc(N, sizeof(unsigned)), flags = 0;
 
     driver_begin("drv_host_memory");
+    int maps = 0;
+    DRV(cu.DeviceGetAttribute(&maps, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0));
+    if (!maps) {
+        check_skip("host memory cannot be mapped"); /* over a network */
+    }
     DRV(cu.ModuleLoadData(&module, basic_ptx));
     fill = driver_function(module, "fill");
     DRV(cu.MemHostAlloc((void **)&pinned, N * sizeof(unsigned),

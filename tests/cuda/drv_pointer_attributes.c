@@ -79,6 +79,11 @@ static void unknown(void)
 int main(void)
 {
     CUcontext context = driver_begin("drv_pointer_attributes");
+    int maps = 0;
+    DRV(cu.DeviceGetAttribute(&maps, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0));
+    if (!maps) {
+        check_skip("host memory cannot be mapped"); /* over a network */
+    }
 
     device_block(context);
     pinned_block();

@@ -61,6 +61,9 @@ int main(void)
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     check_begin("host_register");
+    if (!device_attribute(cudaDevAttrCanMapHostMemory)) {
+        check_skip("host memory cannot be mapped"); /* over a network */
+    }
     use(heap, n, cudaHostRegisterDefault, "malloc");
     use(mapped, n, cudaHostRegisterMapped | cudaHostRegisterPortable, "mmap");
     use(heap, n, cudaHostRegisterMapped, "malloc again");
