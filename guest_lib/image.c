@@ -23,6 +23,7 @@
 
 #define WRAPPER_MAGIC   0x466243b1u
 #define FATBIN_MAGIC    0xba55ed50u
+#define LINKED_MAGIC    0x4b4e4c57u /* "WLNK": what softgpu's linker makes */
 #define FATBIN_HEADER   16u
 #define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
 #define MAX_LINKED      65536u /* parts of one */
@@ -86,6 +87,15 @@ static CUresult fatbin_size(const void *data, uint64_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
+/* Magic, number of parts, then the length of it all. */
+static CUresult linked_size(const void *data, uint64_t *ret_bytes)
+{
+    memcpy(ret_bytes, (const char *)data + 8, sizeof(*ret_bytes));
+    return *ret_bytes >= FATBIN_HEADER && *ret_bytes <= WEIR_IMAGE_MAX_BYTES
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
@@ -97,6 +107,9 @@ CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
         }
         if (memcmp(data, ELFMAG, SELFMAG) == 0) {
             return elf_size(data, ret_bytes);
+        }
+        if (magic_of(data) == LINKED_MAGIC) {
+            return linked_size(data, ret_bytes);
         }
     }
     *ret_bytes = known < sizeof(uint32_t) ? known : strlen(text);

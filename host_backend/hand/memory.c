@@ -162,12 +162,20 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     free(registration);
 }
 
-static bool overlaps_windows(const struct weir_worker *w, uint64_t address, uint64_t bytes)
+/* Another tenant's window may not be reserved yet. */
+static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
 {
-    uint64_t base = w->config.window_base;
-    uint64_t end = base + WEIR_CONFIG_TENANTS_MAX * w->config.window_bytes;
+    bool found = false;
 
-    return address < end && address + bytes > base;
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
+        uint64_t base = w->config.window_base + i * w->config.window_bytes;
+
+        found = w->tenants[i] != NULL && address < base + w->config.window_bytes &&
+                address + bytes > base;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return found;
 }
 
 /* Where the guest has it, if that is free here; else in the window. */

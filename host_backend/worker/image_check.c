@@ -161,8 +161,8 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
         return elf_ok(data, bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     if (bytes >= FATBIN_HEADER && read_u32(data) == SOFT_LINKED_MAGIC) {
-        *ret_form = WEIR_IMAGE_SOFT_LINKED;
-        return inside(FATBIN_HEADER, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
+        *ret_form = WEIR_IMAGE_SOFT_LINKED; /* its length counts the header */
+        return inside(0, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     /* Text: the store's tail ends it. A NUL before the end would hide what follows. */
     text = strnlen((const char *)data, bytes);

@@ -80,8 +80,12 @@ static CUresult settle_locked(struct weir_prints *prints)
         return CUDA_SUCCESS;
     }
     for (size_t i = 0; i < prints->n_streams; i++) {
-        CUresult one = weir_stream_wait(prints->owner->driver, prints->streams[i], SETTLE_WAIT_NS);
+        const struct weir_driver *driver = prints->owner->driver;
+        CUresult one = weir_stream_wait(driver, prints->streams[i], SETTLE_WAIT_NS);
 
+        if (one == CUDA_SUCCESS) {
+            one = driver->cuStreamSynchronize(prints->streams[i]); /* a query prints nothing */
+        }
         /* A stream under capture has printed nothing yet. */
         if (one != CUDA_SUCCESS && one != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
             result = one;
