@@ -227,10 +227,35 @@ static CUresult destroy_event(struct weir_session *session, struct weir_event *e
     return session->driver->cuEventDestroy_v2(e->o.native);
 }
 
+/* What is no more than the driver's handle. */
+static CUresult destroy_handle(const struct weir_driver *driver, int kind, void *native)
+{
+    switch (kind) {
+    case WEIR_KIND_MODULE:
+        return driver->cuModuleUnload(native);
+    case WEIR_KIND_LIBRARY:
+        return driver->cuLibraryUnload(native);
+    case WEIR_KIND_GRAPH:
+        return driver->cuGraphDestroy(native);
+    case WEIR_KIND_EXEC:
+        return driver->cuGraphExecDestroy(native);
+    case WEIR_KIND_ARRAY:
+        return driver->cuArrayDestroy(native);
+    case WEIR_KIND_MIPMAP:
+        return driver->cuMipmappedArrayDestroy(native);
+    case WEIR_KIND_TEXTURE:
+        return driver->cuTexObjectDestroy((CUtexObject)(uintptr_t)native);
+    case WEIR_KIND_SURFACE:
+        return driver->cuSurfObjectDestroy((CUsurfObject)(uintptr_t)native);
+    case WEIR_KIND_LINK:
+        return driver->cuLinkDestroy(native);
+    default: /* functions and nodes go with their owner */
+        return CUDA_SUCCESS;
+    }
+}
+
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
-    const struct weir_driver *driver = session->driver;
-
     if (o->native == NULL || o->borrowed) {
         return CUDA_SUCCESS;
     }
@@ -239,26 +264,8 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
         return destroy_stream(session, (struct weir_stream *)o);
     case WEIR_KIND_EVENT:
         return destroy_event(session, (struct weir_event *)o);
-    case WEIR_KIND_MODULE:
-        return driver->cuModuleUnload(o->native);
-    case WEIR_KIND_LIBRARY:
-        return driver->cuLibraryUnload(o->native);
-    case WEIR_KIND_GRAPH:
-        return driver->cuGraphDestroy(o->native);
-    case WEIR_KIND_EXEC:
-        return driver->cuGraphExecDestroy(o->native);
-    case WEIR_KIND_ARRAY:
-        return driver->cuArrayDestroy(o->native);
-    case WEIR_KIND_MIPMAP:
-        return driver->cuMipmappedArrayDestroy(o->native);
-    case WEIR_KIND_TEXTURE:
-        return driver->cuTexObjectDestroy((CUtexObject)(uintptr_t)o->native);
-    case WEIR_KIND_SURFACE:
-        return driver->cuSurfObjectDestroy((CUsurfObject)(uintptr_t)o->native);
-    case WEIR_KIND_LINK:
-        return driver->cuLinkDestroy(o->native);
-    default: /* functions and nodes go with their owner */
-        return CUDA_SUCCESS;
+    default:
+        return destroy_handle(session->driver, o->kind, o->native);
     }
 }
 
@@ -475,7 +482,6 @@ static bool is_plain(enum weir_kind kind)
 CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uint64_t handle,
                           void *object)
 {
-    struct weir_object stray = {.kind = (uint8_t)kind, .native = object};
     struct weir_object *o;
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
 
@@ -483,7 +489,9 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
         result = weir_object_create(session, kind, sizeof *o, handle, object, NULL, &o);
     }
     if (result != CUDA_SUCCESS) {
-        (void)destroy_native(session, &stray);
+        if (object != NULL) {
+            (void)destroy_handle(session->driver, (int)kind, object);
+        }
         return result;
     }
     if (kind == WEIR_KIND_NODE) {
