@@ -135,6 +135,10 @@ static void wait_finish(struct weir_channel_wait *wait, CUresult result)
 void weir_channel_kill(struct weir_channel *channel, CUresult error)
 {
     uint32_t alive = 0;
+    uint32_t sticky =
+        channel->header ? __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE) : 0;
+    /* The host ends with its GPU context: then that is what the program is to hear. */
+    error = sticky ? (CUresult)sticky : error;
     if (__atomic_compare_exchange_n(&channel->dead, &alive, (uint32_t)error, false,
                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
         weir_log_error("guest: the host is gone, result=%d", (int)error);
@@ -154,7 +158,7 @@ static CUresult channel_failed(struct weir_channel *channel, enum weir_status st
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_channel_kill(channel, HOST_GONE);
-    return HOST_GONE;
+    return channel_dead(channel);
 }
 
 /* ---------------------------------------------------------------- receiving */

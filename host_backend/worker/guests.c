@@ -94,6 +94,15 @@ static struct arrival *arrive(struct weir_worker *worker, uint32_t index, const 
     return a;
 }
 
+/* Why an arrival was not counted: a worker that is about to be replaced says "again". */
+static enum weir_status why_not(struct weir_worker *worker, const char **ret_text)
+{
+    bool dying = atomic_load(&worker->sticky) != 0;
+
+    *ret_text = dying ? "the worker is being replaced" : "too many connections";
+    return dying ? WEIR_ERR_AGAIN : WEIR_ERR_QUOTA;
+}
+
 static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
 {
     weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
@@ -218,6 +227,8 @@ static void *guest_thread(void *argument)
                       (long long)a->pid, weir_status_text(status));
     } else if (!promote(a)) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+    } else if (atomic_load(&a->worker->sticky) != 0) {
+        refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_worker_enter(a->worker) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
     } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
@@ -262,9 +273,12 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     struct arrival *a = arrive(worker, guest->tenant_index, NULL);
 
     if (a == NULL) {
-        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"too many connections\"",
-                      guest->tenant_index, (long long)guest->pid);
-        weir_refuse(fd, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many connections");
+        const char *text;
+        enum weir_status reason = why_not(worker, &text);
+
+        weir_log_info("guest: refused tenant_index=%u pid=%lld why=\"%s\"", guest->tenant_index,
+                      (long long)guest->pid, text);
+        weir_refuse(fd, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         close(fd);
         return;
     }
@@ -304,7 +318,10 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
     struct arrival *a = arrive(worker, 0, tenant_name);
 
     if (a == NULL) {
-        weir_zmq_refuse(pending, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many connections");
+        const char *text;
+        enum weir_status reason = why_not(worker, &text);
+
+        weir_zmq_refuse(pending, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         return;
     }
     a->pid = hello->pid;

@@ -251,10 +251,12 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
 static void answer_waits(struct weir_session *s)
 {
+    CUresult sticky = (CUresult)atomic_load(&s->worker->sticky);
+
     for (uint32_t i = 0; i < s->n_waits;) {
         struct weir_word_wait wait = s->waits[i];
 
-        if (!word_reached(s, wait.word, wait.value)) {
+        if (sticky == CUDA_SUCCESS && !word_reached(s, wait.word, wait.value)) {
             i++;
             continue;
         }
@@ -264,7 +266,7 @@ static void answer_waits(struct weir_session *s)
         s->waits[i] = s->waits[--s->n_waits];
         s->reply_bulk = NULL;
         s->reply_bulk_bytes = 0;
-        reply(s, WEIR_OP_word_wait, wait.seq, CUDA_SUCCESS, &out);
+        reply(s, WEIR_OP_word_wait, wait.seq, sticky, &out); /* nobody writes it any more */
     }
 }
 

@@ -23,7 +23,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_NS (5 * WEIR_NS_PER_S)
+#define DEFAULT_TIMEOUT_NS (15 * WEIR_NS_PER_S)
+#define AGAIN_FIRST_MS     10 /* between attempts while a worker restarts */
+#define AGAIN_LAST_MS      160
 #define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
 static const char ipc_scheme[] = "ipc://";
@@ -323,6 +325,53 @@ static enum weir_status connect_ipc(const char *path, struct weir_hello *hello,
     return status;
 }
 
+static enum weir_status attempt(const struct weir_connect_params *params, struct weir_hello *hello,
+                                uint64_t deadline_ns, struct weir_transport **ret_transport,
+                                struct weir_welcome **ret_welcome)
+{
+    if (has_prefix(params->host, ipc_scheme)) {
+        return connect_ipc(params->host + strlen(ipc_scheme), hello, deadline_ns, ret_transport,
+                           ret_welcome);
+    }
+    if (!has_prefix(params->host, tcp_scheme)) {
+        return WEIR_ERR_INVALID;
+    }
+#ifdef WEIR_WITH_ZMQ
+    if (!params->transport || strcmp(params->transport, "zmq") == 0) {
+        return connect_tcp(params, hello, deadline_ns, ret_transport, ret_welcome);
+    }
+#endif
+    return WEIR_ERR_UNSUPPORTED;
+}
+
+/*
+ * A worker whose GPU context has died is replaced within a second or two. Until then it says
+ * "again", or hangs up in the middle of the handshake: neither is a reason to give up.
+ */
+static enum weir_status insist(const struct weir_connect_params *params,
+                               const struct weir_hello *hello, uint64_t deadline_ns,
+                               struct weir_transport **ret_transport,
+                               struct weir_welcome **ret_welcome)
+{
+    enum weir_status before = WEIR_ERR_TIMED_OUT;
+    for (int pause_ms = AGAIN_FIRST_MS;;) {
+        struct weir_hello again = *hello;
+        enum weir_status status = attempt(params, &again, deadline_ns, ret_transport, ret_welcome);
+        if (status == WEIR_ERR_TIMED_OUT) {
+            return before;
+        }
+        if ((status != WEIR_ERR_AGAIN && status != WEIR_ERR_CLOSED) ||
+            weir_deadline_left_ns(deadline_ns) <= (uint64_t)pause_ms * WEIR_NS_PER_MS) {
+            return status;
+        }
+        before = status;
+        weir_welcome_destroy(*ret_welcome);
+        *ret_welcome = NULL;
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms * 2 < AGAIN_LAST_MS ? pause_ms * 2 : AGAIN_LAST_MS;
+    }
+}
+
 enum weir_status weir_connect(const struct weir_connect_params *params,
                               struct weir_transport **ret_transport,
                               struct weir_welcome **ret_welcome)
@@ -333,18 +382,8 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
     uint64_t deadline_ns =
         weir_deadline_after(params->timeout_ns ? params->timeout_ns : DEFAULT_TIMEOUT_NS);
     enum weir_status status = params->host ? make_hello(params, &hello) : WEIR_ERR_INVALID;
-    if (status == WEIR_OK && has_prefix(params->host, ipc_scheme)) {
-        status = connect_ipc(params->host + strlen(ipc_scheme), &hello, deadline_ns, ret_transport,
-                             ret_welcome);
-    } else if (status == WEIR_OK && has_prefix(params->host, tcp_scheme)) {
-        status = WEIR_ERR_UNSUPPORTED;
-#ifdef WEIR_WITH_ZMQ
-        if (!params->transport || strcmp(params->transport, "zmq") == 0) {
-            status = connect_tcp(params, &hello, deadline_ns, ret_transport, ret_welcome);
-        }
-#endif
-    } else if (status == WEIR_OK) {
-        status = WEIR_ERR_INVALID;
+    if (status == WEIR_OK) {
+        status = insist(params, &hello, deadline_ns, ret_transport, ret_welcome);
     }
     /* Without a transport, a welcome is only of use when it says why. */
     if (status != WEIR_OK && *ret_welcome && (*ret_welcome)->status == WEIR_OK) {

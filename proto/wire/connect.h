@@ -14,7 +14,7 @@ struct weir_connect_params {
     const char *program;    /* the program's name, for people */
     const char *version;    /* of the guest library, for people */
     uint64_t wire_hash;     /* of the generated operations' layout */
-    uint64_t timeout_ns;    /* for the whole handshake; 0 means 5 s */
+    uint64_t timeout_ns;    /* for all attempts; 0 means 15 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
     const char *secret_key; /* tcp: likewise */
     const char *server_key; /* tcp: the host's public key, likewise */
