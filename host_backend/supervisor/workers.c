@@ -26,7 +26,6 @@
 #define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
 #define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
-#define FAULT_AFTER_NS (WEIR_NS_PER_S / 2)
 #define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define LINK_BUFFER    (4 << 20)
 
@@ -230,9 +229,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     bool by_guest = WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY;
 
-    /* A guest's fault says nothing against the next worker, unless it was there too soon. */
-    w->failures =
-        now_ns - w->started_ns > (by_guest ? FAULT_AFTER_NS : SOUND_AFTER_NS) ? 1 : w->failures + 1;
+    /* A guest's fault says nothing against the next worker. */
+    w->failures = by_guest || now_ns - w->started_ns > SOUND_AFTER_NS ? 1 : w->failures + 1;
     for (uint32_t i = 1; i < w->failures && pause_ns < PAUSE_LAST_NS; i++) {
         pause_ns *= 2;
     }
