@@ -27,7 +27,8 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
 /** The program's short name, from /proc. @thread any */
 void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES]);
 
-/** "NAME.public" for the secret key file "NAME.secret" (weir keygen), if it is there. @thread any */
+/** "NAME.public" for the secret key file "NAME.secret" (weir keygen), if it is there. @thread any
+ */
 const char *weir_public_key_path(const char *key, char buffer[WEIR_KEY_PATH_BYTES]);
 
 #endif
