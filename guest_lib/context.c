@@ -8,6 +8,7 @@
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/front/ctx_stack.h"
 #include "proto/guest_calls.h"
@@ -141,6 +142,7 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_RELEASE);
     weir_mem_context_gone(ctx);
+    weir_modules_context_gone(ctx);
     weir_streams_forget(ctx);
     CUresult rc = weir_call_ctx_destroy(weir_guest_channel(),
                                         &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);

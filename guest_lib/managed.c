@@ -132,11 +132,12 @@ static CUresult transfer_on(struct weir_stream *stream, uint64_t address, uint8_
 
 /*
  * cudart asks for its managed variables before any context is current or retained: then the copy is
- * made in a context of this file's own, which nobody sees and which stays. Under lock.
+ * made in a context of this file's own, which nobody sees and which goes with the primary one.
  */
+static struct weir_ctx *own; /* under lock */
+
 static CUresult own_stream_locked(struct weir_stream **ret_stream)
 {
-    static struct weir_ctx *own;
     CUresult result = CUDA_SUCCESS;
     if (!own) {
         struct weir_ctx *ctx;
@@ -248,4 +249,16 @@ void weir_managed_forget(const void *owner)
         __atomic_fetch_sub(&weir_managed_count, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
+}
+
+void weir_managed_context_gone(void)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_ctx *gone = own;
+    own = NULL;
+    pthread_mutex_unlock(&lock);
+    if (gone) {
+        (void)!weir_ctx_deactivate(
+            gone); /* its work has ended; the session's end frees it as well */
+    }
 }

@@ -276,6 +276,41 @@ void weir_module_forget(struct weir_module *module)
     free(module);
 }
 
+static void forget_module_of(weir_handle handle, void *object, void *user)
+{
+    struct weir_module *module = object;
+    (void)handle;
+    if (module->ctx != user) {
+        return;
+    }
+    if (module->library) {
+        weir_lock_acquire(&module->library->image.lock);
+        module->library->module = NULL;
+        weir_lock_release(&module->library->image.lock);
+    }
+    weir_module_forget(module);
+}
+
+/* The host loads libraries again when their last context is gone: variables get new addresses. */
+static void forget_variables(weir_handle handle, void *object, void *user)
+{
+    const struct weir_ctx *ctx = user;
+    (void)handle;
+    if (ctx->primary) {
+        weir_mem_forget_globals(object);
+        weir_managed_forget(object);
+    }
+}
+
+void weir_modules_context_gone(struct weir_ctx *ctx)
+{
+    weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_MODULE], forget_module_of, ctx);
+    weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_LIBRARY], forget_variables, ctx);
+    if (ctx->primary) {
+        weir_managed_context_gone();
+    }
+}
+
 void weir_library_forget(struct weir_library *library)
 {
     weir_object_remove(WEIR_KIND_LIBRARY, library->handle);

@@ -81,6 +81,9 @@ CUresult weir_library_name_at(struct weir_library *library, uint32_t index, cons
 void weir_module_forget(struct weir_module *module);
 void weir_library_forget(struct weir_library *library);
 
+/** A context goes: forget its modules and, of the primary one, libraries' variables. */
+void weir_modules_context_gone(struct weir_ctx *ctx);
+
 /** A loaded image prints, or may: synchronising calls fetch the text from now on. @thread any */
 void weir_guest_note_printf(uint32_t uses_printf);
 
@@ -150,5 +153,9 @@ static inline CUresult weir_managed_pull(void)
 
 /** Unmap the mirrors of an owner that is unloaded. */
 void weir_managed_forget(const void *owner);
+
+/** The primary context goes: so does the context that mirrors were filled in before there was one.
+ */
+void weir_managed_context_gone(void);
 
 #endif

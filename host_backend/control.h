@@ -59,6 +59,10 @@ int weir_worker_main(int argc, char **argv);
 #define WEIR_WORKER_EXIT_DRIVER 3 /* no driver, or no device */
 #define WEIR_WORKER_EXIT_STICKY 4 /* an error that ended the context of all sessions */
 
+/* Stack room that a worker is started with, so that its mappings begin 16 TiB lower than a
+ * program's. */
+#define WEIR_WORKER_STACK_ROOM (UINT64_C(16) << 40)
+
 /** The directory of the sockets when nobody names one; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);
 

@@ -45,6 +45,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     ctx->flags = in->flags;
     ctx->next = s->contexts;
     s->contexts = ctx;
+    weir_hand_libraries_reload(s);
     return CUDA_SUCCESS;
 }
 
@@ -58,6 +59,9 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
+    if (s->contexts == NULL) {
+        weir_hand_libraries_unload(s);
+    }
     return CUDA_SUCCESS;
 }
 

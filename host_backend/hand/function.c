@@ -103,11 +103,23 @@ CUresult weir_host_module_function(struct weir_session *s,
     return enter(s, m, in->f, native, NULL, out);
 }
 
+static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
+{
+    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+
+    f->name = strdup(name);
+    if (f->name == NULL) {
+        weir_object_forget(s, &f->o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_library_kernel(struct weir_session *s,
                                   const struct weir_op_library_kernel_in *in,
                                   struct weir_op_library_kernel_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_module *m = weir_hand_library(s, in->l);
     struct weir_op_module_function_out common = {0};
     CUfunction native;
     CUkernel kernel;
@@ -118,6 +130,8 @@ CUresult weir_host_library_kernel(struct weir_session *s,
     WEIR_TRY(s->driver->cuLibraryGetKernel(&kernel, m->o.native, in->name));
     WEIR_TRY(s->driver->cuKernelGetFunction(&native, kernel));
     WEIR_TRY(enter(s, m, in->f, native, kernel, &common));
+    m->used = true;
+    WEIR_TRY(keep_name(s, in->f, in->name));
     memcpy(out->attributes, common.attributes, sizeof out->attributes);
     out->attribute_mask = common.attribute_mask;
     out->param_offsets = common.param_offsets;
@@ -178,7 +192,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
                                    const struct weir_op_library_kernels_in *in,
                                    struct weir_op_library_kernels_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_module *m = weir_hand_library(s, in->l);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     CUkernel *kernels;
 
@@ -219,6 +233,16 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
                : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
+CUresult weir_hand_set_attribute(struct weir_session *s, const struct weir_function *f,
+                                 CUfunction_attribute id, int value)
+{
+    if (f->kernel != NULL) {
+        WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel, s->worker->cu_device));
+    }
+    /* Launches go through the function, which was made from the kernel before this. */
+    return s->driver->cuFuncSetAttribute(f->o.native, id, value);
+}
+
 CUresult weir_host_function_attribute_set(struct weir_session *s,
                                           const struct weir_op_function_attribute_set_in *in,
                                           struct weir_op_function_attribute_set_out *out)
@@ -230,11 +254,12 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (f->kernel != NULL) {
-        WEIR_TRY(s->driver->cuKernelSetAttribute(id, in->value, f->kernel, s->worker->cu_device));
+    WEIR_TRY(weir_hand_set_attribute(s, f, id, in->value));
+    if (in->attribute < WEIR_FUNCTION_SETTABLE) {
+        f->set_mask |= 1u << in->attribute;
+        f->set_values[in->attribute] = in->value;
     }
-    /* Launches go through the function, which was made from the kernel before this. */
-    return s->driver->cuFuncSetAttribute(f->o.native, id, in->value);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_function_cache_config(struct weir_session *s,

@@ -23,8 +23,12 @@ static inline struct weir_event *weir_hand_event(struct weir_session *s, uint64_
 }
 static inline struct weir_function *weir_hand_function(struct weir_session *s, uint64_t handle)
 {
-    return weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+
+    return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
 }
+/** A library, loaded again if a reset has unloaded it (hand/reset.c). */
+struct weir_module *weir_hand_library(struct weir_session *s, uint64_t handle);
 
 /** Is [offset, offset + bytes) inside the staging arena? */
 static inline bool weir_hand_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
@@ -85,6 +89,18 @@ CUresult weir_hand_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64
                                uint32_t n_values, struct weir_jit_options *ret_options);
 /** Add log buffers of WEIR_LOG_BYTES each. */
 void weir_hand_jit_logs(struct weir_jit_options *options, char *info, char *error);
+
+/** Set an attribute of a function and of the kernel that it is of (hand/function.c). */
+CUresult weir_hand_set_attribute(struct weir_session *s, const struct weir_function *f,
+                                 CUfunction_attribute id, int value);
+
+/**
+ * A context is reset when the last one of a session goes: the variables of libraries start again.
+ * Libraries outlive contexts, so those that were used are unloaded, and loaded again, with the same
+ * kernels, when the session next makes a context (hand/reset.c).
+ */
+void weir_hand_libraries_unload(struct weir_session *s);
+void weir_hand_libraries_reload(struct weir_session *s);
 
 /** Is the packed parameter buffer long enough for the function? */
 static inline bool weir_hand_params_ok(const struct weir_function *f, uint32_t n_params)

@@ -351,6 +351,23 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     return result;
 }
 
+/* A library may have to be loaded again; the numbers were checked before the first time. */
+static CUresult keep_options(struct weir_session *s, const struct weir_op_library_load_in *in)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+
+    if (in->n_option_ids == 0) {
+        return CUDA_SUCCESS;
+    }
+    m->options = malloc(sizeof *m->options);
+    if (m->options == NULL) {
+        (void)weir_object_destroy(s, &m->o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return weir_hand_jit_options(in->option_ids, in->n_option_ids, in->option_values,
+                                 in->n_option_values, m->options);
+}
+
 CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
                                 struct weir_op_library_load_out *out)
 {
@@ -390,8 +407,9 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuLibraryUnload(library);
         give_up(s, &load);
+        return result;
     }
-    return result;
+    return keep_options(s, in);
 }
 
 CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
@@ -420,7 +438,7 @@ CUresult weir_host_library_module(struct weir_session *s,
                                   const struct weir_op_library_module_in *in,
                                   struct weir_op_library_module_out *out)
 {
-    struct weir_module *library = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_module *library = weir_hand_library(s, in->l);
     struct weir_ctx *ctx = weir_hand_ctx(s, in->c);
     struct weir_object *o;
     CUmodule native;
@@ -430,6 +448,7 @@ CUresult weir_host_library_module(struct weir_session *s,
         return library == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
+    library->used = true;
     WEIR_TRY(weir_object_create(s, WEIR_KIND_MODULE, sizeof(struct weir_module), in->m, native, ctx,
                                 &o));
     o->borrowed = true;
@@ -472,7 +491,7 @@ CUresult weir_host_library_global(struct weir_session *s,
                                   const struct weir_op_library_global_in *in,
                                   struct weir_op_library_global_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_module *m = weir_hand_library(s, in->l);
     CUdeviceptr address;
     size_t bytes;
 
@@ -482,5 +501,6 @@ CUresult weir_host_library_global(struct weir_session *s,
     WEIR_TRY(in->managed != 0
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
+    m->used = true;
     return admit_global(s, m, address, bytes, &out->address, &out->bytes);
 }

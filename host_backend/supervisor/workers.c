@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +57,21 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
     return free_slot;
 }
 
+/*
+ * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
+ * programs have theirs: the kernel begins a process's mappings below the room that its stack may
+ * take, and the worker gives that room up again (worker/main.c).
+ */
+static void lower_mappings(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_max == RLIM_INFINITY) {
+        limit.rlim_cur = WEIR_WORKER_STACK_ROOM;
+        (void)setrlimit(RLIMIT_STACK, &limit);
+    }
+}
+
 /* In the child: only async-signal-safe calls until exec, though the supervisor has one thread. */
 static _Noreturn void become_worker(const char *program, int link, pid_t supervisor)
 {
@@ -66,6 +82,7 @@ static _Noreturn void become_worker(const char *program, int link, pid_t supervi
     if (getppid() != supervisor) {
         _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
     }
+    lower_mappings();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (link == WEIR_LINK_FD) {

@@ -21,7 +21,7 @@
 
 #define ARRIVALS_MAX  256 /* connections of a tenant that have not said hello */
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
-#define STACK_BYTES   (1u << 20)
+#define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 
 struct arrival {
     struct weir_worker *worker;

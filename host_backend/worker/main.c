@@ -18,10 +18,12 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #define STOP_WAIT_S   4
+#define STACK_BYTES   (8u << 20)
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 
 void weir_worker_sticky(struct weir_worker *worker, CUresult error)
@@ -272,6 +274,24 @@ static void close_worker(struct weir_worker *worker)
     free(worker);
 }
 
+/* Room for a stack was only asked for to keep mappings out of it; glibc took it for every thread's
+ * size. */
+static void give_up_stack_room(void)
+{
+    struct rlimit limit;
+    pthread_attr_t attr;
+
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur != WEIR_WORKER_STACK_ROOM) {
+        return;
+    }
+    limit.rlim_cur = STACK_BYTES;
+    (void)setrlimit(RLIMIT_STACK, &limit);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    (void)pthread_setattr_default_np(&attr);
+    pthread_attr_destroy(&attr);
+}
+
 int weir_worker_main(int argc, char **argv)
 {
     struct weir_worker *worker = calloc(1, sizeof *worker);
@@ -284,6 +304,7 @@ int weir_worker_main(int argc, char **argv)
         free(worker);
         return WEIR_WORKER_EXIT_USAGE;
     }
+    give_up_stack_room();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */

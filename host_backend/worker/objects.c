@@ -146,6 +146,10 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         weir_range_remove(&session->ranges, o);
         weir_image_put(&session->tenant->images, m->image);
         free(m->bundle);
+        free(m->options);
+    }
+    if (o->kind == WEIR_KIND_FUNCTION) {
+        free(((struct weir_function *)o)->name);
     }
     if (o->charged_bytes != 0) {
         weir_tenant_uncharge(session->tenant, o->charged_bytes);
@@ -366,7 +370,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
 {
     struct weir_object *o = get_any(session, kind, handle);
 
-    if (o == NULL) {
+    if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_object = kind == WEIR_KIND_CONTEXT ? (void *)session->worker->context : o->native;

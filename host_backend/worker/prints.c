@@ -83,8 +83,8 @@ static CUresult settle_locked(struct weir_prints *prints)
         const struct weir_driver *driver = prints->owner->driver;
         CUresult one = weir_stream_wait(driver, prints->streams[i], SETTLE_WAIT_NS);
 
-        if (one == CUDA_SUCCESS) { /* nothing to wait for any more, but a query flushes no text */
-            one = driver->cuStreamSynchronize(prints->streams[i]);
+        if (one == CUDA_SUCCESS) {
+            one = driver->cuStreamSynchronize(prints->streams[i]); /* a query prints nothing */
         }
         /* A stream under capture has printed nothing yet. */
         if (one != CUDA_SUCCESS && one != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {

@@ -26,6 +26,7 @@
 
 struct weir_chunk;
 struct weir_image;
+struct weir_jit_options;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
@@ -85,11 +86,18 @@ struct weir_module {
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf;
+    bool used; /* a library of which something was asked for: its variables may have changed */
+    struct weir_jit_options *options; /* a library's, to load it again with; NULL: none */
 };
+
+#define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
 
 struct weir_function {
     struct weir_object o; /* native: the CUfunction */
     CUkernel kernel;      /* of a library; or NULL */
+    char *name;           /* of a library's kernel, to find it again; or NULL */
+    uint32_t set_mask;    /* attributes that the guest has set .. */
+    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
     bool layout_known;
     uint32_t param_bytes; /* what a launch must bring at least */

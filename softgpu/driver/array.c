@@ -67,23 +67,7 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
     array->bytes = array->slice_bytes * array->slices;
 }
 
-static void give_memory(struct weir_soft_device *device, void *memory, uint64_t bytes)
-{
-    if (memory != NULL) {
-        (void)!weir_soft_memory_remove((uint64_t)(uintptr_t)memory);
-        device->used_bytes -= bytes;
-        free(memory);
-    }
-}
-
-static void array_release(void *object)
-{
-    struct weir_soft_array *array = object;
-    give_memory(array->object.ctx->device, array->memory, array->bytes);
-    weir_soft_object_put(array->mipmap);
-}
-
-/* A range of the memory map: texture units read it as any other memory. */
+/* Memory of an array: kernels reach it through texture and surface objects, so it is in the map. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
     if (bytes > MAX_ARRAY_BYTES || bytes > device->total_bytes ||
@@ -96,13 +80,29 @@ static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
         return NULL;
     }
     memset(memory, 0, room);
-    if (weir_soft_memory_add((uint64_t)(uintptr_t)memory, bytes,
-                             WEIR_SOFT_READ | WEIR_SOFT_WRITE) != WEIR_OK) {
+    if (weir_soft_memory_add((uint64_t)(uintptr_t)memory, room, WEIR_SOFT_READ | WEIR_SOFT_WRITE) !=
+        WEIR_OK) {
         free(memory);
         return NULL;
     }
     device->used_bytes += bytes;
     return memory;
+}
+
+static void give_memory(struct weir_soft_device *device, void *memory, uint64_t bytes)
+{
+    (void)!weir_soft_memory_remove((uint64_t)(uintptr_t)memory);
+    device->used_bytes -= bytes;
+    free(memory);
+}
+
+static void array_release(void *object)
+{
+    struct weir_soft_array *array = object;
+    if (array->memory != NULL) {
+        give_memory(array->object.ctx->device, array->memory, array->bytes);
+    }
+    weir_soft_object_put(array->mipmap);
 }
 
 CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc)
@@ -206,7 +206,9 @@ CUresult weir_soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *
 static void mipmap_release(void *object)
 {
     struct weir_soft_mipmap *mipmap = object;
-    give_memory(mipmap->object.ctx->device, mipmap->memory, mipmap->bytes);
+    if (mipmap->memory != NULL) {
+        give_memory(mipmap->object.ctx->device, mipmap->memory, mipmap->bytes);
+    }
 }
 
 static CUDA_ARRAY3D_DESCRIPTOR level_desc(const CUDA_ARRAY3D_DESCRIPTOR *base, unsigned level)
