@@ -274,6 +274,8 @@ struct weir_soft_copy {
     uint64_t width_bytes, height, depth;
 };
 
+#define WEIR_SOFT_LAUNCH_ATTRIBUTES 24u /* ids below it are kept */
+
 struct weir_soft_op_kernel {
     struct weir_soft_function *function; /* counted */
     void *handle;                        /* the CUfunction or CUkernel that the program gave */
@@ -285,7 +287,7 @@ struct weir_soft_op_kernel {
     void *params;    /* packed; owned */
     void **pointers; /* for cuGraphKernelNodeGetParams; owned */
     uint32_t params_bytes;
-    CUlaunchAttributeValue attributes[24];
+    CUlaunchAttributeValue attributes[WEIR_SOFT_LAUNCH_ATTRIBUTES];
     uint32_t attributes_set; /* bit per id */
 };
 
@@ -577,6 +579,8 @@ struct weir_soft_launch_args {
     const CUlaunchAttribute *attributes;
     unsigned n_attributes;
 };
+/** May a launch or a kernel node have this attribute? Clusters are refused. */
+CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *value);
 /** Check a launch against the device and pack it into an operation. */
 CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft_launch_args *args,
                                struct weir_soft_op **ret_op);

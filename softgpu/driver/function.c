@@ -51,11 +51,19 @@ static CUresult attribute_get(const struct weir_soft_function *f, CUfunction_att
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
         *value = f->cluster_policy;
         return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+        *value = info->cluster_must_be_set;
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+        *value = (int)info->required_cluster[0];
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+        *value = (int)info->required_cluster[1];
+        return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+        *value = (int)info->required_cluster[2];
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
         *value = 0;
         return CUDA_SUCCESS;
     default:
@@ -398,10 +406,7 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     WEIR_SOFT_TRY(function_here(handle, &f));
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];
-        if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-            (a->value.clusterDim.x > 1 || a->value.clusterDim.y > 1 || a->value.clusterDim.z > 1)) {
-            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-        }
+        WEIR_SOFT_TRY(weir_soft_attribute_check((unsigned)a->id, &a->value));
     }
     uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     int per_sm = threads > 1024 ? 0 : blocks_per_sm(f, (int)threads, config->sharedMemBytes);

@@ -614,7 +614,7 @@ CUresult weir_soft_cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNod
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
-    if ((unsigned)id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
+    if ((unsigned)id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *value = k->attributes[id];
@@ -631,9 +631,7 @@ CUresult weir_soft_cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNod
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
     struct weir_soft_op_kernel *k = &node->op->kernel;
-    if ((unsigned)id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_SOFT_TRY(weir_soft_attribute_check((unsigned)id, value));
     k->attributes[id] = *value;
     k->attributes_set |= 1u << (unsigned)id;
     if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {

@@ -113,6 +113,22 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
     return CUDA_SUCCESS;
 }
 
+CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
+{
+    if (id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+        (v->clusterDim.x > 1 || v->clusterDim.y > 1 || v->clusterDim.z > 1)) {
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+        v->deviceUpdatableKernelNode.deviceUpdatable != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
 /* Keep what the launch attributes say; those that only tune are accepted and have no effect. */
 static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAttribute *attributes,
                                 unsigned n)
@@ -123,17 +139,7 @@ static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAtt
     for (unsigned i = 0; i < n; i++) {
         unsigned id = (unsigned)attributes[i].id;
         const CUlaunchAttributeValue *v = &attributes[i].value;
-        if (id >= sizeof(k->attributes) / sizeof(k->attributes[0])) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-            (v->clusterDim.x > 1 || v->clusterDim.y > 1 || v->clusterDim.z > 1)) {
-            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-        }
-        if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
-            v->deviceUpdatableKernelNode.deviceUpdatable != 0) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+        WEIR_SOFT_TRY(weir_soft_attribute_check(id, v));
         if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
             k->cooperative = v->cooperative != 0;
         } else if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {

@@ -393,6 +393,13 @@ static uint32_t static_shared(struct weir_exec_kernel *kernel)
     return at;
 }
 
+/* Blocks run alone: as a cluster they would find no neighbour and compute something else. */
+static bool needs_cluster(const struct weir_exec_kernel_info *info)
+{
+    const uint32_t *size = info->required_cluster;
+    return size[0] > 1 || size[1] > 1 || size[2] > 1;
+}
+
 static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 {
     struct weir_exec_module *module = kernel->module;
@@ -420,7 +427,8 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
     }
     info->static_shared_bytes = static_shared(kernel);
     info->registers = estimate_registers(kernel->entry);
-    info->unsupported = first_unsupported(kernel->entry);
+    info->unsupported =
+        needs_cluster(info) ? "clusters of more than one block" : first_unsupported(kernel->entry);
     for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
         info->uses_printf = info->uses_printf || f->uses_printf;
     }

@@ -94,6 +94,8 @@ struct weir_exec_kernel_info {
     uint32_t registers;         /* an estimate as ptxas would give, 16 .. 255 */
     uint32_t max_threads;       /* from .maxntid/.reqntid, else 1024 */
     uint32_t required_block[3]; /* .reqntid, or 0 */
+    uint32_t required_cluster[3]; /* .reqnctapercluster, or 0; above one block: unsupported */
+    bool cluster_must_be_set;   /* .explicitcluster */
     uint32_t ptx_version;       /* e.g. 90 */
     uint32_t target;            /* e.g. 75 */
     bool uses_printf;

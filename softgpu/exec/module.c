@@ -324,6 +324,10 @@ static bool describe_kernel(struct weir_exec_module *module, const struct weir_p
     } else if (func->perf.n_maxntid != 0) {
         info->max_threads = product(func->perf.maxntid);
     }
+    if (func->perf.n_reqnctapercluster != 0) {
+        memcpy(info->required_cluster, func->perf.reqnctapercluster, sizeof info->required_cluster);
+    }
+    info->cluster_must_be_set = func->perf.explicitcluster;
     info->ptx_version = source->version_major * 10u + source->version_minor;
     info->target = source->sm;
     for (uint32_t v = 0; v < source->n_vars; v++) {

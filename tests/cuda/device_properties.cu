@@ -30,7 +30,8 @@ int main(void)
     check_int((long long)p.totalConstMem, 65536, "constant memory");
     check_true(p.multiProcessorCount >= 1 && p.totalGlobalMem >= (64u << 20), "SMs and memory");
     check_int(p.unifiedAddressing, 1, "unified addressing");
-    check_true(p.canMapHostMemory == 1 && p.asyncEngineCount >= 0, "mapped host memory");
+    check_true(p.canMapHostMemory == device_attribute(cudaDevAttrCanMapHostMemory) &&
+                   p.asyncEngineCount >= 0, "mapped host memory");
     const struct {
         cudaDeviceAttr attribute;
         int want;

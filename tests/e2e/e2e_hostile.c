@@ -10,13 +10,12 @@
  * The lies in the ring write it directly: both indices of a fresh session are 0, so this file keeps
  * its own.
  */
+#include "tests/e2e/e2e_hostile.h"
 #include "base/clock.h"
 #include "proto/ops.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/connect.h"
-#include "proto/wire/control_codec.h"
 #include "proto/wire/op_hash.h"
-#include "proto/wire/unix_socket.h"
 #include "tests/lib/wire_sample.h"
 
 #include <fcntl.h>
@@ -29,24 +28,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SHORT_NS    (2 * WEIR_NS_PER_S)  /* a lie is noticed within this */
-#define BLOCKED_NS  (25 * WEIR_NS_PER_S) /* the host gives up on one who does not read */
-#define FLOOD_NS    (3 * WEIR_NS_PER_S)
-#define SILENT_ONES 32
+#define SHORT_NS   (2 * WEIR_NS_PER_S)  /* a lie is noticed within this */
+#define BLOCKED_NS (25 * WEIR_NS_PER_S) /* the host gives up on one who does not read */
+#define FLOOD_NS   (3 * WEIR_NS_PER_S)
 
-struct client {
-    struct weir_transport *transport;
-    const struct weir_segment_view *view;
-    uint32_t tail; /* of to_host: our own, for scenarios that write the ring directly */
-    uint64_t seq;
-};
-
-static const char *url;
+const char *hostile_url;
 static const char *wanted_transport;
 static uint64_t seed = 88172645463325252ull;
 
-static void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void fail(const char *format, ...)
+void hostile_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -57,7 +47,7 @@ static void fail(const char *format, ...)
     exit(1);
 }
 
-static uint64_t any(void)
+uint64_t hostile_any(void)
 {
     seed ^= seed << 13;
     seed ^= seed >> 7;
@@ -67,10 +57,10 @@ static uint64_t any(void)
 
 /* ---------------------------------------------------------------- an honest client's means */
 
-static enum weir_status try_connect(struct client *c, uint64_t wire_hash, char said[256])
+enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256])
 {
     struct weir_welcome *welcome = NULL;
-    struct weir_connect_params params = {.host = url,
+    struct weir_connect_params params = {.host = hostile_url,
                                          .transport = wanted_transport,
                                          .program = "e2e_hostile",
                                          .version = "0",
@@ -85,16 +75,16 @@ static enum weir_status try_connect(struct client *c, uint64_t wire_hash, char s
     return status;
 }
 
-static void connect_or_fail(struct client *c)
+void hostile_connect(struct client *c)
 {
     char said[256];
-    enum weir_status status = try_connect(c, weir_op_hash(), said);
+    enum weir_status status = hostile_try_connect(c, weir_op_hash(), said);
     if (status != WEIR_OK) {
-        fail("cannot connect: %s (%s)", weir_status_text(status), said);
+        hostile_fail("cannot connect: %s (%s)", weir_status_text(status), said);
     }
 }
 
-static void disconnect(struct client *c)
+void hostile_disconnect(struct client *c)
 {
     c->transport->ops->destroy(c->transport);
     c->transport = NULL;
@@ -106,7 +96,7 @@ static struct weir_record *make_record(struct client *c, enum weir_op op, const 
     size_t bytes = weir_ops[op].in_bytes(message);
     struct weir_record *record = calloc(1, sizeof(*record) + bytes);
     if (bytes == WEIR_OP_BYTES_INVALID || !record) {
-        fail("cannot make a record of %s", weir_ops[op].name);
+        hostile_fail("cannot make a record of %s", weir_ops[op].name);
     }
     *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof(*record) + bytes),
                                    .op = (uint16_t)op,
@@ -155,7 +145,7 @@ static bool ended(enum weir_status status)
     return status == WEIR_ERR_CLOSED || status == WEIR_ERR_PEER;
 }
 
-static bool echo_works(struct client *c)
+bool hostile_echo_works(struct client *c)
 {
     struct weir_op_echo_in in = {.value = 42};
     int32_t result = -1;
@@ -169,19 +159,19 @@ static void expect_end(struct client *c, uint64_t limit_ns, const char *what)
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
     while (!c->transport->ops->peer_gone(c->transport)) {
         if (weir_clock_now_ns() > end_ns) {
-            fail("the session lives on after: %s", what);
+            hostile_fail("the session lives on after: %s", what);
         }
         poll(NULL, 0, 2);
     }
-    disconnect(c);
+    hostile_disconnect(c);
 }
 
-static void expect_alive(struct client *c, const char *what)
+void hostile_expect_alive(struct client *c, const char *what)
 {
-    if (!echo_works(c)) {
-        fail("the session did not survive: %s", what);
+    if (!hostile_echo_works(c)) {
+        hostile_fail("the session did not survive: %s", what);
     }
-    disconnect(c);
+    hostile_disconnect(c);
 }
 
 /* ---------------------------------------------------------------- writing the ring directly */
@@ -208,9 +198,9 @@ static void put_header(struct client *c, uint32_t len_bytes, uint16_t op, uint16
 
 static void need_segment(struct client *c)
 {
-    connect_or_fail(c);
+    hostile_connect(c);
     if (!c->view->header) {
-        fail("this scenario needs shared memory");
+        hostile_fail("this scenario needs shared memory");
     }
 }
 
@@ -227,7 +217,7 @@ static void scenario_tail_far(void)
     struct client c;
     need_segment(&c);
     uint32_t ring_bytes = c.view->ring_bytes;
-    disconnect(&c);
+    hostile_disconnect(&c);
     lie_about_tail(ring_bytes + 8, "a tail just past the ring");
     lie_about_tail(0x80000000u, "a tail of 2 GiB");
     lie_about_tail(0xfffffff8u, "a tail behind the head");
@@ -248,7 +238,7 @@ static void scenario_tail_back(void)
     publish(&c, c.tail);
     int32_t result;
     if (await(&c, c.seq, &result, SHORT_NS) != WEIR_OK) {
-        fail("no reply to an honest echo");
+        hostile_fail("no reply to an honest echo");
     }
     publish(&c, c.tail - 16);
     expect_end(&c, SHORT_NS, "a tail that went back");
@@ -310,9 +300,9 @@ static void scenario_segment_garbage(void)
     int32_t result = -1;
     enum weir_status status = await(&c, c.seq, &result, SHORT_NS);
     if (status != WEIR_OK && !ended(status)) {
-        fail("neither an answer nor an end: %s", weir_status_text(status));
+        hostile_fail("neither an answer nor an end: %s", weir_status_text(status));
     }
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Flicker both waiting flags and the tail as fast as possible. */
@@ -323,12 +313,14 @@ static void scenario_flicker(void)
     struct weir_segment_header *header = c.view->header;
     uint64_t end_ns = weir_clock_now_ns() + WEIR_NS_PER_S;
     while (weir_clock_now_ns() < end_ns && !c.transport->ops->peer_gone(c.transport)) {
-        __atomic_store_n(&header->to_host.consumer_waits, (uint32_t)any(), __ATOMIC_SEQ_CST);
-        __atomic_store_n(&header->to_guest.producer_waits, (uint32_t)any(), __ATOMIC_SEQ_CST);
-        publish(&c, (uint32_t)any());
+        __atomic_store_n(&header->to_host.consumer_waits, (uint32_t)hostile_any(),
+                         __ATOMIC_SEQ_CST);
+        __atomic_store_n(&header->to_guest.producer_waits, (uint32_t)hostile_any(),
+                         __ATOMIC_SEQ_CST);
+        publish(&c, (uint32_t)hostile_any());
         publish(&c, 0);
     }
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Valid indices, random bytes: sessions end one after the other. */
@@ -342,20 +334,20 @@ static void scenario_random_flood(void)
         sessions++;
         for (int i = 0; i < 200 && !c.transport->ops->peer_gone(c.transport); i++) {
             uint64_t words[512];
-            uint32_t len = 8 * (4 + (uint32_t)(any() % 500));
+            uint32_t len = 8 * (4 + (uint32_t)(hostile_any() % 500));
             for (uint32_t k = 0; k < len / 8; k++) {
-                words[k] = any();
+                words[k] = hostile_any();
             }
             if (i % 2) { /* a right length with everything else wrong */
                 struct weir_record *record = (struct weir_record *)(void *)words;
                 record->len_bytes = len;
-                record->op = (uint16_t)(any() % (WEIR_OP_COUNT + 20));
-                record->flags = (uint16_t)(any() % 8);
+                record->op = (uint16_t)(hostile_any() % (WEIR_OP_COUNT + 20));
+                record->flags = (uint16_t)(hostile_any() % 8);
             }
             put_bytes(&c, words, len);
             publish(&c, c.tail);
         }
-        disconnect(&c);
+        hostile_disconnect(&c);
     }
     printf("%d sessions\n", sessions);
 }
@@ -372,13 +364,13 @@ static void provoke(struct client *c, struct weir_record *record, int *n_ended)
     }
     if (ended(status)) {
         ++*n_ended;
-        disconnect(c);
-        connect_or_fail(c);
+        hostile_disconnect(c);
+        hostile_connect(c);
     } else if (status == WEIR_ERR_TIMED_OUT && record->op == WEIR_OP_word_wait) {
-        disconnect(c); /* may wait for ever; a fresh session forgets it */
-        connect_or_fail(c);
+        hostile_disconnect(c); /* may wait for ever; a fresh session forgets it */
+        hostile_connect(c);
     } else if (status != WEIR_OK) {
-        fail("operation %u: %s", record->op, weir_status_text(status));
+        hostile_fail("operation %u: %s", record->op, weir_status_text(status));
     }
 }
 
@@ -388,7 +380,7 @@ static void scenario_unknown_operations(void)
                                           0xffff,        WEIR_OP_host_func_call};
     struct client c;
     int n_ended = 0;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     for (size_t i = 0; i < 2 * sizeof(operations) / sizeof(operations[0]); i++) {
         struct weir_record record = {.len_bytes = sizeof(record),
                                      .op = operations[i / 2],
@@ -397,7 +389,7 @@ static void scenario_unknown_operations(void)
         provoke(&c, &record, &n_ended);
     }
     printf("%d sessions ended\n", n_ended);
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Every operation with a body that is cut, too long, or random: a decoder's work. */
@@ -405,22 +397,22 @@ static void scenario_malformed_bodies(void)
 {
     struct client c;
     int n_ended = 0;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     for (int op = 0; op < WEIR_OP_COUNT; op++) {
         for (int way = 0; way < 4; way++) {
             uint64_t words[64] = {0};
             struct weir_record *record = (struct weir_record *)(void *)words;
-            uint32_t body = way == 0 ? 0 : way == 1 ? 8 : (uint32_t)(8 * (any() % 50));
+            uint32_t body = way == 0 ? 0 : way == 1 ? 8 : (uint32_t)(8 * (hostile_any() % 50));
             *record = (struct weir_record){
                 .len_bytes = (uint32_t)sizeof(*record) + body, .op = (uint16_t)op, .seq = ++c.seq};
             for (uint32_t i = 0; i < body / 8; i++) {
-                words[4 + i] = way == 2 ? ~0ull : any();
+                words[4 + i] = way == 2 ? ~0ull : hostile_any();
             }
             provoke(&c, record, &n_ended);
         }
     }
     printf("%d sessions ended\n", n_ended);
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Every operation well formed, with values that mean nothing. */
@@ -428,7 +420,7 @@ static void scenario_nonsense(void)
 {
     struct client c;
     int n_ended = 0;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     for (unsigned turn = 0; turn < 6; turn++) {
         for (int op = 0; op < WEIR_OP_COUNT; op++) {
             struct wire_half half = wire_half_get(2u * (unsigned)op);
@@ -447,7 +439,7 @@ static void scenario_nonsense(void)
         }
     }
     printf("%d sessions ended\n", n_ended);
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Sequence numbers that repeat, go back, and flags that make no sense. */
@@ -455,61 +447,61 @@ static void scenario_sequence(void)
 {
     struct client c;
     int n_ended = 0;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     for (int i = 0; i < 200; i++) {
-        struct weir_op_echo_in in = {.value = any()};
+        struct weir_op_echo_in in = {.value = hostile_any()};
         struct weir_record *record = make_record(&c, WEIR_OP_echo, &in, 0);
-        record->seq = i % 3 ? any() : 1;
-        record->flags = i % 5 ? 0 : (uint16_t)any();
+        record->seq = i % 3 ? hostile_any() : 1;
+        record->flags = i % 5 ? 0 : (uint16_t)hostile_any();
         record->flags |= record->flags ? WEIR_RECORD_POSTED : 0; /* no reply is expected then */
         provoke(&c, record, &n_ended);
         free(record);
     }
     printf("%d sessions ended\n", n_ended);
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* Allocations without end: refused by the quota, and gone with the session. */
 static void scenario_greedy(void)
 {
     struct client c;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     int granted = 0;
     int32_t result = 0;
     for (int i = 0; i < 10000 && result == 0; i++) {
         struct weir_op_mem_grant_in in = {.bytes = i % 2 ? 1ull << 62 : 32ull << 20};
         enum weir_status status = call(&c, WEIR_OP_mem_grant, &in, &result);
         if (status != WEIR_OK) {
-            fail("grant %d: %s", i, weir_status_text(status));
+            hostile_fail("grant %d: %s", i, weir_status_text(status));
         }
         granted += result == 0;
         result = i % 2 ? 0 : result;
     }
     printf("%d chunks of 32 MiB, then error %d\n", granted, (int)result);
     if (result == 0) {
-        fail("ten thousand grants and no end");
+        hostile_fail("ten thousand grants and no end");
     }
-    expect_alive(&c, "a refused grant");
+    hostile_expect_alive(&c, "a refused grant");
 }
 
 /* Streams without end: some limit, or all of them gone with the session. */
 static void scenario_hoard(void)
 {
     struct client c;
-    connect_or_fail(&c);
+    hostile_connect(&c);
     for (uint64_t i = 1; i <= 20000; i++) {
         struct weir_op_event_create_in in = {
-            .e = any(), .c = any(), .flags = 0, .word = (uint32_t)i};
+            .e = hostile_any(), .c = hostile_any(), .flags = 0, .word = (uint32_t)i};
         struct weir_record *record = make_record(&c, WEIR_OP_event_create, &in, WEIR_RECORD_POSTED);
         enum weir_status status = c.transport->ops->send(c.transport, record, NULL, 0, SHORT_NS);
         free(record);
         if (ended(status)) {
             printf("ended after %llu\n", (unsigned long long)i);
-            disconnect(&c);
+            hostile_disconnect(&c);
             return;
         }
     }
-    expect_alive(&c, "twenty thousand events with names that are none");
+    hostile_expect_alive(&c, "twenty thousand events with names that are none");
 }
 
 /* ---------------------------------------------------------------- one who does not read */
@@ -530,11 +522,11 @@ static void scenario_no_read(void)
             break;
         }
         if (weir_clock_now_ns() > end_ns) {
-            fail("the host still waits for one who does not read");
+            hostile_fail("the host still waits for one who does not read");
         }
     }
     printf("ended after %llu unread replies\n", (unsigned long long)calls);
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 /* ---------------------------------------------------------------- descriptors */
@@ -543,10 +535,10 @@ static int memory_file(size_t bytes, bool sealed)
 {
     int fd = memfd_create("e2e-hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
-        fail("no memory file");
+        hostile_fail("no memory file");
     }
     if (sealed && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        fail("cannot seal");
+        hostile_fail("cannot seal");
     }
     return fd;
 }
@@ -570,24 +562,24 @@ static void register_with(int fd, size_t claimed_bytes, bool cut_later, const ch
     free(record);
     if (status == WEIR_OK && result == 0) {
         if (!cut_later) {
-            fail("accepted: %s", what);
+            hostile_fail("accepted: %s", what);
         }
-        fail("accepted memory that can be cut: %s", what);
+        hostile_fail("accepted memory that can be cut: %s", what);
     }
     if (status != WEIR_OK && !ended(status)) {
-        fail("%s: %s", what, weir_status_text(status));
+        hostile_fail("%s: %s", what, weir_status_text(status));
     }
     if (fd >= 0) {
         close(fd);
     }
-    disconnect(&c);
+    hostile_disconnect(&c);
 }
 
 static void scenario_descriptors(void)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) != 0) {
-        fail("no pipe");
+        hostile_fail("no pipe");
     }
     register_with(open("/dev/null", O_RDWR | O_CLOEXEC), 1u << 20, false, "/dev/null");
     register_with(pipes[0], 1u << 20, false, "a pipe");
@@ -625,179 +617,14 @@ static void scenario_descriptor_flood(void)
     }
     close(fd);
     printf("%d descriptors\n", sent);
-    disconnect(&c);
-}
-
-/* ---------------------------------------------------------------- the handshake */
-
-static int raw_socket(void)
-{
-    struct sockaddr_un address;
-    if (strncmp(url, "ipc://", 6) != 0 || weir_unix_address(url + 6, &address) != WEIR_OK) {
-        fail("this scenario needs ipc://");
-    }
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        fail("cannot connect");
-    }
-    return fd;
-}
-
-/* Wait until the host has closed; what it says before may be read. */
-static void expect_close(int fd, int limit_ms, const char *what)
-{
-    uint64_t end_ns = weir_clock_now_ns() + (uint64_t)limit_ms * WEIR_NS_PER_MS;
-    static char answer[WEIR_CONTROL_MAX_BYTES];
-    for (;;) {
-        struct pollfd wait = {fd, POLLIN, 0};
-        uint64_t now_ns = weir_clock_now_ns();
-        if (now_ns > end_ns || poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS)) == 0) {
-            fail("the host keeps the connection: %s", what);
-        }
-        if (recv(fd, answer, sizeof(answer), 0) <= 0) {
-            break;
-        }
-    }
-    close(fd);
-}
-
-static void scenario_garbage_hello(void)
-{
-    for (int i = 0; i < 20; i++) {
-        uint8_t bytes[3000];
-        size_t len = 1 + any() % sizeof(bytes);
-        for (size_t k = 0; k < len; k++) {
-            bytes[k] = (uint8_t)any();
-        }
-        int fd = raw_socket();
-        if (send(fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len) {
-            fail("cannot send");
-        }
-        expect_close(fd, 8000, "random bytes instead of a hello");
-    }
-}
-
-static void scenario_silent(void)
-{
-    int fds[SILENT_ONES];
-    for (int i = 0; i < SILENT_ONES; i++) {
-        fds[i] = raw_socket();
-    }
-    printf("silent\n");
-    fflush(stdout);
-    struct client c;
-    connect_or_fail(&c); /* others are served meanwhile */
-    expect_alive(&c, "many who say nothing");
-    for (int i = 0; i < SILENT_ONES; i++) {
-        expect_close(fds[i], 20000, "nothing said");
-    }
-}
-
-static void scenario_wrong_hash(void)
-{
-    struct client c;
-    char said[256];
-    enum weir_status status = try_connect(&c, weir_op_hash() ^ 1, said);
-    printf("refused: %s: %s\n", weir_status_text(status), said);
-    if (status != WEIR_ERR_VERSION || !strstr(said, "other operations")) {
-        fail("other operations must be refused by version");
-    }
-}
-
-static void scenario_wrong_protocol(void)
-{
-    struct weir_hello hello = {.protocol = WEIR_PROTOCOL + 7,
-                               .wire_hash = weir_op_hash(),
-                               .n_transports = 1,
-                               .transports = {"shm"},
-                               .version = "9.9"};
-    struct weir_control_bytes bytes = {0};
-    struct weir_welcome *welcome = NULL;
-    static uint8_t answer[WEIR_CONTROL_MAX_BYTES];
-    if (weir_hello_encode(&hello, &bytes) != WEIR_OK) {
-        fail("cannot encode");
-    }
-    int fd = raw_socket();
-    ssize_t sent = send(fd, bytes.bytes, bytes.len, MSG_NOSIGNAL);
-    struct pollfd wait = {fd, POLLIN, 0};
-    poll(&wait, 1, 2000);
-    ssize_t n = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
-    if (sent < 0 || n <= 0 || weir_welcome_decode(answer, (size_t)n, &welcome) != WEIR_OK) {
-        fail("no answer to a hello of another protocol");
-    }
-    printf("refused: %s: %s\n", weir_status_text(welcome->status), welcome->message);
-    if (welcome->status != WEIR_ERR_VERSION ||
-        !strstr(welcome->message, "install the same version")) {
-        fail("another protocol must be refused by version");
-    }
-    weir_welcome_destroy(welcome);
-    free(bytes.bytes);
-    close(fd);
-}
-
-static void scenario_no_transport(void)
-{
-    struct weir_hello hello = {.protocol = WEIR_PROTOCOL,
-                               .wire_hash = weir_op_hash(),
-                               .n_transports = 1,
-                               .transports = {"pigeon"},
-                               .version = "0"};
-    struct weir_control_bytes bytes = {0};
-    if (weir_hello_encode(&hello, &bytes) != WEIR_OK) {
-        fail("cannot encode");
-    }
-    int fd = raw_socket();
-    if (send(fd, bytes.bytes, bytes.len, MSG_NOSIGNAL) < 0) {
-        fail("cannot send");
-    }
-    expect_close(fd, 8000, "no transport in common");
-    free(bytes.bytes);
-}
-
-/* Connect and leave, as fast as it goes. */
-static void scenario_comings_and_goings(void)
-{
-    uint64_t end_ns = weir_clock_now_ns() + WEIR_NS_PER_S;
-    int n = 0;
-    while (weir_clock_now_ns() < end_ns) {
-        if (n++ % 3) {
-            close(raw_socket());
-        } else {
-            struct client c;
-            connect_or_fail(&c);
-            disconnect(&c);
-        }
-    }
-    printf("%d connections\n", n);
-}
-
-/* Many sessions at once, until refused: the limit is told. */
-static void scenario_sessions(void)
-{
-    static struct client clients[4096];
-    int n = 0;
-    char said[256] = "";
-    enum weir_status status = WEIR_OK;
-    while (n < 4096 && (status = try_connect(&clients[n], weir_op_hash(), said)) == WEIR_OK) {
-        n++;
-    }
-    printf("sessions %d, then: %s: %s\n", n, weir_status_text(status), said);
-    if (n == 4096 || status != WEIR_ERR_QUOTA || !said[0]) {
-        fail("a limit of sessions must be told");
-    }
-    if (!echo_works(&clients[0]) || !echo_works(&clients[n - 1])) {
-        fail("the sessions that were taken must go on");
-    }
-    for (int i = 0; i < n; i++) {
-        disconnect(&clients[i]);
-    }
+    hostile_disconnect(&c);
 }
 
 static void scenario_honest(void)
 {
     struct client c;
-    connect_or_fail(&c);
-    expect_alive(&c, "nothing at all");
+    hostile_connect(&c);
+    hostile_expect_alive(&c, "nothing at all");
 }
 
 static const struct {
@@ -823,13 +650,13 @@ static const struct {
     {"no_read", scenario_no_read, "blocked"},
     {"descriptors", scenario_descriptors, "descriptor"},
     {"descriptor_flood", scenario_descriptor_flood, "descriptor"},
-    {"garbage_hello", scenario_garbage_hello, "handshake"},
-    {"silent", scenario_silent, "handshake"},
-    {"wrong_hash", scenario_wrong_hash, "handshake"},
-    {"wrong_protocol", scenario_wrong_protocol, "handshake"},
-    {"no_transport", scenario_no_transport, "handshake"},
-    {"comings_and_goings", scenario_comings_and_goings, "handshake"},
-    {"sessions", scenario_sessions, "limit"},
+    {"garbage_hello", hostile_scenario_garbage_hello, "handshake"},
+    {"silent", hostile_scenario_silent, "handshake"},
+    {"wrong_hash", hostile_scenario_wrong_hash, "handshake"},
+    {"wrong_protocol", hostile_scenario_wrong_protocol, "handshake"},
+    {"no_transport", hostile_scenario_no_transport, "handshake"},
+    {"comings_and_goings", hostile_scenario_comings_and_goings, "handshake"},
+    {"sessions", hostile_scenario_sessions, "limit"},
 };
 
 int main(int argc, char **argv)
@@ -842,9 +669,9 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    url = argc > 2 ? argv[1] : NULL;
+    hostile_url = argc > 2 ? argv[1] : NULL;
     wanted_transport = argc > 3 ? argv[3] : "shm";
-    for (size_t i = 0; url && i < n; i++) {
+    for (size_t i = 0; hostile_url && i < n; i++) {
         if (strcmp(scenarios[i].name, argv[2]) == 0) {
             scenarios[i].run();
             printf("PASS e2e_hostile %s\n", argv[2]);

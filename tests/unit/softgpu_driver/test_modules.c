@@ -170,6 +170,81 @@ static void library_kernel_stands_for_its_function(void **state)
     assert_int_equal(cuKernelGetFunction(&function, kernel), CUDA_ERROR_INVALID_HANDLE);
 }
 
+static CUmodule module_of_text(const char *directive, const char *name)
+{
+    char text[512];
+    CUmodule module;
+    snprintf(text, sizeof(text),
+             ".version 8.0\n.target sm_90\n.address_size 64\n"
+             ".visible .entry %s() %s\n{ ret; }\n",
+             name, directive);
+    OK(cuModuleLoadData(&module, text));
+    return module;
+}
+
+static CUresult launch_as_cluster(CUfunction f, unsigned size)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                   .value.clusterDim = {size, 1, 1}};
+    const CUlaunchConfig config = {.gridDimX = 4,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = 32,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    return cuLaunchKernelEx(&config, f, NULL, NULL);
+}
+
+static void cluster_of_several_blocks_is_refused(void **state)
+{
+    (void)state;
+    CUmodule alone = module_of_text("", "alone");
+    CUmodule pairs = module_of_text(".reqnctapercluster 1, 2", "pairs");
+    CUmodule single = module_of_text(".explicitcluster .reqnctapercluster 1", "single");
+    CUfunction f = sample_function(alone, "alone");
+    int value;
+    OK(launch_as_cluster(f, 1));
+    assert_int_equal(launch_as_cluster(f, 2), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    f = sample_function(pairs, "pairs");
+    assert_int_equal(cuLaunchKernel(f, 2, 2, 1, 32, 1, 1, 0, NULL, NULL, NULL),
+                     CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, f));
+    assert_int_equal(value, 2);
+    f = sample_function(single, "single");
+    OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, f));
+    assert_int_equal(value, 1);
+    OK(launch_as_cluster(f, 1));
+    OK(cuCtxSynchronize());
+    OK(cuModuleUnload(alone));
+    OK(cuModuleUnload(pairs));
+    OK(cuModuleUnload(single));
+}
+
+static void cluster_attribute_of_a_node_is_refused(void **state)
+{
+    (void)state;
+    CUmodule module = module_of_text("", "alone");
+    CUDA_KERNEL_NODE_PARAMS params = {.func = sample_function(module, "alone"),
+                                      .gridDimX = 2,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1};
+    CUlaunchAttributeValue two = {.clusterDim = {2, 1, 1}};
+    CUgraph graph;
+    CUgraphNode node;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &params));
+    assert_int_equal(
+        cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &two),
+        CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    OK(cuGraphDestroy(graph));
+    OK(cuModuleUnload(module));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +255,8 @@ int main(void)
         cmocka_unit_test(overrun_into_the_gap_faults),
         cmocka_unit_test(machine_code_alone_has_no_image_for_the_device),
         cmocka_unit_test(library_kernel_stands_for_its_function),
+        cmocka_unit_test(cluster_of_several_blocks_is_refused),
+        cmocka_unit_test(cluster_attribute_of_a_node_is_refused),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
 }

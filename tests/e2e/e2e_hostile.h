@@ -1,0 +1,42 @@
+/* What the files of e2e_hostile share: an honest client's means, and scenarios of the handshake. */
+#ifndef WEIR_TESTS_E2E_HOSTILE_H
+#define WEIR_TESTS_E2E_HOSTILE_H
+
+#include "base/status.h"
+#include "proto/transport/transport.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct client {
+    struct weir_transport *transport;
+    const struct weir_segment_view *view;
+    uint32_t tail; /* of to_host: our own, for scenarios that write the ring directly */
+    uint64_t seq;
+};
+
+extern const char *hostile_url;
+
+/** Say why, and end the program as failed. */
+void hostile_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/** The next of a fixed sequence of random numbers. */
+uint64_t hostile_any(void);
+
+/** Connect with this hash; said: the host's words. */
+enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256]);
+void hostile_connect(struct client *c);
+void hostile_disconnect(struct client *c);
+bool hostile_echo_works(struct client *c);
+
+/** The session must have survived `what`; disconnects. */
+void hostile_expect_alive(struct client *c, const char *what);
+
+void hostile_scenario_garbage_hello(void);
+void hostile_scenario_silent(void);
+void hostile_scenario_wrong_hash(void);
+void hostile_scenario_wrong_protocol(void);
+void hostile_scenario_no_transport(void);
+void hostile_scenario_comings_and_goings(void);
+void hostile_scenario_sessions(void);
+
+#endif
