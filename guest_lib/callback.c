@@ -28,6 +28,7 @@ struct job {
     struct job *next;
     uint64_t token;
     uint64_t ticket;
+    uint32_t word; /* where the answer goes; or WEIR_WORD_NONE: a record */
 };
 
 /* Guarded by lock. */
@@ -54,6 +55,22 @@ static struct entry **find_locked(uint64_t token)
     return at;
 }
 
+/* Tell the host. Not through the ring where there is a word: the host may be slow to read there. */
+static void answer(const struct job *job)
+{
+    struct weir_channel *channel = weir_guest_channel();
+    if (job->word != WEIR_WORD_NONE && !channel->remote && job->word < channel->n_words) {
+        uint32_t *word = (uint32_t *)(uintptr_t)&channel->words[job->word];
+        /* H2: publishes what the function did; meets H1 in the worker's trampoline. */
+        __atomic_store_n(word, (uint32_t)job->ticket, __ATOMIC_RELEASE);
+        weir_futex_wake(word, 1);
+        return;
+    }
+    CUresult rc = weir_post_host_func_done(
+        channel, &(struct weir_op_host_func_done_in){.ticket = job->ticket});
+    (void)rc; /* the host is gone: nothing waits for it any more */
+}
+
 static void run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -74,9 +91,7 @@ static void run_job(const struct job *job)
         weir_log_warn("guest: the host asked for an unknown function, token=%llu",
                       (unsigned long long)job->token);
     }
-    CUresult rc = weir_post_host_func_done(
-        weir_guest_channel(), &(struct weir_op_host_func_done_in){.ticket = job->ticket});
-    (void)rc; /* the host is gone: nothing waits for it any more */
+    answer(job);
 }
 
 static struct job *take_job_locked(void)
@@ -205,7 +220,7 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
         weir_log_error("guest: no memory for a host function");
         return;
     }
-    *job = (struct job){.token = call.token, .ticket = call.ticket};
+    *job = (struct job){.token = call.token, .ticket = call.ticket, .word = call.word};
     pthread_mutex_lock(&runner.lock);
     if (!runner.first) {
         runner.last = &runner.first;

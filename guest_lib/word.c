@@ -65,7 +65,7 @@ static CUresult take_locked(uint32_t *ret_word, uint32_t *ret_value)
     if (words.count && !remote && take_returned_locked(ret_word, ret_value)) {
         return CUDA_SUCCESS;
     }
-    if (words.next_fresh < weir_guest.channel.n_words) {
+    if (words.next_fresh + WEIR_WORDS_TICKETS < weir_guest.channel.n_words) {
         *ret_word = words.next_fresh++;
         *ret_value = 0;
         return CUDA_SUCCESS;

@@ -219,7 +219,9 @@ CUresult weir_host_host_func_done(struct weir_session *s,
                                   struct weir_op_host_func_done_out *out)
 {
     (void)out;
-    return weir_host_call_done(s, in->ticket);
+    CUresult result = weir_host_call_done(s, in->ticket);
+
+    return s->remote ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
 }
 
 /* ---------------------------------------------------------------- words, seen from afar */

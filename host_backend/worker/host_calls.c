@@ -2,13 +2,25 @@
  * Functions of the guest that the GPU's queue reaches.
  *
  * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and
- * waits for host_func_done. It holds no lock while it waits, and it goes at once when the session
- * ends, so the session's streams can always be drained.
+ * waits for the answer. It holds no lock while it waits, and it goes soon when the session ends, so
+ * the session's streams can always be drained.
+ *
+ * The answer must not come through the session's thread: that one may be inside a driver call which
+ * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
+ * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
+ * noticed by the I/O thread as it arrives (weir_host_call_glance()).
  */
 #include "host_backend/worker/host_calls.h"
 
+#include "base/clock.h"
 #include "proto/ops.h"
 #include <stdlib.h>
+#include <time.h>
+
+/* How late a trampoline may notice that the session ends, or that the guest is gone. */
+#define SLICE_NS (20 * WEIR_NS_PER_MS)
+
+_Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
 
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
                                              bool once)
@@ -55,9 +67,11 @@ void weir_host_call_cancel(struct weir_host_call *call)
     pthread_mutex_unlock(&session->calls_lock);
 }
 
-static bool send_call(struct weir_session *session, uint64_t token, uint64_t ticket)
+static bool send_call(struct weir_session *session, uint64_t token,
+                      const struct weir_host_ticket *ticket)
 {
-    struct weir_op_host_func_call_in in = {.token = token, .ticket = ticket};
+    struct weir_op_host_func_call_in in = {
+        .token = token, .ticket = ticket->ticket, .word = ticket->word};
     struct {
         struct weir_record record;
         uint64_t body[8];
@@ -72,13 +86,70 @@ static bool send_call(struct weir_session *session, uint64_t token, uint64_t tic
     return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;
 }
 
+static uint32_t first_ticket_word(const struct weir_session *session)
+{
+    return session->view.n_words - WEIR_WORDS_TICKETS;
+}
+
+/* A word for the answer; none is left when 64 functions are under way at once. */
+static void take_word_locked(struct weir_session *session, struct weir_host_ticket *ticket)
+{
+    if (session->remote || session->view.n_words <= WEIR_WORDS_TICKETS ||
+        session->ticket_words == UINT64_MAX) {
+        return;
+    }
+    uint32_t bit = (uint32_t)__builtin_ctzll(~session->ticket_words);
+
+    session->ticket_words |= 1ull << bit;
+    ticket->word = first_ticket_word(session) + bit;
+    __atomic_store_n(&session->view.words[ticket->word], (uint32_t)~ticket->ticket,
+                     __ATOMIC_RELAXED);
+}
+
+/* The session's thread may be unable to see that the guest is gone, so the trampoline looks itself.
+ */
+static bool hopeless(struct weir_session *session)
+{
+    return atomic_load(&session->ending) || session->transport->ops->peer_gone(session->transport);
+}
+
+static void wait_for_word(struct weir_session *session, const struct weir_host_ticket *ticket)
+{
+    uint32_t *word = &session->view.words[ticket->word];
+
+    while (!hopeless(session)) {
+        /* H1: meets the guest's release: what its function did is visible. */
+        uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+        if (now == (uint32_t)ticket->ticket) {
+            return;
+        }
+        weir_futex_wait(word, now, SLICE_NS);
+    }
+}
+
 static void wait_for_guest(struct weir_session *session, struct weir_host_ticket *ticket)
 {
-    pthread_mutex_lock(&session->calls_lock);
-    while (!ticket->done && !atomic_load(&session->ending)) {
-        pthread_cond_wait(&session->calls_done, &session->calls_lock);
+    if (ticket->word != WEIR_WORD_NONE) {
+        wait_for_word(session, ticket);
+        return;
     }
-    pthread_mutex_unlock(&session->calls_lock);
+    bool done = false;
+
+    while (!done && !hopeless(session)) {
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += (long)SLICE_NS;
+        end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
+        end.tv_nsec %= (long)WEIR_NS_PER_S;
+        pthread_mutex_lock(&session->calls_lock);
+        if (!ticket->done) {
+            pthread_cond_timedwait(&session->calls_done, &session->calls_lock, &end);
+        }
+        done = ticket->done;
+        pthread_mutex_unlock(&session->calls_lock);
+    }
 }
 
 static void forget_ticket_locked(struct weir_session *session, struct weir_host_ticket *ticket)
@@ -89,6 +160,9 @@ static void forget_ticket_locked(struct weir_session *session, struct weir_host_
         at = &(*at)->next;
     }
     *at = ticket->next;
+    if (ticket->word != WEIR_WORD_NONE) {
+        session->ticket_words &= ~(1ull << (ticket->word - first_ticket_word(session)));
+    }
 }
 
 void CUDA_CB weir_host_call_run(void *user_data)
@@ -106,6 +180,7 @@ void CUDA_CB weir_host_call_run(void *user_data)
     }
     if (!ending) {
         ticket.ticket = ++session->next_ticket;
+        take_word_locked(session, &ticket);
         ticket.next = session->tickets;
         session->tickets = &ticket;
         session->n_running++;
@@ -114,7 +189,7 @@ void CUDA_CB weir_host_call_run(void *user_data)
     if (ending) {
         return;
     }
-    if (send_call(session, token, ticket.ticket)) {
+    if (send_call(session, token, &ticket)) {
         wait_for_guest(session, &ticket);
     }
     pthread_mutex_lock(&session->calls_lock);
@@ -139,6 +214,17 @@ CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
     }
     pthread_mutex_unlock(&session->calls_lock);
     return result;
+}
+
+void weir_host_call_glance(void *user, const struct weir_record *record)
+{
+    struct weir_session *session = user;
+    struct weir_op_host_func_done_in in;
+
+    if (record->op == WEIR_OP_host_func_done &&
+        weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
+        (void)weir_host_call_done(session, in.ticket);
+    }
 }
 
 void weir_host_calls_finish(struct weir_session *session)

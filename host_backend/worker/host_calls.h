@@ -25,6 +25,12 @@ void CUDA_CB weir_host_call_run(void *user_data);
 /** The guest has run the function of a ticket; CUDA_ERROR_INVALID_VALUE for an unknown one. */
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
 
+/**
+ * A weir_transport.glance: notices host_func_done as it arrives at a remote session.
+ * @param user  the session. @thread the transport's I/O thread
+ */
+void weir_host_call_glance(void *user, const struct weir_record *record);
+
 /** No trampoline is left; free what graphs had. The session is ending and its streams are idle. */
 void weir_host_calls_finish(struct weir_session *session);
 

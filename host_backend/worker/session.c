@@ -78,6 +78,11 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         weir_session_destroy(s);
         return status;
     }
+    if (s->remote) {
+        s->transport->glance_user = s;
+        /* G1: publishes glance_user; meets the acquire in the transport's I/O thread. */
+        __atomic_store_n(&s->transport->glance, weir_host_call_glance, __ATOMIC_RELEASE);
+    }
     *ret_session = s;
     return WEIR_OK;
 }

@@ -120,6 +120,7 @@ struct weir_host_call {
 struct weir_host_ticket {
     struct weir_host_ticket *next;
     uint64_t ticket;
+    uint32_t word; /* where the guest writes that it is done; or WEIR_WORD_NONE: it sends a record */
     bool done;
 };
 
@@ -223,6 +224,7 @@ struct weir_session {
     struct weir_host_call *calls;
     struct weir_host_ticket *tickets;
     uint64_t next_ticket;
+    uint64_t ticket_words; /* bit per word of WEIR_WORDS_TICKETS in use */
     uint32_t n_calls;
     uint32_t n_running; /* trampolines inside the session */
 

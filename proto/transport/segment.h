@@ -32,6 +32,13 @@
 /* Reserved for both sides: word 0 is never written, so that 0 can mean "no word". */
 #define WEIR_WORD_NONE 0u
 
+/*
+ * The last words belong to host functions: the worker names one in host_func_call, the guest writes
+ * the ticket's number there when the function has run. Their completion must not wait in the ring
+ * behind a call that itself waits for the GPU.
+ */
+#define WEIR_WORDS_TICKETS 64u
+
 struct weir_ring_control {
     /* Producer's cache line. */
     uint32_t tail;           /* free-running byte count, written by the producer only */

@@ -178,6 +178,18 @@ static void take_control_locked(struct weir_zmq_session *session,
     }
 }
 
+/* Show the newest record to whoever wants to know it early. */
+static void glance_locked(struct weir_zmq_session *session)
+{
+    /* G1: meets the release in weir_session_create(): glance_user is visible. */
+    void (*glance)(void *, const struct weir_record *) =
+        __atomic_load_n(&session->base.glance, __ATOMIC_ACQUIRE);
+    if (glance) {
+        const void *record = session->inbox.last->record;
+        glance(session->base.glance_user, record);
+    }
+}
+
 void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
                                      struct weir_zmq_message *message)
 {
@@ -193,6 +205,8 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
     enum weir_status status = weir_zmq_inbox_put(api, &session->inbox, &session->flow, message);
     if (status != WEIR_OK) {
         weir_zmq_session_fail_locked(session, status);
+    } else {
+        glance_locked(session);
     }
     pthread_cond_broadcast(&session->changed);
 }
