@@ -1,6 +1,11 @@
 /* Events. */
 #include "host_backend/hand/hand.h"
 
+#include "base/clock.h"
+#include <sched.h>
+
+#define BEHIND_WORD_NS (20 * WEIR_NS_PER_MS)
+
 CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in,
                                 struct weir_op_event_create_out *out)
 {
@@ -40,6 +45,11 @@ CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_ev
     return event != NULL ? weir_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/*
+ * The word comes first: whoever sees the event's effect, for instance through a stream that waited
+ * for it, must find the word written. A word that is there a moment too early harms nobody, since
+ * the work before the event is done by then.
+ */
 CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_event_record_in *in,
                                 struct weir_op_event_record_out *out)
 {
@@ -50,14 +60,22 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream));
-    WEIR_TRY(in->flags == 0
-                 ? s->driver->cuEventRecord(event->o.native, stream->o.native)
-                 : s->driver->cuEventRecordWithFlags(event->o.native, stream->o.native, in->flags));
     if (weir_stream_capturing(s, stream)) {
         out->captured = 1;
-        return CUDA_SUCCESS;
+    } else {
+        WEIR_TRY(weir_hand_write_word(s, stream->o.native, event->word, in->value));
     }
-    return weir_hand_write_word(s, stream->o.native, event->word, in->value);
+    return in->flags == 0
+               ? s->driver->cuEventRecord(event->o.native, stream->o.native)
+               : s->driver->cuEventRecordWithFlags(event->o.native, stream->o.native, in->flags);
+}
+
+static CUresult elapsed(struct weir_session *s, const struct weir_event *start,
+                        const struct weir_event *end, float *ret_milliseconds)
+{
+    return weir_driver_has(s->driver, cuEventElapsedTime_v2)
+               ? s->driver->cuEventElapsedTime_v2(ret_milliseconds, start->o.native, end->o.native)
+               : s->driver->cuEventElapsedTime(ret_milliseconds, start->o.native, end->o.native);
 }
 
 CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_event_elapsed_in *in,
@@ -68,10 +86,15 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
     if (start == NULL || end == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    return weir_driver_has(s->driver, cuEventElapsedTime_v2)
-               ? s->driver->cuEventElapsedTime_v2(&out->milliseconds, start->o.native,
-                                                  end->o.native)
-               : s->driver->cuEventElapsedTime(&out->milliseconds, start->o.native, end->o.native);
+    /* The guest has seen both words; the events themselves come right behind them. */
+    for (uint64_t end_ns = weir_clock_now_ns() + BEHIND_WORD_NS;;) {
+        CUresult result = elapsed(s, start, end, &out->milliseconds);
+
+        if (result != CUDA_ERROR_NOT_READY || weir_clock_now_ns() >= end_ns) {
+            return result;
+        }
+        sched_yield();
+    }
 }
 
 CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_event_query_in *in,
