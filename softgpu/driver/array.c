@@ -180,7 +180,11 @@ CUresult weir_soft_cuArrayDestroy(CUarray handle)
     if (array->mipmap != NULL) {
         return CUDA_ERROR_ARRAY_IS_MAPPED; /* a level belongs to its mipmapped array */
     }
-    weir_soft_object_retire(array);
+    weir_soft_ctx_settle(array->object.ctx);
+    array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle); /* it may have gone meanwhile */
+    if (array != NULL) {
+        weir_soft_object_retire(array);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -294,6 +298,11 @@ CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
     struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
     if (mipmap == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    weir_soft_ctx_settle(mipmap->object.ctx);
+    mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle); /* it may have gone meanwhile */
+    if (mipmap == NULL) {
+        return CUDA_SUCCESS;
     }
     weir_soft_object_ref(mipmap);
     for (unsigned i = 0; i < mipmap->n_levels; i++) {

@@ -80,8 +80,7 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
     return CUDA_SUCCESS;
 }
 
-/* Wait for everything that may use the memory: freeing synchronises. */
-static void settle(struct weir_soft_ctx *ctx)
+void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
 {
     struct weir_soft_task *barrier = ctx->tasks == NULL ? NULL : weir_soft_task_barrier(ctx);
     if (barrier != NULL) {
@@ -107,7 +106,7 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;
-    settle(alloc->ctx);
+    weir_soft_ctx_settle(alloc->ctx);
     alloc =
         weir_soft_space_at(address); /* the context may have gone meanwhile, with all its memory */
     if (alloc == NULL || alloc->id != id) {
@@ -199,7 +198,7 @@ CUresult weir_soft_cuMemFreeHost(void *p)
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;
-    settle(alloc->ctx);
+    weir_soft_ctx_settle(alloc->ctx);
     alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
     if (alloc != NULL && alloc->id == id) {
         weir_soft_space_free(alloc);
@@ -275,7 +274,7 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;
-    settle(alloc->ctx);
+    weir_soft_ctx_settle(alloc->ctx);
     alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
     if (alloc != NULL && alloc->id == id) {
         weir_soft_space_free(alloc);

@@ -10,6 +10,7 @@
  */
 #include "softgpu/exec/internal.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 
 #define PRINT_MAX    65536u
 #define STRING_MAX   16384u
+#define NUMBER_MAX   9999 /* of a width or precision */
 #define HEAP_CLASSES 48
 #define HEAP_LIVE    0x57454952u
 #define HEAP_FREE    0x46524545u
@@ -189,17 +191,33 @@ static uint32_t length_of(const char **f)
     return length;
 }
 
-/* Flags, width and precision into spec, stars replaced. Returns what follows. */
+/* A star's value. A negative precision is as if it were left out. */
+static size_t copy_star(struct print *p, char *spec, size_t n, size_t room)
+{
+    int value = (int)next_arg(p, 4);
+    value = value > NUMBER_MAX ? NUMBER_MAX : value < -NUMBER_MAX ? -NUMBER_MAX : value;
+    if (spec[n - 1] == '.' && value < 0) {
+        return n - 1;
+    }
+    return n + (size_t)snprintf(spec + n, room - n, "%d", value);
+}
+
+/*
+ * Flags, width and precision into spec, stars replaced, numbers of four digits at most (so that no
+ * text costs more than its memory). Returns what follows.
+ */
 static const char *copy_spec(struct print *p, const char *f, char *spec, size_t room)
 {
     size_t n = 0;
+    uint32_t digits = 0;
     spec[n++] = '%';
     while (*f != '\0' && strchr("-+ #0123456789.*", *f) != NULL && n < room - 24) {
         if (*f == '*') {
-            n += (size_t)snprintf(spec + n, room - n, "%d", (int)next_arg(p, 4));
-        } else {
+            n = copy_star(p, spec, n, room);
+        } else if (digits < 4 || !isdigit((unsigned char)*f)) {
             spec[n++] = *f;
         }
+        digits = isdigit((unsigned char)*f) ? digits + 1 : 0;
         f++;
     }
     spec[n] = '\0';
@@ -323,10 +341,18 @@ static struct weir_x_heap *heap_create(uint64_t bytes)
     return heap;
 }
 
+/* Headers lie where kernels can write: nothing that they say is believed before it is checked. */
+static bool heap_holds(const struct weir_x_heap *heap, uint64_t block, uint32_t class)
+{
+    uint64_t offset = block - (uintptr_t)heap->base;
+    return class >= 5 && class < HEAP_CLASSES && block % 16 == 0 && offset < heap->used &&
+           1ull << class <= heap->used - offset;
+}
+
 static void *heap_take(struct weir_x_heap *heap, uint32_t class)
 {
     struct heap_block *block = heap->spare[class];
-    if (block != NULL) {
+    if (block != NULL && heap_holds(heap, (uintptr_t)block, class)) {
         heap->spare[class] = block->next;
     } else if (heap->used + (1ull << class) <= heap->bytes) {
         block = (struct heap_block *)(void *)(heap->base + heap->used);
@@ -367,16 +393,16 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
     bool ok = false;
     pthread_mutex_lock(&device->heap_lock);
     for (struct weir_x_heap *heap = device->heaps; heap != NULL && !ok; heap = heap->next) {
-        uint64_t base = (uintptr_t)heap->base;
-        if (address < base + sizeof(struct heap_block) || address >= base + heap->used ||
-            address % 16 != 0) {
+        uint64_t at = address - sizeof(struct heap_block);
+        if (!heap_holds(heap, at, 5)) {
             continue;
         }
-        struct heap_block *block = (struct heap_block *)(uintptr_t)address - 1;
-        if (block->state == HEAP_LIVE && block->class < HEAP_CLASSES) {
+        struct heap_block *block = (struct heap_block *)(uintptr_t)at;
+        uint32_t class = __atomic_load_n(&block->class, __ATOMIC_RELAXED);
+        if (block->state == HEAP_LIVE && heap_holds(heap, at, class)) {
             block->state = HEAP_FREE;
-            block->next = heap->spare[block->class];
-            heap->spare[block->class] = block;
+            block->next = heap->spare[class];
+            heap->spare[class] = block;
             ok = true;
         }
     }

@@ -17,6 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Room behind the last row of a frame and of a constant pool. PTX lets some instructions name a
+ * register narrower than what they work on; the widest row must still be memory of that frame.
+ */
+#define SLACK_BYTES 512u
+
 void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
 {
     struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
@@ -107,10 +113,8 @@ static bool place_registers(struct weir_x_decoder *x)
 
 static uint32_t place_var(const struct weir_ptx_var *var, uint32_t at, uint32_t *ret_place)
 {
-    uint32_t align = var->align == 0 ? 1 : var->align;
-    at = (at + align - 1) & ~(align - 1);
-    *ret_place = at;
-    return at + (uint32_t)var->size_bytes;
+    *ret_place = weir_x_align(at, var->align == 0 ? 1 : var->align);
+    return weir_x_align(*ret_place + var->size_bytes, 1);
 }
 
 /* Parameters, results, then .local and .param variables of the body, in the frame's local bytes. */
@@ -134,7 +138,7 @@ static bool place_variables(struct weir_x_decoder *x)
         }
     }
     x->func->local_bytes = (at + 15u) & ~15u;
-    return at < WEIR_X_WINDOW_BYTES;
+    return true;
 }
 
 uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places)
@@ -236,11 +240,13 @@ static void link_labels(struct weir_x_decoder *x)
 
 static bool keep_constants(struct weir_x_decoder *x)
 {
+    size_t bytes = (((size_t)x->consts_bytes + 63) & ~(size_t)63) + SLACK_BYTES;
     x->func->consts_bytes = x->consts_bytes;
-    x->func->consts = aligned_alloc(64, ((size_t)x->consts_bytes + 64) & ~(size_t)63);
+    x->func->consts = aligned_alloc(64, bytes);
     if (x->func->consts == NULL) {
         return false;
     }
+    memset(x->func->consts, 0, bytes);
     for (uint32_t c = 0; c < x->n_consts; c++) {
         const struct weir_x_const *k = &x->consts[c];
         for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
@@ -263,7 +269,11 @@ static void decode_body(struct weir_x_decoder *x)
     }
     x->starts[f->n_insts] = x->func->n_code;
     x->ir = NULL;
-    /* Falling off the end is a return. */
+}
+
+/* Falling off the end is a return. */
+static void end_body(struct weir_x_decoder *x)
+{
     weir_x_emit(x)->fn = weir_x_exec_ret;
 }
 
@@ -281,14 +291,24 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
         end = &(*end)->next;
     }
     *end = func; /* released with the kernel whatever happens now */
+    kernel->n_funcs++;
+    kernel->nesting++;
     struct weir_x_decoder x = {.kernel = kernel, .func = func};
     bool ok = place_registers(&x) && place_variables(&x);
+    if (ok && func->local_bytes > WEIR_X_MAX_LOCAL_BYTES) {
+        func->local_bytes = 0;
+        func->unsupported = "too much local memory";
+    }
     if (ok) {
-        decode_body(&x);
+        if (func->unsupported == NULL) {
+            decode_body(&x);
+        }
+        end_body(&x);
         link_labels(&x);
         ok = !x.no_memory && keep_constants(&x);
     }
-    func->frame_bytes = (func->frame_bytes + 63u) & ~63u;
+    func->frame_bytes = ((func->frame_bytes + 63u) & ~63u) + SLACK_BYTES;
+    kernel->nesting--;
     free(x.regs);
     free(x.starts);
     free(x.places);
@@ -333,18 +353,14 @@ static uint64_t measure_stack(struct weir_x_func *func)
 /* Local bytes per thread where recursion or function pointers make the need unknown. */
 #define OPEN_STACK_BYTES 65536u
 
-static const char *first_unsupported(struct weir_x_func *func)
+/* Everything decoded so far is reached by direct calls; the entry comes first. */
+static const char *first_unsupported(const struct weir_exec_kernel *kernel)
 {
-    if (func->unsupported != NULL || func->visiting) {
-        return func->unsupported;
+    const struct weir_x_func *f = kernel->funcs;
+    while (f != NULL && f->unsupported == NULL) {
+        f = f->next;
     }
-    func->visiting = true;
-    const char *found = NULL;
-    for (uint32_t c = 0; c < func->n_callees && found == NULL; c++) {
-        found = first_unsupported(func->callees[c]);
-    }
-    func->visiting = false;
-    return found;
+    return f == NULL ? NULL : f->unsupported;
 }
 
 /* Decode everything that can be called through a pointer. */
@@ -380,18 +396,7 @@ static uint32_t estimate_registers(const struct weir_x_func *entry)
     return n < 16 ? 16 : n > 255 ? 255 : n;
 }
 
-static uint32_t static_shared(struct weir_exec_kernel *kernel)
-{
-    uint32_t at = 0;
-    for (uint32_t s = 0; s < kernel->n_shared; s++) {
-        const struct weir_ptx_var *var = kernel->shared[s].var;
-        if (!var->unsized) {
-            uint32_t end = kernel->shared[s].offset + (uint32_t)var->size_bytes;
-            at = end > at ? end : at;
-        }
-    }
-    return at;
-}
+#define MAX_PARAM_BYTES 32764u
 
 /* Blocks run alone: as a cluster they would find no neighbour and compute something else. */
 static bool needs_cluster(const struct weir_exec_kernel_info *info)
@@ -415,6 +420,7 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
         return WEIR_ERR_NO_MEMORY;
     }
     kernel->stack_bytes = measure_stack(kernel->entry);
+    const char *unsupported = first_unsupported(kernel);
     if (kernel->entry->calls_indirect && !decode_pointed_to(kernel)) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -425,10 +431,12 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
     if (kernel->entry->calls_indirect || kernel->entry->recursive) {
         kernel->stack_bytes += OPEN_STACK_BYTES;
     }
-    info->static_shared_bytes = static_shared(kernel);
+    info->static_shared_bytes = kernel->static_shared_bytes;
     info->registers = estimate_registers(kernel->entry);
-    info->unsupported =
-        needs_cluster(info) ? "clusters of more than one block" : first_unsupported(kernel->entry);
+    info->unsupported = needs_cluster(info) ? "clusters of more than one block"
+                        : kernel->ir->params_size_bytes > MAX_PARAM_BYTES
+                            ? "more than 32764 bytes of parameters"
+                            : unsupported;
     for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
         info->uses_printf = info->uses_printf || f->uses_printf;
     }
@@ -470,5 +478,7 @@ void weir_x_kernel_release(struct weir_exec_kernel *kernel)
     kernel->by_id = NULL;
     kernel->shared = NULL;
     kernel->n_shared = 0;
+    kernel->n_funcs = 0;
+    kernel->nesting = 0;
     kernel->entry = NULL;
 }

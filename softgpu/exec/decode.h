@@ -22,15 +22,32 @@ struct weir_x_decoder {
     uint32_t n_consts, consts_room, consts_bytes;
     uint32_t code_room;
     bool no_memory;
+    weir_x_ref sink; /* row for results that nobody wants */
+    bool has_sink;
     bool failed; /* this instruction is unsupported */
     char reason[100];
 };
+
+/* Limits that no compiler's output comes near; they bound what hostile code can make decoding cost. */
+#define WEIR_X_MAX_FUNCS       16384u /* that one kernel reaches */
+#define WEIR_X_MAX_SHARED_VARS 16384u
+#define WEIR_X_MAX_NESTING     256u        /* calls, as decoding descends into them */
+#define WEIR_X_MAX_LOCAL_BYTES (512u << 10) /* of a function, per thread; CUDA's limit too */
+#define WEIR_X_TOO_BIG         (1u << 30)   /* what sums of sizes stop at: nothing so big ever runs */
+
+/** The next multiple of a power of two, at most WEIR_X_TOO_BIG. */
+static inline uint32_t weir_x_align(uint64_t at, uint32_t align)
+{
+    uint64_t up = (at + align - 1) & ~((uint64_t)align - 1);
+    return up < WEIR_X_TOO_BIG ? (uint32_t)up : WEIR_X_TOO_BIG;
+}
 
 void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes);
 struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x);
 void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...) WEIR_PRINTF(2, 3);
 struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel,
                                     const struct weir_ptx_func *ir);
+/** Offset in the frame of each parameter; their bytes together, at most WEIR_X_TOO_BIG. */
 uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places);
 bool weir_x_place_shared(struct weir_exec_kernel *kernel);
 

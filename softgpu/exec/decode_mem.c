@@ -29,7 +29,8 @@ static bool data_operand(struct weir_x_decoder *x, struct weir_x_inst *out,
         return true;
     }
     weir_x_ref *refs = weir_x_decode_alloc(x, o->n_elems * sizeof *refs);
-    if (refs == NULL || o->n_elems > 8) {
+    uint32_t n = o->n_elems;
+    if (refs == NULL || (n != 1 && n != 2 && n != 4 && n != 8)) {
         return false;
     }
     for (uint32_t e = 0; e < o->n_elems; e++) {
@@ -72,17 +73,12 @@ static bool decode_ld(struct weir_x_decoder *x)
     const struct weir_ptx_operand *mem = &ir->operands[1];
     struct weir_x_inst *i = weir_x_emit(x);
     uint32_t line = i->line;
-    weir_x_ref d = out.d;
     uint8_t vec = out.vec;
-    if (vec == 1 && d == WEIR_X_NO_REF) { /* ld to nowhere still checks its address */
-        out.d = weir_x_temp(x, 64);
-        out.flags |= WEIR_X_F_WIDE;
-    }
     out.fn = pick_load(&out);
     if (out.space == WEIR_X_PARAM && mem->base == WEIR_PTX_BASE_VAR && out.bytes <= 8) {
         out.imm += mem->var->offset_bytes;
         uint64_t end = out.imm + (uint64_t)out.bytes * vec;
-        if (end > x->func->ir->params_size_bytes) {
+        if (out.imm > end || end > x->func->ir->params_size_bytes) {
             return false;
         }
         out.fn = weir_x_exec_ld_param;
@@ -128,10 +124,18 @@ static bool decode_atom(struct weir_x_decoder *x)
     if (!weir_x_memory(x, &out, &o[0], ir->space, true)) {
         return false;
     }
-    if (o[1].kind == WEIR_PTX_OPERAND_VECTOR) {
+    bool cas = ir->action == WEIR_PTX_MOD_CAS;
+    bool vector = o[1].kind == WEIR_PTX_OPERAND_VECTOR;
+    if (ir->n_operands < (red ? 2u : 3u) + cas || (bits == 128 && (vector || red)) ||
+        (vector && cas)) {
+        return false;
+    }
+    if (vector) {
         uint32_t n = o[1].n_elems;
+        const struct weir_ptx_operand *to = &ir->operands[0];
         weir_x_ref *refs = weir_x_decode_alloc(x, 2 * n * sizeof *refs);
-        if (refs == NULL || n > 8) {
+        if (refs == NULL || (n != 2 && n != 4 && n != 8) ||
+            (!red && (to->kind != WEIR_PTX_OPERAND_VECTOR || to->n_elems != n))) {
             return false;
         }
         for (uint32_t e = 0; e < n; e++) {
@@ -144,14 +148,14 @@ static bool decode_atom(struct weir_x_decoder *x)
         out.d = red ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
         out.b = weir_x_source(x, &o[1], bits, type);
     }
-    if (ir->action == WEIR_PTX_MOD_CAS) { /* d, [a], compare, value */
+    if (cas) { /* d, [a], compare, value */
         out.c = out.b;
         out.b = weir_x_source(x, &o[2], bits, type);
     }
     out.flags |= bits > 32 ? WEIR_X_F_WIDE : 0;
     if (bits == 128) {
         out.fn = weir_x_exec_atom128;
-        out.sub = ir->action == WEIR_PTX_MOD_CAS;
+        out.sub = cas;
     } else {
         out.fn = weir_x_exec_atom;
         out.rmw = weir_x_find_rmw(ir);
@@ -264,6 +268,10 @@ static bool decode_cp(struct weir_x_decoder *x)
     i->d = ignore;
     i->sub = ignore != WEIR_X_NO_REF;
     i->bytes = (uint8_t)ir->operands[2].bits;
+    uint64_t bytes = ir->operands[2].bits;
+    if (bytes != 4 && bytes != 8 && bytes != 16) {
+        return false;
+    }
     return (from.flags & WEIR_X_F_ADDR64) != 0;
 }
 
@@ -306,6 +314,22 @@ static weir_x_fn builtin_handler(enum weir_x_builtin builtin)
     return NULL;
 }
 
+/* Where an argument or result in one of our .param variables is: all of it inside the variable. */
+static bool frame_argument(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
+                           uint64_t bytes, uint32_t *ret_place)
+{
+    const struct weir_ptx_var *var = o->var;
+    uint32_t place = weir_x_frame_place(x, var);
+    bool ours = (!var->is_param || !x->func->ir->is_entry) &&
+                (var->space == WEIR_PTX_SPACE_PARAM || var->space == WEIR_PTX_SPACE_LOCAL);
+    if (!ours || place == UINT32_MAX || o->offset < 0 || (uint64_t)o->offset > var->size_bytes ||
+        bytes > var->size_bytes - (uint64_t)o->offset) {
+        return false;
+    }
+    *ret_place = place + (uint32_t)o->offset;
+    return true;
+}
+
 /* One list of arguments or results: ours on the left, the callee's parameters on the right. */
 static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand *list,
                         struct weir_ptx_var **vars, uint32_t n_vars, const uint32_t *places,
@@ -320,9 +344,12 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         bool ours_reg = o->kind != WEIR_PTX_OPERAND_VAR;
         struct weir_x_arg arg = {.bytes = (uint32_t)vars[k]->size_bytes};
         uint32_t bits = arg.bytes * 8;
-        uint32_t ours = ours_reg
-                            ? results ? weir_x_dest(x, o) : weir_x_source(x, o, bits, vars[k]->type)
-                            : weir_x_frame_place(x, o->var) + (uint32_t)o->offset;
+        uint32_t ours = 0;
+        if (ours_reg) {
+            ours = results ? weir_x_dest(x, o) : weir_x_source(x, o, bits, vars[k]->type);
+        } else if (!frame_argument(x, o, arg.bytes, &ours)) {
+            return false;
+        }
         /* A register in the callee is known only while it is decoded: its rows are laid out alike.
          */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
@@ -397,6 +424,9 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
         return false;
     }
     call->param_bytes = weir_x_place_params(shape, places);
+    if (call->param_bytes > WEIR_X_MAX_LOCAL_BYTES) {
+        return false;
+    }
     call->args = args;
     call->results = args + shape->n_params;
     call->n_args = shape->n_params;
@@ -419,6 +449,10 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
     if (builtin != WEIR_X_BUILTIN_NONE) {
         x->func->uses_printf = x->func->uses_printf || builtin == WEIR_X_BUILTIN_VPRINTF;
     } else if (direct) {
+        if (x->kernel->nesting >= WEIR_X_MAX_NESTING || x->kernel->n_funcs >= WEIR_X_MAX_FUNCS) {
+            weir_x_unsupported(x, "too many functions, or calls too deep");
+            return false;
+        }
         struct weir_x_func *callee = shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
         if (callee == NULL || !add_callee(x, callee)) {
             return false;

@@ -281,6 +281,10 @@ static bool decode_barrier(struct weir_x_decoder *x)
     bool red = ir->n_types != 0;
     bool arrive = weir_ptx_inst_has(ir, WEIR_PTX_MOD_ARRIVE);
     uint32_t at = red ? 1 : 0;
+    if (ir->n_operands < (red ? 3 : 1) ||
+        (red && o[ir->n_operands - 1].kind != WEIR_PTX_OPERAND_REG)) {
+        return false;
+    }
     uint32_t n = ir->n_operands - at - (red ? 1 : 0);
     weir_x_ref id = weir_x_source(x, &o[at], 32, WEIR_PTX_TYPE_U32);
     weir_x_ref count = n > 1 ? weir_x_source(x, &o[at + 1], 32, WEIR_PTX_TYPE_U32) : WEIR_X_NO_REF;

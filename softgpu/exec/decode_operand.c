@@ -351,8 +351,13 @@ weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *
     }
     if (o->kind != WEIR_PTX_OPERAND_SINK) {
         weir_x_unsupported(x, "destination operand");
+        return WEIR_X_NO_REF;
     }
-    return WEIR_X_NO_REF;
+    if (!x->has_sink) {
+        x->sink = weir_x_temp(x, 128);
+        x->has_sink = true;
+    }
+    return x->sink;
 }
 
 static uint8_t access_space(const struct weir_x_decoder *x, uint8_t space)
@@ -426,6 +431,9 @@ static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_va
             return true;
         }
     }
+    if (kernel->n_shared == WEIR_X_MAX_SHARED_VARS) {
+        return true; /* the instruction will find it out of reach */
+    }
     struct weir_x_shared_place *grown =
         realloc(kernel->shared, (kernel->n_shared + 1) * sizeof *grown);
     if (grown == NULL) {
@@ -448,6 +456,9 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
         if (scan->seen[k] == func) {
             return true;
         }
+    }
+    if (scan->n_seen == WEIR_X_MAX_FUNCS) {
+        return true; /* more than can be decoded: the kernel will not run */
     }
     if (scan->n_seen == scan->room) {
         uint32_t room = scan->room * 2 + 16;
@@ -524,11 +535,11 @@ bool weir_x_place_shared(struct weir_exec_kernel *kernel)
             dynamic_align = align > dynamic_align ? align : dynamic_align;
             continue;
         }
-        at = (at + align - 1) & ~(align - 1);
-        kernel->shared[s].offset = at;
-        at += (uint32_t)var->size_bytes;
+        kernel->shared[s].offset = weir_x_align(at, align);
+        at = weir_x_align(kernel->shared[s].offset + var->size_bytes, 1);
     }
-    at = (at + dynamic_align - 1) & ~(dynamic_align - 1);
+    kernel->static_shared_bytes = at;
+    at = weir_x_align(at, dynamic_align);
     for (uint32_t s = 0; s < kernel->n_shared; s++) {
         if (kernel->shared[s].var->unsized) {
             kernel->shared[s].offset = at;

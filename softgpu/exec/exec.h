@@ -193,7 +193,7 @@ struct weir_exec_texture {
 /** The object's value, never 0. WEIR_ERR_NO_MEMORY. @thread any */
 enum weir_status weir_exec_texture_register(const struct weir_exec_texture *texture,
                                             uint64_t *ret_object) WEIR_MUST_CHECK;
-/** Not while a kernel uses it. WEIR_ERR_NOT_FOUND for what is not registered. @thread any */
+/** Grids that run may go on using it. WEIR_ERR_NOT_FOUND for what is not registered. @thread any */
 enum weir_status weir_exec_texture_unregister(uint64_t object) WEIR_MUST_CHECK;
 
 #endif

@@ -284,6 +284,7 @@ struct weir_x_core {
     uint32_t n_ranges;
     struct weir_soft_range ranges[WEIR_X_RANGES]; /* most recent first */
     struct weir_x_frame *spare_frames[24];        /* by log2 of their size */
+    uint64_t frame_bytes;                         /* of all frames, in use and spare */
     struct weir_x_block *resident;
     uint32_t n_resident;
 };
@@ -352,6 +353,9 @@ struct weir_exec_kernel {
     struct weir_x_shared_place *shared;
     uint32_t n_shared;
     uint32_t dynamic_at; /* where dynamic shared memory begins, 0: at the static end */
+    uint32_t static_shared_bytes;
+    uint32_t n_funcs; /* decoded */
+    uint32_t nesting; /* of decoding, now */
     uint64_t stack_bytes;
 };
 
@@ -542,6 +546,10 @@ WEIR_X_HANDLER(fence);
 WEIR_X_HANDLER(sreg);
 WEIR_X_HANDLER(frame_address);
 WEIR_X_HANDLER(unsupported);
+
+/* texture.c: around each grid, so that no texture is freed under it. */
+void weir_x_textures_enter(void);
+void weir_x_textures_leave(void);
 WEIR_X_HANDLER(ld);
 WEIR_X_HANDLER(ld_global32);
 WEIR_X_HANDLER(ld_global64);

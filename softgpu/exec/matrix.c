@@ -186,7 +186,10 @@ static void scatter_matrix(struct weir_x_warp *w, const struct matrix_op *op,
             for (uint32_t j = 0; j < f->pack; j++) {
                 uint32_t row, col;
                 place_of(op, ROLE_D, lane, reg, j, &row, &col);
-                value |= encode_element(f->type, matrix[row * MAX_DIM + col]) << (j * bits % 64);
+                if (row < f->rows && col < f->cols) {
+                    value |= encode_element(f->type, matrix[row * MAX_DIM + col])
+                             << (j * bits % 64);
+                }
             }
             if (bits == 64) {
                 weir_x_w64(w, f->refs[reg])[lane] = value;
@@ -208,7 +211,7 @@ static void multiply(const struct matrix_op *op, const union number *a, const un
                 const union number *x = &a[row * MAX_DIM + k];
                 const union number *y = &b[k * MAX_DIM + col];
                 if (integer) {
-                    sum->i += x->i * y->i;
+                    sum->i = (int64_t)((uint64_t)sum->i + (uint64_t)x->i * (uint64_t)y->i);
                 } else {
                     sum->d += x->d * y->d;
                 }
@@ -378,7 +381,8 @@ static bool take_fragment(struct weir_x_decoder *x, const struct weir_ptx_operan
     const struct weir_ptx_operand *list = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->elems : o;
     uint32_t n = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->n_elems : 1;
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (refs == NULL || n > 32 || !known_type(type) || rows > MAX_DIM || cols > MAX_DIM) {
+    if (refs == NULL || n > 32 || !known_type(type) || rows == 0 || rows > MAX_DIM || cols == 0 ||
+        cols > MAX_DIM) {
         return false;
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -396,6 +400,14 @@ static bool take_fragment(struct weir_x_decoder *x, const struct weir_ptx_operan
                            .cols = (uint8_t)cols,
                            .refs = refs};
     return true;
+}
+
+/* A fragment holds its whole matrix; wmma's may hold elements twice. */
+static bool holds_all(const struct matrix_op *op, const struct fragment *f)
+{
+    uint32_t elements = (uint32_t)f->n_regs * f->pack * WEIR_X_LANES;
+    uint32_t wanted = (uint32_t)f->rows * f->cols;
+    return op->wmma ? elements >= wanted : elements == wanted;
 }
 
 static struct weir_x_inst *emit_matrix(struct weir_x_decoder *x, weir_x_fn fn,
@@ -428,6 +440,11 @@ static bool decode_mma(struct weir_x_decoder *x, struct matrix_op *op)
         !take_fragment(x, &ir->operands[0], ir->types[0], true, op->m, op->n, &op->f[ROLE_D])) {
         return false;
     }
+    for (uint32_t role = 0; role < 4; role++) {
+        if (!holds_all(op, &op->f[role])) {
+            return false;
+        }
+    }
     emit_matrix(x, weir_x_exec_matrix, op);
     return true;
 }
@@ -446,6 +463,7 @@ static bool decode_wmma_memory(struct weir_x_decoder *x, struct matrix_op *op)
     struct weir_x_inst where = {0};
     if (!take_fragment(x, &ir->operands[op->store ? 1 : 0], ir->types[0], !op->store, rows, cols,
                        &op->f[0]) ||
+        !holds_all(op, &op->f[0]) ||
         !weir_x_memory(x, &where, &ir->operands[op->store ? 0 : 1], ir->space, false)) {
         return false;
     }

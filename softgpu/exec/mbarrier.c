@@ -106,6 +106,9 @@ static const struct weir_x_inst *pending_count(struct weir_x_warp *w, const stru
 
 static bool decode_pending(struct weir_x_decoder *x)
 {
+    if (x->ir->n_operands != 2) {
+        return false;
+    }
     weir_x_ref a = weir_x_source(x, &x->ir->operands[1], 64, WEIR_PTX_TYPE_B64);
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = pending_count;

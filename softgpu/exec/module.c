@@ -316,7 +316,8 @@ static bool describe_kernel(struct weir_exec_module *module, const struct weir_p
     info->name = func->name;
     info->params = kernel->params;
     info->n_params = func->n_params;
-    info->param_bytes = (uint32_t)func->params_size_bytes;
+    info->param_bytes =
+        func->params_size_bytes < UINT32_MAX ? (uint32_t)func->params_size_bytes : UINT32_MAX;
     info->max_threads = 1024;
     if (func->perf.n_reqntid != 0) {
         memcpy(info->required_block, func->perf.reqntid, sizeof info->required_block);

@@ -8,10 +8,13 @@
  */
 #include "softgpu/exec/internal.h"
 
-/* The member mask of one lane, without lanes that have gone. */
+/*
+ * The member mask of one lane, without lanes that have gone. PTX leaves open what a lane gets that
+ * leaves itself out: here it is always its own member, so the mask is never empty.
+ */
 static uint32_t members_of(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane)
 {
-    return weir_x_w32(w, i->e)[lane] & w->live;
+    return (weir_x_w32(w, i->e)[lane] & w->live) | 1u << lane;
 }
 
 /* Lanes whose partners are all in `here`. */

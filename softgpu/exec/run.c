@@ -21,6 +21,8 @@
 
 #define BLOCK_ROUNDS  8u
 #define CALLER_BLOCKS 2u
+/* Of one thread, with all that it calls. */
+#define MAX_LOCAL_BYTES (1u << 20)
 /* What the hardware keeps of each block's shared memory for itself. */
 #define RESERVED_SHARED_BYTES 1024u
 
@@ -445,7 +447,7 @@ static bool measure(struct weir_x_grid *grid)
                         grid->n_warps * rounded(sizeof(struct weir_x_warp)) +
                         rounded(grid->shared_bytes) +
                         rounded(grid->n_warps * (uint64_t)WEIR_X_LANES * grid->local_bytes);
-    return grid->local_bytes < WEIR_X_WINDOW_BYTES;
+    return grid->local_bytes <= MAX_LOCAL_BYTES;
 }
 
 /* The counter that cooperative groups' grid barrier uses: a page that kernels may touch. */
@@ -506,7 +508,9 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
         }
     }
     pthread_cond_init(&grid.wake, NULL);
+    weir_x_textures_enter();
     status = run_grid(&grid);
+    weir_x_textures_leave();
     pthread_cond_destroy(&grid.wake);
     drop_workspace(&grid);
     return status == WEIR_OK ? outcome(&grid, ret_fault) : status;

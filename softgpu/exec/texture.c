@@ -20,6 +20,14 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_exec_texture *objects[OBJECTS]; /* atomic; written under lock */
 static uint32_t first_free;                        /* a hint; under lock */
+static uint32_t running;                           /* grids; atomic */
+
+/* Taken out of the table, but a grid that was running then may still read it. Under lock. */
+struct retired {
+    struct weir_exec_texture *texture;
+    struct retired *next;
+};
+static struct retired *retired;
 
 enum weir_status weir_exec_texture_register(const struct weir_exec_texture *texture,
                                             uint64_t *ret_object)
@@ -47,23 +55,62 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
     return status;
 }
 
+static void free_retired_locked(void)
+{
+    while (retired != NULL) {
+        struct retired *r = retired;
+        retired = r->next;
+        free(r->texture);
+        free(r);
+    }
+}
+
+void weir_x_textures_enter(void)
+{
+    __atomic_fetch_add(&running, 1, __ATOMIC_SEQ_CST);
+}
+
+void weir_x_textures_leave(void)
+{
+    if (__atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST) == 0) {
+        pthread_mutex_lock(&lock);
+        /* A grid that began since cannot find what had left the table before. */
+        if (__atomic_load_n(&running, __ATOMIC_SEQ_CST) == 0) {
+            free_retired_locked();
+        }
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 enum weir_status weir_exec_texture_unregister(uint64_t object)
 {
     if (object == 0 || object > OBJECTS) {
         return WEIR_ERR_NOT_FOUND;
     }
+    struct retired *entry = malloc(sizeof *entry);
+    if (entry == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
     pthread_mutex_lock(&lock);
     struct weir_exec_texture *old = objects[object - 1];
-    __atomic_store_n(&objects[object - 1], NULL, __ATOMIC_RELEASE);
+    if (old == NULL) {
+        free(entry);
+    } else {
+        __atomic_store_n(&objects[object - 1], NULL, __ATOMIC_SEQ_CST);
+        *entry = (struct retired){.texture = old, .next = retired};
+        retired = entry;
+        if (__atomic_load_n(&running, __ATOMIC_SEQ_CST) == 0) {
+            free_retired_locked();
+        }
+    }
     pthread_mutex_unlock(&lock);
-    free(old);
     return old != NULL ? WEIR_OK : WEIR_ERR_NOT_FOUND;
 }
 
 static const struct weir_exec_texture *object_of(uint64_t value)
 {
     return value == 0 || value > OBJECTS ? NULL
-                                         : __atomic_load_n(&objects[value - 1], __ATOMIC_ACQUIRE);
+                                         : __atomic_load_n(&objects[value - 1], __ATOMIC_SEQ_CST);
 }
 
 static uint32_t channel_bytes(enum weir_exec_texture_format format)

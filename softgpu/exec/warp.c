@@ -20,6 +20,9 @@
 /* Instructions before a divergent warp turns to another of its groups. */
 #define GROUP_QUANTUM 512u
 
+/* Of one core: what deep recursion can take before it is a stack overflow. */
+#define MAX_FRAME_BYTES (1ull << 30)
+
 static uint32_t size_class(uint32_t bytes)
 {
     return 32u - (uint32_t)__builtin_clz((bytes - 1) | 1023u);
@@ -35,10 +38,13 @@ struct weir_x_frame *weir_x_frame_get(struct weir_x_core *core, const struct wei
         core->spare_frames[class] = frame->parent;
     } else {
         size_t alloc = (size_t)1 << (class + 10);
-        frame = aligned_alloc(64, alloc);
+        frame = class < 24 && alloc <= MAX_FRAME_BYTES - core->frame_bytes
+                    ? aligned_alloc(64, alloc)
+                    : NULL;
         if (frame == NULL) {
             return NULL;
         }
+        core->frame_bytes += alloc;
         memset(frame, 0, alloc);
         frame->alloc_bytes = class;
     }
