@@ -69,7 +69,7 @@ struct parse {
 static void tenant_default(struct weir_tenant_config *tenant, const char *name)
 {
     *tenant = (struct weir_tenant_config){
-        .weight = 100, .priority = WEIR_PRIORITY_NORMAL, .pinned = {.pct = 50}, .sessions_max = 64};
+        .weight = 100, .priority = WEIR_PRIORITY_NORMAL, .pinned = {.pct = 50}, .sessions_max = 256};
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 

@@ -256,6 +256,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         worker->write_value_ok = try_write_value(worker);
         /* Spinning pays where a core is to spare and a launch costs microseconds. */
         worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : 15 * WEIR_NS_PER_US;
+        worker->owed_spin_ns = cores >= 8 && worker->device.real ? 10 * WEIR_NS_PER_MS : 0;
     }
     return status;
 }

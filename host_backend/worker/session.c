@@ -285,6 +285,21 @@ static void look_at_context(struct weir_session *s)
     }
 }
 
+/*
+ * How long to spin for the next record. A guest that waits for the GPU sends its next work the moment
+ * it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB copy, H200, 16
+ * cores, 2026-11-21): while a word is owed, spin longer, as the driver itself would.
+ */
+static uint64_t spin_for(struct weir_session *s)
+{
+    uint64_t spin_ns = s->worker->spin_ns;
+
+    if (s->worker->owed_spin_ns > spin_ns && s->n_marks != 0 && marks_open(s)) {
+        spin_ns = s->worker->owed_spin_ns;
+    }
+    return spin_ns;
+}
+
 void weir_session_run(struct weir_session *session)
 {
     uint64_t spin_ns = session->worker->spin_ns;
@@ -302,7 +317,7 @@ void weir_session_run(struct weir_session *session)
                                                   &session->bulk_bytes, spin_ns, wait_ns);
         if (status == WEIR_OK) {
             handle(session, record);
-            spin_ns = session->worker->spin_ns;
+            spin_ns = spin_for(session);
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
             open = marks_open(session);

@@ -80,7 +80,8 @@ struct weir_worker {
     bool write_value_ok;       /* cuStreamWriteValue32 works */
     bool posix_fds;            /* memory can be exported */
     uint64_t granularity_bytes;
-    uint64_t spin_ns;
+    uint64_t spin_ns;      /* for the next record of a session */
+    uint64_t owed_spin_ns; /* the same while the GPU owes the guest a word */
     int link;
     int wake_fd; /* an eventfd: the main thread looks at stopping and sticky */
 

@@ -26,6 +26,7 @@
 #define DEFAULT_TIMEOUT_NS (15 * WEIR_NS_PER_S)
 #define AGAIN_FIRST_MS     10 /* between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
+#define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
 #define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
 static const char ipc_scheme[] = "ipc://";
@@ -344,6 +345,17 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     return WEIR_ERR_UNSUPPORTED;
 }
 
+/* The port of a worker that is being replaced is closed for a moment: not yet "nobody is there". */
+static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
+                                uint64_t closed_port_end_ns)
+{
+    if (status == WEIR_ERR_NOT_FOUND) {
+        return strncmp(params->host, "tcp://", 6) == 0 &&
+               weir_deadline_left_ns(closed_port_end_ns) != 0;
+    }
+    return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED;
+}
+
 /*
  * A worker whose GPU context has died is replaced within a second or two. Until then it says
  * "again", or hangs up in the middle of the handshake: neither is a reason to give up.
@@ -354,13 +366,14 @@ static enum weir_status insist(const struct weir_connect_params *params,
                                struct weir_welcome **ret_welcome)
 {
     enum weir_status before = WEIR_ERR_TIMED_OUT;
+    uint64_t closed_port_end_ns = weir_deadline_after(CLOSED_PORT_NS);
     for (int pause_ms = AGAIN_FIRST_MS;;) {
         struct weir_hello again = *hello;
         enum weir_status status = attempt(params, &again, deadline_ns, ret_transport, ret_welcome);
         if (status == WEIR_ERR_TIMED_OUT) {
             return before;
         }
-        if ((status != WEIR_ERR_AGAIN && status != WEIR_ERR_CLOSED) ||
+        if (!is_reason_to_insist(params, status, closed_port_end_ns) ||
             weir_deadline_left_ns(deadline_ns) <= (uint64_t)pause_ms * WEIR_NS_PER_MS) {
             return status;
         }

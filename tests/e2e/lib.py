@@ -60,6 +60,8 @@ class Places:
             self.softgpu = os.path.join(bundle, "libweir-softgpu.so")
             self.cuda = os.path.join(bundle, "cuda")
             self.programs = os.path.join(bundle, "e2e")
+            # e2e_hostile speaks zmq itself and has no library folder of its own.
+            os.environ.setdefault("WEIR_LIBZMQ", os.path.join(bundle, "lib", "libzmq.so.5"))
         elif build:
             build = os.path.abspath(build)
             self.build = build
