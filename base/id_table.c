@@ -21,9 +21,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define CHUNK_SLOTS    512u
-#define REUSE_DISTANCE 64u /* free slots that wait before one is used again, while others are new  \
-                            */
+#define CHUNK_SLOTS 512u
+#define REUSE_DISTANCE                                                                             \
+    64u /* free slots that wait before one is used again, while others are new                     \
+         */
 
 struct slot {
     void *object;       /* atomic; valid while live */

@@ -1,11 +1,11 @@
 /*
  * softgpu's memory map: which addresses a kernel may touch.
  *
- * A device address is an address of this process. Every allocation, mapping and module variable is a
- * range here; an access outside all ranges is an illegal address, as on a real GPU, never a crash.
- * The map is read by every memory instruction, so readers take no lock: they look at an immutable
- * sorted snapshot that writers replace, and cache the ranges that they hit until the generation
- * changes. Replaced snapshots are freed when no reader can hold them.
+ * A device address is an address of this process. Every allocation, mapping and module variable is
+ * a range here; an access outside all ranges is an illegal address, as on a real GPU, never a
+ * crash. The map is read by every memory instruction, so readers take no lock: they look at an
+ * immutable sorted snapshot that writers replace, and cache the ranges that they hit until the
+ * generation changes. Replaced snapshots are freed when no reader can hold them.
  */
 #ifndef WEIR_SOFTGPU_MEMORY_H
 #define WEIR_SOFTGPU_MEMORY_H
@@ -30,7 +30,8 @@ struct weir_soft_range {
  * @return WEIR_OK, WEIR_ERR_EXISTS (overlaps a range), WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
  * @thread any (internally locked)
  */
-enum weir_status weir_soft_memory_add(uint64_t base, uint64_t bytes, uint32_t access) WEIR_MUST_CHECK;
+enum weir_status weir_soft_memory_add(uint64_t base, uint64_t bytes,
+                                      uint32_t access) WEIR_MUST_CHECK;
 
 /** Take out the range that begins at base. WEIR_ERR_NOT_FOUND if there is none. @thread any */
 enum weir_status weir_soft_memory_remove(uint64_t base) WEIR_MUST_CHECK;

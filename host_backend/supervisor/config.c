@@ -68,8 +68,10 @@ struct parse {
 
 static void tenant_default(struct weir_tenant_config *tenant, const char *name)
 {
-    *tenant = (struct weir_tenant_config){
-        .weight = 100, .priority = WEIR_PRIORITY_NORMAL, .pinned = {.pct = 50}, .sessions_max = 256};
+    *tenant = (struct weir_tenant_config){.weight = 100,
+                                          .priority = WEIR_PRIORITY_NORMAL,
+                                          .pinned = {.pct = 50},
+                                          .sessions_max = 256};
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 

@@ -286,9 +286,9 @@ static void look_at_context(struct weir_session *s)
 }
 
 /*
- * How long to spin for the next record. A guest that waits for the GPU sends its next work the moment
- * it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB copy, H200, 16
- * cores, 2026-11-21): while a word is owed, spin longer, as the driver itself would.
+ * How long to spin for the next record. A guest that waits for the GPU sends its next work the
+ * moment it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB
+ * copy, H200, 16 cores, 2026-11-21): while a word is owed, spin longer, as the driver itself would.
  */
 static uint64_t spin_for(struct weir_session *s)
 {

@@ -120,7 +120,8 @@ struct weir_host_call {
 struct weir_host_ticket {
     struct weir_host_ticket *next;
     uint64_t ticket;
-    uint32_t word; /* where the guest writes that it is done; or WEIR_WORD_NONE: it sends a record */
+    uint32_t
+        word; /* where the guest writes that it is done; or WEIR_WORD_NONE: it sends a record */
     bool done;
 };
 

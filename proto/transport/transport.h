@@ -92,9 +92,9 @@ struct weir_transport_ops {
 };
 
 /*
- * Every transport's first member. The host of a remote transport may set a glance: it is called for each
- * record as it arrives, before it is received, by the I/O thread, which holds its lock; so it must
- * neither block nor call the transport. Set glance_user first, then glance (atomically).
+ * Every transport's first member. The host of a remote transport may set a glance: it is called for
+ * each record as it arrives, before it is received, by the I/O thread, which holds its lock; so it
+ * must neither block nor call the transport. Set glance_user first, then glance (atomically).
  */
 struct weir_transport {
     const struct weir_transport_ops *ops;

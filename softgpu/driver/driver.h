@@ -377,8 +377,8 @@ void weir_soft_task_put(struct weir_soft_task *task);
 void weir_soft_task_wait_unlocked(struct weir_soft_task *task);
 /** Order a mark after all live work of a context; caller puts it. */
 struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx);
-/** Wait for everything that may use memory of the context: freeing synchronises. Lets go of the lock
- * meanwhile, so what the caller looked up before may be gone. */
+/** Wait for everything that may use memory of the context: freeing synchronises. Lets go of the
+ * lock meanwhile, so what the caller looked up before may be gone. */
 void weir_soft_ctx_settle(struct weir_soft_ctx *ctx);
 static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
 {

@@ -28,12 +28,13 @@ struct weir_x_decoder {
     char reason[100];
 };
 
-/* Limits that no compiler's output comes near; they bound what hostile code can make decoding cost. */
+/* Limits that no compiler's output comes near; they bound what hostile code can make decoding cost.
+ */
 #define WEIR_X_MAX_FUNCS       16384u /* that one kernel reaches */
 #define WEIR_X_MAX_SHARED_VARS 16384u
-#define WEIR_X_MAX_NESTING     256u        /* calls, as decoding descends into them */
+#define WEIR_X_MAX_NESTING     256u         /* calls, as decoding descends into them */
 #define WEIR_X_MAX_LOCAL_BYTES (512u << 10) /* of a function, per thread; CUDA's limit too */
-#define WEIR_X_TOO_BIG         (1u << 30)   /* what sums of sizes stop at: nothing so big ever runs */
+#define WEIR_X_TOO_BIG         (1u << 30) /* what sums of sizes stop at: nothing so big ever runs */
 
 /** The next multiple of a power of two, at most WEIR_X_TOO_BIG. */
 static inline uint32_t weir_x_align(uint64_t at, uint32_t align)

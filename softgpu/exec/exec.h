@@ -3,8 +3,8 @@
  * half (softgpu/driver) orders launches and calls weir_exec_run() from its stream threads.
  *
  * SMs are real threads, one pool per device; each keeps as many blocks resident as occupancy allows
- * and switches between their warps, so blocks may wait for each other. Any number of grids may run at
- * once.
+ * and switches between their warps, so blocks may wait for each other. Any number of grids may run
+ * at once.
  */
 #ifndef WEIR_SOFTGPU_EXEC_EXEC_H
 #define WEIR_SOFTGPU_EXEC_EXEC_H
@@ -19,13 +19,13 @@ struct weir_exec_module;
 struct weir_exec_kernel;
 
 struct weir_exec_device_params {
-    uint32_t sm_count;             /* what kernels see as %nsmid, 1 .. 256 */
-    uint32_t thread_count;         /* host threads that stand for them, 1 .. sm_count */
-    uint32_t compute_capability;   /* e.g. 90: what %-registers and target checks go by */
-    uint32_t max_threads_per_sm;   /* 2048 */
-    uint32_t max_blocks_per_sm;    /* 32 */
-    uint32_t shared_bytes_per_sm;  /* 233472 */
-    uint32_t registers_per_sm;     /* 65536 */
+    uint32_t sm_count;            /* what kernels see as %nsmid, 1 .. 256 */
+    uint32_t thread_count;        /* host threads that stand for them, 1 .. sm_count */
+    uint32_t compute_capability;  /* e.g. 90: what %-registers and target checks go by */
+    uint32_t max_threads_per_sm;  /* 2048 */
+    uint32_t max_blocks_per_sm;   /* 32 */
+    uint32_t shared_bytes_per_sm; /* 233472 */
+    uint32_t registers_per_sm;    /* 65536 */
 };
 
 enum weir_status weir_exec_device_create(const struct weir_exec_device_params *params,
@@ -34,7 +34,8 @@ void weir_exec_device_destroy(struct weir_exec_device *device);
 
 /* Where a module's .global and .const variables live: the driver half supplies the memory. */
 struct weir_exec_memory {
-    /* Zeroed memory, registered in softgpu/memory.h by the callee; managed: host may touch it too. */
+    /* Zeroed memory, registered in softgpu/memory.h by the callee; managed: host may touch it too.
+     */
     enum weir_status (*allocate)(void *user, uint64_t bytes, uint64_t alignment, bool managed,
                                  uint64_t *ret_address);
     void (*release)(void *user, uint64_t address);
@@ -57,15 +58,16 @@ struct weir_exec_source {
  * @return WEIR_OK
  * @return WEIR_ERR_SYNTAX       not valid PTX
  * @return WEIR_ERR_VERSION      needs a newer target or PTX version than the device has
- * @return WEIR_ERR_UNSUPPORTED  uses an instruction that softgpu lacks: only kernels that reach it are
- *                               refused at launch; this is returned when the module itself cannot load
+ * @return WEIR_ERR_UNSUPPORTED  uses an instruction that softgpu lacks: only kernels that reach it
+ * are refused at launch; this is returned when the module itself cannot load
  * @return WEIR_ERR_NOT_FOUND    an extern symbol that nobody defines
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_exec_module_load(struct weir_exec_device *device,
                                        const struct weir_exec_source *sources, uint32_t n_sources,
-                                       const struct weir_exec_memory *memory, struct weir_diag *diag,
+                                       const struct weir_exec_memory *memory,
+                                       struct weir_diag *diag,
                                        struct weir_exec_module **ret_module) WEIR_MUST_CHECK;
 
 /** No grid of it may be running. Accepts NULL. */
@@ -89,17 +91,17 @@ struct weir_exec_kernel_info {
     uint32_t n_params;
     uint32_t param_bytes;
     uint32_t static_shared_bytes;
-    uint32_t local_bytes;       /* per thread */
+    uint32_t local_bytes; /* per thread */
     uint32_t const_bytes;
-    uint32_t registers;         /* an estimate as ptxas would give, 16 .. 255 */
-    uint32_t max_threads;       /* from .maxntid/.reqntid, else 1024 */
-    uint32_t required_block[3]; /* .reqntid, or 0 */
+    uint32_t registers;           /* an estimate as ptxas would give, 16 .. 255 */
+    uint32_t max_threads;         /* from .maxntid/.reqntid, else 1024 */
+    uint32_t required_block[3];   /* .reqntid, or 0 */
     uint32_t required_cluster[3]; /* .reqnctapercluster, or 0; above one block: unsupported */
-    bool cluster_must_be_set;   /* .explicitcluster */
-    uint32_t ptx_version;       /* e.g. 90 */
-    uint32_t target;            /* e.g. 75 */
+    bool cluster_must_be_set;     /* .explicitcluster */
+    uint32_t ptx_version;         /* e.g. 90 */
+    uint32_t target;              /* e.g. 75 */
     bool uses_printf;
-    const char *unsupported;    /* why it cannot run here, or NULL */
+    const char *unsupported; /* why it cannot run here, or NULL */
 };
 const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel);
 
@@ -115,12 +117,12 @@ enum weir_status weir_exec_module_global(const struct weir_exec_module *module, 
 
 /* Why a grid was stopped. The values are CUresult's. */
 struct weir_exec_fault {
-    uint32_t code;       /* 700 illegal address, 710 assert, 714.., 715 illegal instruction,
-                            716 misaligned, 717 address space, 718 PC, 719 launch failed (deadlock) */
+    uint32_t code; /* 700 illegal address, 710 assert, 714.., 715 illegal instruction,
+                      716 misaligned, 717 address space, 718 PC, 719 launch failed (deadlock) */
     uint32_t block[3];
     uint32_t thread[3];
     uint64_t address;
-    uint32_t line;       /* of the PTX text */
+    uint32_t line; /* of the PTX text */
     char message[160];
 };
 
@@ -131,12 +133,13 @@ struct weir_exec_launch {
     uint32_t dynamic_shared_bytes;
     const void *params; /* packed, param_bytes long; borrowed until the grid is done */
     uint32_t params_bytes;
-    bool cooperative;   /* grid barrier allowed: all blocks must be resident */
+    bool cooperative; /* grid barrier allowed: all blocks must be resident */
     /* Text of device printf, in order of execution per block; called from SM threads. */
     void (*print)(void *user, const char *text, size_t bytes);
     void *print_user;
     uint64_t heap_bytes; /* device malloc heap limit */
-    /* Set by another thread to end the grid early (the process goes away). Read with relaxed loads. */
+    /* Set by another thread to end the grid early (the process goes away). Read with relaxed loads.
+     */
     const uint32_t *cancel;
 };
 
@@ -154,7 +157,8 @@ struct weir_exec_launch {
  * @return WEIR_ERR_CLOSED       cancelled
  * @thread any; several at once share the SMs
  */
-enum weir_status weir_exec_run(struct weir_exec_device *device, const struct weir_exec_launch *launch,
+enum weir_status weir_exec_run(struct weir_exec_device *device,
+                               const struct weir_exec_launch *launch,
                                struct weir_exec_fault *ret_fault) WEIR_MUST_CHECK;
 
 /** Blocks of this kernel that fit one SM at once (0 when none does). @thread any */
@@ -163,22 +167,31 @@ uint32_t weir_exec_occupancy(const struct weir_exec_device *device,
                              uint32_t dynamic_shared_bytes);
 
 /*
- * Textures and surfaces: kernels hold the 64-bit object value. The driver half fills one of these per
- * object and registers it; the engine samples it. Memory is linear host memory, row-major, x fastest.
+ * Textures and surfaces: kernels hold the 64-bit object value. The driver half fills one of these
+ * per object and registers it; the engine samples it. Memory is linear host memory, row-major, x
+ * fastest.
  */
 enum weir_exec_texture_format {
-    WEIR_EXEC_TEX_U8, WEIR_EXEC_TEX_U16, WEIR_EXEC_TEX_U32,
-    WEIR_EXEC_TEX_S8, WEIR_EXEC_TEX_S16, WEIR_EXEC_TEX_S32,
-    WEIR_EXEC_TEX_F16, WEIR_EXEC_TEX_F32
+    WEIR_EXEC_TEX_U8,
+    WEIR_EXEC_TEX_U16,
+    WEIR_EXEC_TEX_U32,
+    WEIR_EXEC_TEX_S8,
+    WEIR_EXEC_TEX_S16,
+    WEIR_EXEC_TEX_S32,
+    WEIR_EXEC_TEX_F16,
+    WEIR_EXEC_TEX_F32
 };
 enum weir_exec_texture_address { /* CUaddress_mode's values */
-    WEIR_EXEC_TEX_WRAP, WEIR_EXEC_TEX_CLAMP, WEIR_EXEC_TEX_MIRROR, WEIR_EXEC_TEX_BORDER
+                                 WEIR_EXEC_TEX_WRAP,
+                                 WEIR_EXEC_TEX_CLAMP,
+                                 WEIR_EXEC_TEX_MIRROR,
+                                 WEIR_EXEC_TEX_BORDER
 };
 struct weir_exec_texture_level {
-    uint64_t base;        /* address of texel (0,0,0) */
+    uint64_t base;                 /* address of texel (0,0,0) */
     uint64_t width, height, depth; /* in texels; height and depth 0 where absent; layers in depth */
-    uint64_t row_bytes;   /* from row to row */
-    uint64_t slice_bytes; /* from slice or layer to slice or layer */
+    uint64_t row_bytes;            /* from row to row */
+    uint64_t slice_bytes;          /* from slice or layer to slice or layer */
 };
 struct weir_exec_texture {
     enum weir_exec_texture_format format;
