@@ -15,13 +15,32 @@
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
-    F(cuDevicePrimaryCtxRetain) F(cuCtxSetCurrent) F(cuCtxGetCurrent) F(cuCtxGetDevice)            \
-        F(cuModuleLoadData) F(cuModuleGetFunction) F(cuLaunchKernel) F(cuStreamCreate)             \
-            F(cuStreamSynchronize) F(cuStreamQuery) F(cuEventCreate) F(cuEventRecord)              \
-                F(cuEventQuery) F(cuEventSynchronize) F(cuMemAlloc_v2) F(cuMemFree_v2)             \
-                    F(cuMemAllocAsync) F(cuMemFreeAsync) F(cuMemHostAlloc) F(cuMemFreeHost)        \
-                        F(cuMemcpyHtoD_v2) F(cuMemcpyDtoH_v2) F(cuMemcpyHtoDAsync_v2)              \
-                            F(cuMemcpyDtoHAsync_v2) F(cuMemsetD8Async) F(cuCtxSynchronize)
+    F(cuDevicePrimaryCtxRetain)                                                                    \
+    F(cuCtxSetCurrent)                                                                             \
+    F(cuCtxGetCurrent)                                                                             \
+    F(cuCtxGetDevice)                                                                              \
+    F(cuModuleLoadData)                                                                            \
+    F(cuModuleGetFunction)                                                                         \
+    F(cuLaunchKernel)                                                                              \
+    F(cuStreamCreate)                                                                              \
+    F(cuStreamSynchronize)                                                                         \
+    F(cuStreamQuery)                                                                               \
+    F(cuEventCreate)                                                                               \
+    F(cuEventRecord)                                                                               \
+    F(cuEventQuery)                                                                                \
+    F(cuEventSynchronize)                                                                          \
+    F(cuMemAlloc_v2)                                                                               \
+    F(cuMemFree_v2)                                                                                \
+    F(cuMemAllocAsync)                                                                             \
+    F(cuMemFreeAsync)                                                                              \
+    F(cuMemHostAlloc)                                                                              \
+    F(cuMemFreeHost)                                                                               \
+    F(cuMemcpyHtoD_v2)                                                                             \
+    F(cuMemcpyDtoH_v2)                                                                             \
+    F(cuMemcpyHtoDAsync_v2)                                                                        \
+    F(cuMemcpyDtoHAsync_v2)                                                                        \
+    F(cuMemsetD8Async)                                                                             \
+    F(cuCtxSynchronize)
 
 static struct {
 #define F(name) __typeof__(name) *name;
