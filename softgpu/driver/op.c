@@ -66,17 +66,33 @@ void weir_soft_op_put(struct weir_soft_op *op)
 
 /* ------------------------------------------------------------------ copies and sets */
 
+/* A kernel may wait for a word that a copy brings: one that is aligned arrives whole, as from a
+ * GPU's copy engine, and after what was written before it. */
+static void copy_row(char *dst, const char *src, uint64_t bytes)
+{
+    uintptr_t place = (uintptr_t)dst | (uintptr_t)src;
+    if (bytes == 8 && place % 8 == 0) {
+        uint64_t value = __atomic_load_n((const uint64_t *)(const void *)src, __ATOMIC_ACQUIRE);
+        __atomic_store_n((uint64_t *)(void *)dst, value, __ATOMIC_RELEASE);
+    } else if (bytes == 4 && place % 4 == 0) {
+        uint32_t value = __atomic_load_n((const uint32_t *)(const void *)src, __ATOMIC_ACQUIRE);
+        __atomic_store_n((uint32_t *)(void *)dst, value, __ATOMIC_RELEASE);
+    } else {
+        memmove(dst, src, bytes);
+    }
+}
+
 void weir_soft_box_copy(const struct weir_soft_copy *box)
 {
     for (uint64_t z = 0; z < box->depth; z++) {
         const char *src = (const char *)(uintptr_t)(box->src + z * box->src_slice_bytes);
         char *dst = (char *)(uintptr_t)(box->dst + z * box->dst_slice_bytes);
         if (box->src_row_bytes == box->width_bytes && box->dst_row_bytes == box->width_bytes) {
-            memmove(dst, src, box->width_bytes * box->height);
+            copy_row(dst, src, box->width_bytes * box->height);
             continue;
         }
         for (uint64_t y = 0; y < box->height; y++) {
-            memmove(dst + y * box->dst_row_bytes, src + y * box->src_row_bytes, box->width_bytes);
+            copy_row(dst + y * box->dst_row_bytes, src + y * box->src_row_bytes, box->width_bytes);
         }
     }
 }

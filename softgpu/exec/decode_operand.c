@@ -154,6 +154,32 @@ static uint64_t immediate(const struct weir_ptx_operand *o, uint8_t type, uint32
     return out;
 }
 
+/* Clocks and timers change: an instruction reads them. */
+static weir_x_ref clock_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o,
+                               uint32_t bits)
+{
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_sreg;
+    i->sub = (uint8_t)o->sreg;
+    i->d = weir_x_temp(x, bits);
+    i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
+    return i->d;
+}
+
+/* A 32-bit row as a 64-bit one. */
+static weir_x_ref widened(struct weir_x_decoder *x, weir_x_ref ref)
+{
+    struct weir_x_inst *i = weir_x_emit(x);
+    struct weir_ptx_inst none = {.n_operands = 2};
+    i->type = WEIR_PTX_TYPE_U64;
+    i->type2 = WEIR_PTX_TYPE_U32;
+    i->sub = 2;
+    i->a = ref;
+    i->d = weir_x_temp(x, 64);
+    i->fn = weir_x_find_cvt(&none, i);
+    return i->d;
+}
+
 static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operand *o, uint32_t bits)
 {
     uint32_t c = o->component < 3 ? o->component : 0;
@@ -237,30 +263,13 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
     case WEIR_PTX_SREG_CLOCK64:
     case WEIR_PTX_SREG_GLOBALTIMER:
     case WEIR_PTX_SREG_GLOBALTIMER_LO:
-    case WEIR_PTX_SREG_GLOBALTIMER_HI: {
-        struct weir_x_inst *i = weir_x_emit(x);
-        i->fn = weir_x_exec_sreg;
-        i->sub = (uint8_t)o->sreg;
-        i->d = weir_x_temp(x, bits);
-        i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
-        return i->d;
-    }
+    case WEIR_PTX_SREG_GLOBALTIMER_HI:
+        return clock_source(x, o, bits);
     default: /* the other environment registers and counters read as 0 */
         break;
     }
     weir_x_ref ref = row * 128 | WEIR_X_BASE_SPECIALS;
-    if (bits > 32 && row != WEIR_X_GRIDID) { /* a 32-bit one into a 64-bit register */
-        struct weir_x_inst *i = weir_x_emit(x);
-        struct weir_ptx_inst none = {.n_operands = 2};
-        i->type = WEIR_PTX_TYPE_U64;
-        i->type2 = WEIR_PTX_TYPE_U32;
-        i->sub = 2;
-        i->a = ref;
-        i->d = weir_x_temp(x, 64);
-        i->fn = weir_x_find_cvt(&none, i);
-        return i->d;
-    }
-    return ref;
+    return bits > 32 && row != WEIR_X_GRIDID ? widened(x, ref) : ref;
 }
 
 static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_operand *o, bool wide)
