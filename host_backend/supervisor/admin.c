@@ -145,8 +145,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
         if (w->tenant >= 0) {
-            snprintf(w->row.tenant, sizeof w->row.tenant, "%s",
-                     sup->tenants[w->tenant].config.name);
+            memcpy(w->row.tenant, sup->tenants[w->tenant].config.name, sizeof w->row.tenant);
         }
         append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
     }

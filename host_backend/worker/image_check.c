@@ -98,6 +98,25 @@ struct entry {
     uint16_t kind;
 };
 
+/*
+ * The texts inside an entry's header: the compiler's options, named by a pair {offset, length} whose
+ * offset stands at 0x14, and the source's name. A PTX entry without options, which no compiler writes,
+ * makes driver 580 read far outside the header: so it never sees one.
+ */
+static bool texts_ok(const uint8_t *e, uint64_t header)
+{
+    uint64_t options = read_u32(e + 0x14);
+
+    if (!inside(read_u32(e + 0x20), read_u32(e + 0x24), header)) {
+        return false;
+    }
+    if (options == 0) {
+        return read_u16(e) != 1;
+    }
+    return options >= ENTRY_HEADER && inside(options, 8, header) &&
+           inside(read_u32(e + options), read_u32(e + options + 4), header);
+}
+
 /* The entry at *at of a fatbin's payload; moves on. */
 static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, struct entry *ret)
 {
@@ -115,7 +134,7 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
                           .unpacked = read_u64(e + 0x38),
                           .data = e + header};
     if (header < ENTRY_HEADER || !inside(*at + header, ret->stored, bytes) ||
-        ret->packed > ret->stored) {
+        ret->packed > ret->stored || !texts_ok(e, header)) {
         return false;
     }
     *at += header + ret->stored;

@@ -31,7 +31,7 @@ struct fatbin_entry {
     uint32_t header_bytes;
     uint64_t bytes;
     uint32_t compressed_bytes;
-    uint32_t unused0;
+    uint32_t options_pair; /* where {offset, length} of the options stands */
     uint16_t minor;
     uint16_t major;
     uint32_t arch;
@@ -40,6 +40,9 @@ struct fatbin_entry {
     uint64_t flags;
     uint64_t unused1;
     uint64_t uncompressed_bytes;
+    uint32_t options_offset;
+    uint32_t options_bytes;
+    uint64_t options_room;
 };
 
 static void check_works(const char *when)
@@ -78,6 +81,9 @@ static void refused(const void *image, const char *label)
     }
 }
 
+/* false: a driver is loaded directly (second argument "direct"). */
+static bool through_host = true;
+
 /* A fat binary with one PTX entry, whose lengths the caller then falsifies. In a zeroed megabyte,
  * so that a reader that believes a small lie reads zeros and not past the program's memory. */
 static char *make_fatbin(struct fatbin_header **ret_header, struct fatbin_entry **ret_entry)
@@ -97,7 +103,9 @@ static char *make_fatbin(struct fatbin_header **ret_header, struct fatbin_entry 
                                    .minor = 4,
                                    .major = 6,
                                    .arch = 75,
-                                   .flags = 0x11};
+                                   .flags = 0x11,
+                                   .options_pair = 64,
+                                   .options_offset = 72};
     header->bytes = sizeof(*entry) + entry->bytes;
     memcpy(entry + 1, e2e_ptx, sizeof(e2e_ptx));
     *ret_header = header;
@@ -126,6 +134,11 @@ static void bad_fatbins(void)
     *entry = good_entry;
     entry->header_bytes = 0;
     refused(image, "fat binary whose entry has no header");
+    *entry = good_entry;
+    entry->options_pair = 0x7fffffffu;
+    if (through_host) { /* NVIDIA's driver does not survive this one, softgpu does not look */
+        refused(image, "fat binary whose options lie outside");
+    }
     *entry = good_entry;
     entry->compressed_bytes = 1000;
     entry->uncompressed_bytes = 1ull << 60;
@@ -425,6 +438,7 @@ static void foreign(CUdeviceptr address, size_t bytes)
 
 int main(int argc, char **argv)
 {
+    through_host = argc < 3 || strcmp(argv[2], "direct") != 0;
     const char *what = argc > 1 ? argv[1] : "";
     driver_begin("e2e_bad");
     if (strcmp(what, "images") == 0) {

@@ -39,7 +39,7 @@ class Bad(lib.Case):
         if lib.DRIVER != "softgpu":
             self.skipTest("a real driver is not ours to test")
         for what in ("images", "launches"):
-            self.finished(None, "e2e_bad", what, arrangement=lib.SOFTGPU)
+            self.finished(None, "e2e_bad", what, "direct", arrangement=lib.SOFTGPU)
 
 
 if __name__ == "__main__":

@@ -85,16 +85,18 @@ static size_t make_fatbin(uint8_t *at, const char *text)
 {
     size_t n = (strlen(text) + 8) / 8 * 8;
 
-    memset(at, 0, 16 + 64 + n);
+    memset(at, 0, 16 + 80 + n);
     put_u32(at, 0xba55ed50);
     at[4] = 1;
     at[6] = 16;
-    put_u64(at + 8, 64 + n);
+    put_u64(at + 8, 80 + n);
     at[16] = 1;
-    put_u32(at + 16 + 4, 64);
+    put_u32(at + 16 + 4, 80);
     put_u64(at + 16 + 8, n);
-    memcpy(at + 16 + 64, text, strlen(text));
-    return 16 + 64 + n;
+    put_u32(at + 16 + 0x14, 64); /* options: an empty text at 72 */
+    put_u32(at + 16 + 64, 72);
+    memcpy(at + 16 + 80, text, strlen(text));
+    return 16 + 80 + n;
 }
 
 static void check_of_cut_fatbin_is_refused(void **state)
@@ -110,6 +112,14 @@ static void check_of_cut_fatbin_is_refused(void **state)
         assert_int_equal(weir_image_check(data, cut, &form), WEIR_ERR_INVALID);
     }
     put_u64(data + 16 + 8, UINT64_MAX - 32); /* an entry's length that would wrap */
+    assert_int_equal(weir_image_check(data, n, &form), WEIR_ERR_INVALID);
+    (void)make_fatbin(data, ".version 8.0");
+    put_u32(data + 16 + 0x14, 0); /* PTX without options: a real driver would not survive it */
+    assert_int_equal(weir_image_check(data, n, &form), WEIR_ERR_INVALID);
+    put_u32(data + 16 + 0x14, 76); /* a pair that sticks out of the header */
+    assert_int_equal(weir_image_check(data, n, &form), WEIR_ERR_INVALID);
+    put_u32(data + 16 + 0x14, 64);
+    put_u32(data + 16 + 64 + 4, 9); /* options longer than their header */
     assert_int_equal(weir_image_check(data, n, &form), WEIR_ERR_INVALID);
 }
 
