@@ -15,14 +15,15 @@
 #include <string.h>
 #include <zstd.h>
 
-#define FATBIN_MAGIC      0xba55ed50u
-#define SOFT_LINKED_MAGIC 0x4b4e4c57u /* "WLNK" */
-#define FATBIN_HEADER     16u
-#define ENTRY_HEADER      64u
-#define ENTRY_LZ4         0x2000u
-#define ENTRY_ZSTD        0x8000u
-#define SCAN_MAX_BYTES    (64u << 20)  /* of one entry, unpacked */
-#define SCAN_TOTAL_BYTES  (256u << 20) /* of all: bounds the time that a load can take here */
+#define FATBIN_MAGIC       0xba55ed50u
+#define SOFT_LINKED_MAGIC  0x4b4e4c57u /* "WLNK" */
+#define FATBIN_HEADER      16u
+#define ENTRY_HEADER       64u
+#define ENTRY_LZ4          0x2000u
+#define ENTRY_ZSTD         0x8000u
+#define SCAN_MAX_BYTES     (64u << 20) /* of one entry, unpacked */
+#define UNPACKED_MAX_BYTES (1ull << 30)
+#define SCAN_TOTAL_BYTES   (256u << 20) /* of all: bounds the time that a load can take here */
 
 static bool inside(uint64_t offset, uint64_t length, uint64_t bytes)
 {
@@ -99,9 +100,9 @@ struct entry {
 };
 
 /*
- * The texts inside an entry's header: the compiler's options, named by a pair {offset, length} whose
- * offset stands at 0x14, and the source's name. A PTX entry without options, which no compiler writes,
- * makes driver 580 read far outside the header: so it never sees one.
+ * The texts inside an entry's header: the compiler's options, named by a pair {offset, length}
+ * whose offset stands at 0x14, and the source's name. A PTX entry without options, which no
+ * compiler writes, makes driver 580 read far outside the header: so it never sees one.
  */
 static bool texts_ok(const uint8_t *e, uint64_t header)
 {
@@ -141,12 +142,77 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
     return true;
 }
 
+/*
+ * Unpack an entry into new memory. NULL: it is no packed data, or too large to be looked at here,
+ * or the budget is used up.
+ */
+static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *ret_bytes)
+{
+    bool good = false;
+    uint8_t *room;
+
+    if (entry->unpacked > SCAN_MAX_BYTES || entry->unpacked > *budget || entry->unpacked == 0) {
+        return NULL;
+    }
+    *budget -= entry->unpacked;
+    room = malloc(entry->unpacked);
+    if (room == NULL) {
+        return NULL;
+    }
+    if (entry->flags & ENTRY_ZSTD) {
+        size_t n = ZSTD_decompress(room, entry->unpacked, entry->data, entry->packed);
+
+        good = !ZSTD_isError(n);
+        *ret_bytes = n;
+    } else if (entry->flags & ENTRY_LZ4) {
+        int n = LZ4_decompress_safe((const char *)entry->data, (char *)room, (int)entry->packed,
+                                    (int)entry->unpacked);
+
+        good = n >= 0;
+        *ret_bytes = (uint64_t)n;
+    }
+    if (!good) {
+        free(room);
+        room = NULL;
+    }
+    return room;
+}
+
+/*
+ * A packed entry that the driver may be shown: driver 580 believes the sizes and does not survive a
+ * lie. Entries larger than the limits above are believed too: they are vendors' libraries, and
+ * unpacking them here would take as long as loading them.
+ */
+static bool packed_ok(const struct entry *entry, uint64_t *budget)
+{
+    uint64_t n = 0, before = *budget;
+    uint8_t *room;
+    bool looked_at;
+
+    if ((entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) == 0 || entry->unpacked == 0 ||
+        entry->unpacked > UNPACKED_MAX_BYTES || entry->packed > INT32_MAX) {
+        return false;
+    }
+    room = unpack(entry, budget, &n);
+    looked_at = *budget != before;
+    if (room == NULL) {
+        return !looked_at;
+    }
+    if (entry->kind == 2) {
+        looked_at = n >= SELFMAG && memcmp(room, ELFMAG, SELFMAG) == 0 && elf_ok(room, n);
+    } else {
+        looked_at = n == entry->unpacked;
+    }
+    free(room);
+    return looked_at;
+}
+
 static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
 {
-    uint64_t payload, at = 0;
+    uint64_t payload, at = 0, budget = SCAN_TOTAL_BYTES;
     struct entry entry;
 
-    if (bytes < FATBIN_HEADER || read_u16(data + 6) != FATBIN_HEADER) {
+    if (bytes < FATBIN_HEADER || read_u16(data + 4) != 1 || read_u16(data + 6) != FATBIN_HEADER) {
         return false;
     }
     payload = read_u64(data + 8);
@@ -160,6 +226,9 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
         if (entry.kind == 2 && entry.packed == 0 && (entry.flags & (ENTRY_LZ4 | ENTRY_ZSTD)) == 0 &&
             (entry.stored < SELFMAG || memcmp(entry.data, ELFMAG, SELFMAG) != 0 ||
              !elf_ok(entry.data, entry.stored))) {
+            return false;
+        }
+        if (entry.packed != 0 && !packed_ok(&entry, &budget)) {
             return false;
         }
     }
@@ -242,30 +311,13 @@ static bool mentions_printf(const uint8_t *data, uint64_t bytes)
     return memmem(data, bytes, "vprintf", 7) != NULL;
 }
 
-/* Unpack an entry and look; true also when it cannot be unpacked. */
+/* Unpack an entry and look; true also when there is no room to unpack it. */
 static bool packed_mentions(const struct entry *entry, uint64_t *budget)
 {
-    bool found = true;
-    uint8_t *room;
+    uint64_t n;
+    uint8_t *room = unpack(entry, budget, &n);
+    bool found = room == NULL || mentions_printf(room, n);
 
-    if (entry->unpacked > SCAN_MAX_BYTES || entry->unpacked > *budget || entry->unpacked == 0) {
-        return true;
-    }
-    *budget -= entry->unpacked;
-    room = malloc(entry->unpacked);
-    if (room == NULL) {
-        return true;
-    }
-    if (entry->flags & ENTRY_ZSTD) {
-        size_t n = ZSTD_decompress(room, entry->unpacked, entry->data, entry->packed);
-
-        found = ZSTD_isError(n) || mentions_printf(room, n);
-    } else if (entry->flags & ENTRY_LZ4) {
-        int n = LZ4_decompress_safe((const char *)entry->data, (char *)room, (int)entry->packed,
-                                    (int)entry->unpacked);
-
-        found = n < 0 || mentions_printf(room, (uint64_t)n);
-    }
     free(room);
     return found;
 }

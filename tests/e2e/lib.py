@@ -488,6 +488,8 @@ class Host:
 def clean_environment():
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("WEIR_", "CUDA_", "LD_LIBRARY_PATH", "NOTIFY_"))}
+    if "WEIR_LIBZMQ" in os.environ:
+        env["WEIR_LIBZMQ"] = os.environ["WEIR_LIBZMQ"]
     return env
 
 
