@@ -166,7 +166,7 @@ CUresult weir_stream_drop(struct weir_stream *stream)
     weir_lock_acquire(&ctx->lock);
     unlink_locked(&ctx->streams, stream);
     stream->next_in_ctx = ctx->zombies;
-    ctx->zombies = stream;
+    __atomic_store_n(&ctx->zombies, stream, __ATOMIC_RELAXED); /* read without the lock */
     weir_lock_release(&ctx->lock);
     CUresult rc = weir_post_stream_destroy(
         weir_guest_channel(), &(struct weir_op_stream_destroy_in){.s = stream->handle});
@@ -191,7 +191,7 @@ void weir_streams_reap(struct weir_ctx *ctx)
         struct weir_stream *zombie = *at;
         struct weir_stream_point point = weir_stream_here(zombie);
         if (weir_stream_passed(&point)) {
-            *at = zombie->next_in_ctx;
+            __atomic_store_n(at, zombie->next_in_ctx, __ATOMIC_RELAXED);
             zombie->next_in_ctx = done;
             done = zombie;
         } else {

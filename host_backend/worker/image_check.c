@@ -62,8 +62,8 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
         return false;
     }
     memcpy(&h, data, sizeof h);
-    if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB ||
-        (h.e_shnum != 0 && h.e_shentsize != sizeof(Elf64_Shdr)) ||
+    if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB || h.e_shnum == 0 ||
+        h.e_shentsize != sizeof(Elf64_Shdr) ||
         (h.e_phnum != 0 && h.e_phentsize != sizeof(Elf64_Phdr)) ||
         (h.e_shnum != 0 && h.e_shstrndx >= h.e_shnum) ||
         !inside(h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr), bytes) ||
