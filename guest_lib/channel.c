@@ -329,8 +329,8 @@ bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns)
 /* ---------------------------------------------------------------- sending */
 
 /* Encode behind a record header, in inline_space if it fits, else in the thread's buffer. */
-static struct weir_record *encode(enum weir_op op, const void *in, bool posted,
-                                  uint64_t *inline_space)
+static struct weir_record *encode(const struct weir_channel *channel, enum weir_op op,
+                                  const void *in, bool posted, uint64_t *inline_space)
 {
     struct weir_record *record = (struct weir_record *)inline_space;
     size_t body = weir_ops[op].in_bytes(in);
@@ -347,6 +347,9 @@ static struct weir_record *encode(enum weir_op op, const void *in, bool posted,
     record->len_bytes = (uint32_t)(sizeof *record + body);
     record->op = (uint16_t)op;
     record->flags = posted ? WEIR_RECORD_POSTED : 0;
+    if (channel->device_of_thread) {
+        record->device = channel->device_of_thread();
+    }
     return record;
 }
 
@@ -401,7 +404,7 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
                                  void *out, const struct weir_channel_extra *extra, bool posted)
 {
     uint64_t space[(sizeof(struct weir_record) + INLINE_BYTES) / sizeof(uint64_t)];
-    struct weir_record *record = encode(op, in, posted, space);
+    struct weir_record *record = encode(channel, op, in, posted, space);
     if (!record) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -434,7 +437,7 @@ CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const 
 CUresult weir_channel_post(struct weir_channel *channel, enum weir_op op, const void *in)
 {
     uint64_t space[(sizeof(struct weir_record) + INLINE_BYTES) / sizeof(uint64_t)];
-    struct weir_record *record = encode(op, in, true, space);
+    struct weir_record *record = encode(channel, op, in, true, space);
     return record ? transmit(channel, record, NULL, NULL) : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -43,6 +43,7 @@ struct weir_channel {
     uint32_t n_words;
     bool remote;
     struct weir_wait_policy wait;
+    uint8_t (*device_of_thread)(void); /* for each request; NULL: the host has one device */
     weir_channel_notify_fn notify;
     void *notify_user;
 

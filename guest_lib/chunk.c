@@ -39,7 +39,7 @@ struct weir_mem_heap {
 };
 
 static struct weir_lock grant_lock; /* a reply and its descriptor are received by one thread */
-static uint64_t cached_bytes;       /* atomic: free bytes of device chunks */
+static uint64_t cached_bytes[WEIR_GUEST_MAX_DEVICES]; /* atomic: free bytes of device chunks */
 
 CUresult weir_mem_init(void)
 {
@@ -63,13 +63,14 @@ static struct weir_mem_heap *heap_of(struct weir_ctx *ctx, bool pinned)
 static void count_free(const struct weir_mem_heap *heap, uint64_t before)
 {
     if (!heap->pinned) {
-        __atomic_add_fetch(&cached_bytes, heap->ranges.free_bytes - before, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&cached_bytes[heap->ctx->device], heap->ranges.free_bytes - before,
+                           __ATOMIC_RELAXED);
     }
 }
 
-uint64_t weir_mem_cached_bytes(void)
+uint64_t weir_mem_cached_bytes(CUdevice device)
 {
-    return __atomic_load_n(&cached_bytes, __ATOMIC_RELAXED);
+    return __atomic_load_n(&cached_bytes[device], __ATOMIC_RELAXED);
 }
 
 /* ---------------------------------------------------------------- chunks */
@@ -272,7 +273,12 @@ static CUresult alloc_block(struct weir_mem *mem)
 CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem)
 {
-    struct weir_mem mem = {.bytes = bytes, .kind = kind, .flags = flags, .ctx = ctx, .pool = pool};
+    struct weir_mem mem = {.bytes = bytes,
+                           .kind = kind,
+                           .flags = flags,
+                           .ctx = ctx,
+                           .device = ctx->device,
+                           .pool = pool};
     if (!bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -408,5 +414,5 @@ void weir_mem_finish(void)
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], finish_context, NULL);
     }
-    __atomic_store_n(&cached_bytes, 0, __ATOMIC_RELAXED);
+    memset(cached_bytes, 0, sizeof cached_bytes);
 }

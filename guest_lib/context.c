@@ -80,6 +80,13 @@ CUresult weir_ctx_current(struct weir_ctx **ret_ctx)
     return weir_ctx_resolve(NULL, ret_ctx);
 }
 
+CUdevice weir_device_current(void)
+{
+    CUcontext current = weir_ctx_stack_current();
+    const struct weir_ctx *ctx = current ? weir_ctx_get(current) : NULL;
+    return ctx ? ctx->device : 0;
+}
+
 CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct weir_ctx **ret_ctx)
 {
     struct weir_ctx *ctx = calloc(1, sizeof *ctx);
@@ -120,6 +127,7 @@ CUresult weir_ctx_activate(struct weir_ctx *ctx)
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     ctx->limit_known = device->limits_known;
     memcpy(ctx->limit_values, device->limits, sizeof ctx->limit_values);
+    __atomic_store_n(&ctx->peers, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&ctx->legacy, legacy, __ATOMIC_RELEASE);
     __atomic_add_fetch(&ctx->epoch, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&ctx->state, WEIR_CTX_ACTIVE, __ATOMIC_RELEASE);

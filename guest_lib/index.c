@@ -217,14 +217,22 @@ CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t byte
                            .kind = WEIR_MEM_MODULE,
                            .device_base = base,
                            .ctx = ctx,
+                           .device = ctx ? ctx->device : weir_device_current(),
                            .buffer_id = weir_objects_next_id(),
                            .owner = owner};
     return weir_mem_insert(&mem) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static bool is_global_of(const struct weir_mem *mem, void *owner)
+struct globals_of {
+    const void *owner;
+    CUdevice device;
+};
+
+static bool is_global_of(const struct weir_mem *mem, void *user)
 {
-    return mem->kind == WEIR_MEM_MODULE && mem->owner == owner;
+    const struct globals_of *of = user;
+    return mem->kind == WEIR_MEM_MODULE && mem->owner == of->owner &&
+           (of->device == WEIR_EVERY_DEVICE || of->device == mem->device);
 }
 
 static void drop_nothing(const struct weir_mem *mem)
@@ -232,7 +240,8 @@ static void drop_nothing(const struct weir_mem *mem)
     (void)mem;
 }
 
-void weir_mem_forget_globals(const void *owner)
+void weir_mem_forget_globals(const void *owner, CUdevice device)
 {
-    weir_mem_remove_if(is_global_of, drop_nothing, (void *)(uintptr_t)owner);
+    struct globals_of of = {owner, device};
+    weir_mem_remove_if(is_global_of, drop_nothing, &of);
 }

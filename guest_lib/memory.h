@@ -42,7 +42,8 @@ struct weir_mem {
     enum weir_mem_kind kind;
     unsigned int flags;     /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
     uint64_t device_base;   /* address for the GPU of `base` */
-    struct weir_ctx *ctx;   /* NULL for library globals */
+    struct weir_ctx *ctx;   /* NULL for library globals, and for memory of an invisible device */
+    CUdevice device;        /* where it lies, or its context is; -1: not visible here */
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference: per kind */
@@ -81,12 +82,14 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
 
 /**
  * A module's or library's global became known: copies from and to it are then accepted.
- * Entering the same range again is fine. @thread any
+ * Entering the same range again is fine. ctx NULL: a library's, on the current device.
+ * @thread any
  */
 CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t bytes, void *owner);
 
-/** Forget the globals of an owner (module, library) that is unloaded. @thread any */
-void weir_mem_forget_globals(const void *owner);
+#define WEIR_EVERY_DEVICE (-1)
+/** Forget the globals of an owner (module, library) that is unloaded, or reset on one device. */
+void weir_mem_forget_globals(const void *owner, CUdevice device);
 
 /* ---------------------------------------------------------------- allocation */
 
@@ -100,8 +103,8 @@ void weir_mem_release(const struct weir_mem *mem);
 /** Give the current context's empty device chunks back to the host. @thread any */
 void weir_mem_trim(void);
 
-/** Bytes of granted device chunks that are free here. @thread any */
-uint64_t weir_mem_cached_bytes(void);
+/** Bytes of granted chunks of a device that are free here. @thread any */
+uint64_t weir_mem_cached_bytes(CUdevice device);
 
 /** Free what a context owned: it is being destroyed. */
 void weir_mem_context_gone(struct weir_ctx *ctx);

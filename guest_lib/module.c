@@ -31,6 +31,9 @@ static void function_free(struct weir_function *function)
 {
     free(function->name);
     free(function->params);
+    for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {
+        free(function->elsewhere[i]);
+    }
     free(function);
 }
 
@@ -123,6 +126,7 @@ static CUresult discover(struct weir_image_object *image, struct weir_module *mo
     }
     function->module = module;
     function->library = library;
+    function->device = weir_device_current();
     CUresult result = weir_object_add(WEIR_KIND_FUNCTION, function, &function->handle);
     if (result != CUDA_SUCCESS) {
         function_free(function);
@@ -147,6 +151,32 @@ static CUresult discover(struct weir_image_object *image, struct weir_module *mo
         *ret_function = other ? other : function;
     }
     return result;
+}
+
+bool weir_function_on(struct weir_function *function, CUdevice device,
+                      struct weir_function_view *ret_view)
+{
+    if (__builtin_expect(device == function->device || !function->library, 1)) {
+        *ret_view =
+            (struct weir_function_view){function->attributes, &function->attribute_mask};
+        return true;
+    }
+    struct weir_function_elsewhere **place = &function->elsewhere[device];
+    struct weir_function_elsewhere *there = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    if (!there) {
+        struct weir_function_elsewhere *fresh = calloc(1, sizeof *fresh);
+        if (!fresh) {
+            return false;
+        }
+        if (__atomic_compare_exchange_n(place, &there, fresh, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+            there = fresh;
+        } else {
+            free(fresh); /* another thread was faster */
+        }
+    }
+    *ret_view = (struct weir_function_view){there->attributes, &there->attribute_mask};
+    return true;
 }
 
 static CUresult find_or_discover(struct weir_image_object *image, struct weir_module *module,
@@ -270,7 +300,7 @@ static void image_finish(struct weir_image_object *image)
 void weir_module_forget(struct weir_module *module)
 {
     weir_object_remove(WEIR_KIND_MODULE, module->handle);
-    weir_mem_forget_globals(module);
+    weir_mem_forget_globals(module, WEIR_EVERY_DEVICE);
     weir_managed_forget(module);
     image_finish(&module->image);
     free(module);
@@ -285,7 +315,7 @@ static void forget_module_of(weir_handle handle, void *object, void *user)
     }
     if (module->library) {
         weir_lock_acquire(&module->library->image.lock);
-        module->library->module = NULL;
+        module->library->modules[module->ctx->device] = NULL;
         weir_lock_release(&module->library->image.lock);
     }
     weir_module_forget(module);
@@ -297,7 +327,7 @@ static void forget_variables(weir_handle handle, void *object, void *user)
     const struct weir_ctx *ctx = user;
     (void)handle;
     if (ctx->primary) {
-        weir_mem_forget_globals(object);
+        weir_mem_forget_globals(object, ctx->device);
         weir_managed_forget(object);
     }
 }
@@ -314,10 +344,12 @@ void weir_modules_context_gone(struct weir_ctx *ctx)
 void weir_library_forget(struct weir_library *library)
 {
     weir_object_remove(WEIR_KIND_LIBRARY, library->handle);
-    weir_mem_forget_globals(library);
+    weir_mem_forget_globals(library, WEIR_EVERY_DEVICE);
     weir_managed_forget(library);
-    if (library->module) {
-        weir_module_forget(library->module);
+    for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {
+        if (library->modules[i]) {
+            weir_module_forget(library->modules[i]);
+        }
     }
     image_finish(&library->image);
     free(library);

@@ -12,6 +12,7 @@
 #include "guest_lib/image.h"
 #include "guest_lib/lock.h"
 #include "guest_lib/objects.h"
+#include "guest_lib/state.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,12 @@
 struct weir_function_param {
     uint32_t offset;
     uint32_t bytes;
+};
+
+/* A kernel's attributes on another device than that of its look-up. Atomic: 0 bits are unknown. */
+struct weir_function_elsewhere {
+    int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
+    uint32_t attribute_mask;
 };
 
 /* handle .. param_bytes immutable after creation; attributes are atomic. */
@@ -34,6 +41,8 @@ struct weir_function {
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask; /* which of them are valid */
+    CUdevice device;         /* whose attributes these are */
+    struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES]; /* a kernel's; or NULL */
     uint64_t good_shape; /* atomic; hash of the last unusual launch that the driver took, or 0 */
     struct weir_function *next; /* in its image's list, under the image's lock */
 };
@@ -57,7 +66,8 @@ struct weir_module {
 struct weir_library {
     uint64_t handle;
     struct weir_image_object image;
-    struct weir_module *module; /* of the device's context, once asked for; under image.lock */
+    /* Of each device's context, once asked for; under image.lock. */
+    struct weir_module *modules[WEIR_GUEST_MAX_DEVICES];
 };
 
 /** The struct behind a handle, or NULL. @thread any */
@@ -65,6 +75,20 @@ struct weir_module *weir_module_get(CUmodule module);
 struct weir_library *weir_library_get(CUlibrary library);
 /** Takes functions and kernels alike. */
 struct weir_function *weir_function_get(const void *function);
+
+/* A function's attributes on one device; both are atomic. */
+struct weir_function_view {
+    int32_t *attributes; /* WEIR_FUNCTION_ATTRIBUTES of them */
+    uint32_t *mask;
+};
+
+/** Where a function's attributes on a device are kept. False: nowhere (no memory). @thread any */
+bool weir_function_on(struct weir_function *function, CUdevice device,
+                      struct weir_function_view *ret_view);
+
+/** An attribute on a device, asked for if it is not known. @thread any */
+CUresult weir_function_attribute(struct weir_function *function, CUdevice device,
+                                 CUfunction_attribute attribute, int *ret_value);
 
 /** A function by name, found earlier or asked for now. NOT_FOUND if there is none. @thread any */
 CUresult weir_module_function(struct weir_module *module, const char *name,

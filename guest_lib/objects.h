@@ -72,6 +72,7 @@ struct weir_ctx {
     uint32_t state;        /* atomic, enum weir_ctx_state */
     uint32_t flags;        /* atomic */
     uint32_t retain_count; /* of a primary context; under lock */
+    uint32_t peers;        /* atomic; bit per device: cuCtxEnablePeerAccess */
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 
     struct weir_stream *legacy; /* made at activation, atomic */
@@ -112,6 +113,9 @@ bool weir_ctx_on_gone(weir_ctx_gone_fn hook);
  * @thread any; a few nanoseconds
  */
 CUresult weir_ctx_current(struct weir_ctx **ret_ctx);
+
+/** The device of the calling thread's current context; 0 without one. @thread any */
+CUdevice weir_device_current(void);
 
 /** The context behind a handle, in any state but unknown; NULL for what never was one. */
 struct weir_ctx *weir_ctx_get(CUcontext handle);

@@ -149,6 +149,7 @@ CUresult weir_register_memory(struct weir_ctx *ctx, uint64_t base, uint64_t byte
                            .flags = flags,
                            .device_base = base,
                            .ctx = ctx,
+                           .device = ctx->device,
                            .buffer_id = weir_objects_next_id(),
                            .owner = remote ? &remote_owner : NULL};
     struct weir_mem other;

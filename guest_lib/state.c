@@ -88,7 +88,7 @@ __attribute__((destructor)) static void at_exit(void)
 
 static struct weir_wait_policy choose_policy(const struct weir_welcome *welcome, int n_cpus)
 {
-    bool plenty = n_cpus >= PLENTY_CPUS && welcome->device.real;
+    bool plenty = n_cpus >= PLENTY_CPUS && welcome->devices[0].real;
     struct weir_wait_policy policy = {.spin_ns = plenty ? PLENTY_SPIN_NS : FEW_SPIN_NS,
                                       .yield_ns = plenty ? PLENTY_YIELD_NS : 0,
                                       .slice_min_ns = SLICE_MIN_NS,
@@ -137,6 +137,13 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What records of the calling thread are for. Handlers that are given a context or a stream use its
+ * device instead. */
+static uint8_t device_of_thread(void)
+{
+    return (uint8_t)weir_guest.devices[weir_device_current()].host_ordinal;
+}
+
 static CUresult make_primaries(void)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {
@@ -180,6 +187,9 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     if (weir_guest.n_devices == 0) {
         weir_log_info("guest: CUDA_VISIBLE_DEVICES leaves no device");
         return CUDA_ERROR_NO_DEVICE;
+    }
+    if (welcome->n_devices > 1) {
+        weir_guest.channel.device_of_thread = device_of_thread;
     }
     CUresult rc = start_parts(welcome);
     if (rc == CUDA_SUCCESS) {

@@ -11,6 +11,7 @@
 #include "guest_lib/channel.h"
 #include "guest_lib/objects.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/control.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,15 +23,18 @@ enum weir_guest_phase {
     WEIR_PHASE_GONE,
 };
 
-#define WEIR_GUEST_MAX_DEVICES    16
+#define WEIR_GUEST_MAX_DEVICES    ((int)WEIR_CONTROL_MAX_DEVICES)
+#define WEIR_GUEST_P2P_ATTRIBUTES 6 /* CUdevice_P2PAttribute by number; 0 is not one */
 #define WEIR_GUEST_MAX_ATTRIBUTES CU_DEVICE_ATTRIBUTE_MAX
 
 /* What the host told of a device at the handshake. Immutable after cuInit. */
 struct weir_guest_device {
-    int host_ordinal;
+    int host_ordinal; /* its place in the welcome */
     char name[256];
     CUuuid uuid;
     uint64_t total_bytes; /* the tenant's quota, if it is smaller than the device */
+    uint32_t peers;       /* bit per host ordinal of a device whose memory it can reach */
+    uint8_t p2p[WEIR_CONTROL_MAX_DEVICES][WEIR_GUEST_P2P_ATTRIBUTES]; /* by host ordinal */
     uint8_t luid[8];
     uint32_t luid_mask;
     char pci_bus_id[32];
@@ -101,6 +105,20 @@ static inline bool weir_guest_capturing(void)
 static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 {
     return device >= 0 && device < weir_guest.n_devices ? &weir_guest.devices[device] : NULL;
+}
+
+/** Can a kernel on one visible device reach the memory of another? False for itself. @thread any */
+bool weir_guest_can_access(CUdevice device, CUdevice peer);
+
+/** The device of an ordinal of the host's, or NULL where it is not visible. @thread any */
+static inline struct weir_guest_device *weir_guest_device_of_host(int host_ordinal)
+{
+    for (int i = 0; i < weir_guest.n_devices; i++) {
+        if (weir_guest.devices[i].host_ordinal == host_ordinal) {
+            return &weir_guest.devices[i];
+        }
+    }
+    return NULL;
 }
 
 /** cuInit: connect, once. Later calls give the same answer. @thread any */

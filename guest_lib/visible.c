@@ -56,10 +56,29 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
     }
 }
 
+static void fill_peers(struct weir_guest_device *device, const struct weir_device *from,
+                       uint32_t n_devices)
+{
+    for (uint32_t peer = 0; peer < n_devices; peer++) {
+        char key[32];
+        uint64_t value;
+        snprintf(key, sizeof key, "peer.%u", peer);
+        if (weir_device_fact_get(from, key, &value) && value) {
+            device->peers |= 1u << peer;
+        }
+        for (int id = 1; id < WEIR_GUEST_P2P_ATTRIBUTES; id++) {
+            snprintf(key, sizeof key, "p2p.%u.%d", peer, id);
+            if (weir_device_fact_get(from, key, &value)) {
+                device->p2p[peer][id] = (uint8_t)value;
+            }
+        }
+    }
+}
+
 static void fill_device(struct weir_guest_device *device, const struct weir_welcome *welcome,
                         int ordinal, bool co_located)
 {
-    const struct weir_device *from = &welcome->device;
+    const struct weir_device *from = &welcome->devices[ordinal];
     memset(device, 0, sizeof *device);
     device->host_ordinal = ordinal;
     memcpy(device->name, from->name, sizeof device->name);
@@ -76,6 +95,7 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     device->priority_least = from->stream_priority_least;
     device->priority_greatest = from->stream_priority_greatest;
     fill_attributes(device, from, co_located);
+    fill_peers(device, from, welcome->n_devices);
     for (unsigned int limit = 0; limit < WEIR_CTX_LIMITS; limit++) {
         char key[16];
         snprintf(key, sizeof key, "limit.%u", limit);
@@ -100,26 +120,34 @@ static void uuid_text(const uint8_t uuid[16], char ret_text[UUID_TEXT_BYTES])
     *at = '\0';
 }
 
-/* Does the item name the session's one device? */
-static bool names_device(const char *item, size_t len, const struct weir_welcome *welcome)
+/* The one device that an item names; -1: none, or the beginning of more than one UUID. */
+static int named_device(const char *item, size_t len, const struct weir_welcome *welcome)
 {
     if (len >= 4 && strncasecmp(item, "GPU-", 4) == 0) {
-        char text[UUID_TEXT_BYTES];
-        uuid_text(welcome->device.uuid, text);
-        return len > 4 && len < sizeof text && strncasecmp(item, text, len) == 0;
+        int found = -1;
+        for (uint32_t i = 0; i < welcome->n_devices; i++) {
+            char text[UUID_TEXT_BYTES];
+            uuid_text(welcome->devices[i].uuid, text);
+            if (len > 4 && len < sizeof text && strncasecmp(item, text, len) == 0) {
+                if (found >= 0) {
+                    return -1;
+                }
+                found = (int)i;
+            }
+        }
+        return found;
     }
     char *end;
     long ordinal = strtol(item, &end, 10);
-    return end == item + len && len > 0 && ordinal == 0;
+    bool known = end == item + len && len > 0 && ordinal >= 0 && ordinal < welcome->n_devices;
+    return known ? (int)ordinal : -1;
 }
 
-int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
-                         struct weir_guest_device *devices, bool co_located)
+/* The list ends at the first item that names nothing; one that names a device twice leaves none. */
+static int read_list(const struct weir_welcome *welcome, const char *list,
+                     int ordinals[WEIR_GUEST_MAX_DEVICES])
 {
-    if (!list) {
-        fill_device(&devices[0], welcome, 0, co_located);
-        return 1;
-    }
+    uint32_t seen = 0;
     int found = 0;
     while (*list) {
         while (isspace((unsigned char)*list)) {
@@ -130,17 +158,35 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
         while (used && isspace((unsigned char)list[used - 1])) {
             used--;
         }
-        if (!names_device(list, used, welcome)) {
+        int ordinal = named_device(list, used, welcome);
+        if (ordinal < 0) {
             break;
         }
-        found++;
+        if (seen >> ordinal & 1) {
+            return 0;
+        }
+        seen |= 1u << ordinal;
+        ordinals[found++] = ordinal;
         list += len + (list[len] == ',');
     }
-    if (found != 1) {
-        return 0;
+    return found;
+}
+
+int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
+                         struct weir_guest_device *devices, bool co_located)
+{
+    int ordinals[WEIR_GUEST_MAX_DEVICES];
+    int found = (int)welcome->n_devices;
+    for (int i = 0; i < found; i++) {
+        ordinals[i] = i;
     }
-    fill_device(&devices[0], welcome, 0, co_located);
-    return 1;
+    if (list) {
+        found = read_list(welcome, list, ordinals);
+    }
+    for (int i = 0; i < found; i++) {
+        fill_device(&devices[i], welcome, ordinals[i], co_located);
+    }
+    return found;
 }
 
 void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES])

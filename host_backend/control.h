@@ -28,7 +28,7 @@ struct weir_serve_params {
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
-    int device;             /* ordinal; -1: the file's or 0 */
+    const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
     bool check_only;        /* read the configuration, report, and return */
@@ -91,7 +91,9 @@ struct weir_status_session {
 };
 
 struct weir_status_worker {
-    char device[WEIR_HOST_TEXT_BYTES];
+    char device[WEIR_HOST_TEXT_BYTES]; /* names */
+    char devices[64];                  /* the driver's ordinals, with commas */
+    uint32_t n_devices;
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
     uint64_t pid;                        /* 0: being restarted */

@@ -37,8 +37,8 @@ struct weir_link_config {
     char run_dir[WEIR_CONFIG_PATH_BYTES];
     char listen_tcp[WEIR_CONFIG_PATH_BYTES];
     char server_key[WEIR_CONFIG_PATH_BYTES];
-    char tenant[WEIR_TENANT_NAME_BYTES]; /* whose own worker this is, or "" */
-    uint32_t device;
+    char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
+    char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;
 };

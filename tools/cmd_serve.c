@@ -14,8 +14,7 @@ int weir_cmd_worker(int argc, char **argv)
 
 int weir_cmd_serve(int argc, char **argv)
 {
-    struct weir_serve_params params = {.device = -1};
-    const char *device = NULL;
+    struct weir_serve_params params = {.check_only = false};
     const char *window_base = NULL;
     const char *window_bytes = NULL;
     const char *log = getenv("WEIR_LOG");
@@ -26,7 +25,9 @@ int weir_cmd_serve(int argc, char **argv)
         {"listen", "ADDRESS:PORT", "also serve remote guests over TCP", &params.listen_tcp, NULL},
         {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
          &params.driver, NULL},
-        {"device", "N", "ordinal of the GPU (default 0)", &device, NULL},
+        {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)", 
+         &params.devices, NULL},
+        {"device", "N", "the same for one GPU", &params.devices, NULL},
         {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},
         {"window-bytes", "SIZE", "size of each tenant's window (default 1T)", &window_bytes, NULL},
         {"log", "LEVEL[:FILE]", "error, warn, info (default) or debug", &log, NULL},
@@ -37,7 +38,7 @@ int weir_cmd_serve(int argc, char **argv)
     int first;
     int exit_status;
     if (!weir_options_parse(argc, argv, "[OPTIONS]",
-                            "Own the GPU and serve tenants until SIGTERM or SIGINT.", options,
+                            "Own the GPUs and serve tenants until SIGTERM or SIGINT.", options,
                             &first, &exit_status)) {
         return exit_status;
     }
@@ -47,12 +48,6 @@ int weir_cmd_serve(int argc, char **argv)
     }
     long long number;
     unsigned long long bytes;
-    if (device) {
-        if (!weir_option_number("device", device, 0, 1023, &number)) {
-            return WEIR_EXIT_USAGE;
-        }
-        params.device = (int)number;
-    }
     if (window_base) {
         if (!weir_option_number("window-base", window_base, 1 << 21, 1ll << 47, &number)) {
             return WEIR_EXIT_USAGE;

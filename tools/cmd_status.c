@@ -21,11 +21,12 @@ static const char *human(uint64_t bytes, char text[16])
 
 static void print_workers(const struct weir_status_report *report)
 {
-    printf("%-8s %-28s %-24s %8s %8s\n", "WORKER", "DEVICE", "DRIVER", "RESTARTS", "OBJECTS");
+    printf("%-8s %-28s %-8s %-24s %8s %8s\n", "WORKER", "DEVICE", "ORDINALS", "DRIVER", "RESTARTS",
+           "OBJECTS");
     for (size_t i = 0; i < report->n_workers; i++) {
         const struct weir_status_worker *w = &report->workers[i];
-        printf("%-8llu %-28.28s %-24.24s %8u %8llu%s%s\n", (unsigned long long)w->pid, w->device,
-               w->driver, w->restarts, (unsigned long long)w->objects,
+        printf("%-8llu %-28.28s %-8.16s %-24.24s %8u %8llu%s%s\n", (unsigned long long)w->pid,
+               w->device, w->devices, w->driver, w->restarts, (unsigned long long)w->objects,
                w->tenant[0] ? "  only " : "", w->tenant);
     }
 }

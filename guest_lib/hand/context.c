@@ -351,6 +351,10 @@ CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
     return weir_ctx_current(&ctx);
 }
 
+/*
+ * Access between devices is the host's to give, and it gives it to every chunk (docs/design/devices.md),
+ * so a context only remembers what the program has asked for.
+ */
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     struct weir_ctx *ctx, *peer;
@@ -362,8 +366,15 @@ CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fl
     if (Flags || !peerContext) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return ctx->device == peer->device ? CUDA_ERROR_INVALID_CONTEXT
-                                       : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (ctx->device == peer->device) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!weir_guest_can_access(ctx->device, peer->device)) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    uint32_t bit = 1u << peer->device;
+    uint32_t before = __atomic_fetch_or(&ctx->peers, bit, __ATOMIC_RELAXED);
+    return before & bit ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
@@ -373,6 +384,11 @@ CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    return weir_ctx_get(peerContext) ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
-                                     : CUDA_ERROR_INVALID_CONTEXT;
+    const struct weir_ctx *peer = weir_ctx_get(peerContext);
+    if (!peer) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t bit = 1u << peer->device;
+    uint32_t before = __atomic_fetch_and(&ctx->peers, ~bit, __ATOMIC_RELAXED);
+    return before & bit ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }

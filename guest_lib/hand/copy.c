@@ -1,5 +1,6 @@
 /* Copy entry points: check the sides, then copy.c and copy_box.c. */
 #include "guest_lib/memory.h"
+#include "guest_lib/state.h"
 #include "proto/guest_hand.h"
 
 /* What a caller says of a side. */
@@ -16,6 +17,35 @@ static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
     return rc;
 }
 
+/* The context, of another device than the stream's, whose memory this is; or NULL. */
+static struct weir_ctx *owner_elsewhere(uint64_t address, const struct weir_stream *stream)
+{
+    struct weir_mem mem;
+    bool elsewhere = weir_mem_find(address, &mem) && weir_mem_on_device(&mem) && mem.ctx &&
+                     mem.device == mem.ctx->device && mem.device != stream->ctx->device;
+    return elsewhere ? mem.ctx : NULL;
+}
+
+/*
+ * A copy that names no stream and has memory of another device on a side begins after all work of
+ * both devices, and all later work of both comes after it: waited for here, before and behind.
+ */
+static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_copy_side *to,
+                               const struct weir_copy_side *from, uint64_t bytes,
+                               struct weir_stream *stream)
+{
+    struct weir_ctx *others[2] = {owner_elsewhere(dst, stream), owner_elsewhere(src, stream)};
+    CUresult rc = CUDA_SUCCESS;
+    for (int i = 0; i < 2 && rc == CUDA_SUCCESS; i++) {
+        rc = others[i] ? weir_streams_wait_all(others[i]) : CUDA_SUCCESS;
+    }
+    rc = rc == CUDA_SUCCESS ? weir_copy_linear(to, from, bytes, stream, true) : rc;
+    if (rc == CUDA_SUCCESS && (others[0] || others[1])) {
+        rc = weir_ctx_synchronize(stream->ctx);
+    }
+    return rc;
+}
+
 static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum side_rule src_rule,
                        uint64_t bytes, CUstream hStream, bool sync)
 {
@@ -27,6 +57,9 @@ static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum
     struct weir_copy_side to, from;
     rc = make_side(dst, bytes, dst_rule, &to);
     rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
+    if (rc == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
+        return linear_between(dst, src, &to, &from, bytes, stream);
+    }
     return rc == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : rc;
 }
 
@@ -85,7 +118,7 @@ CUresult weir_guest_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteC
     return linear(dst, RULE_ANY, src, RULE_ANY, ByteCount, hStream, false);
 }
 
-/* One device per session: a copy between contexts is a copy on the device. */
+/* Addresses are unique over all devices, so a copy between contexts is a copy of addresses. */
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
     struct weir_ctx *ctx;

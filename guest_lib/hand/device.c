@@ -226,6 +226,12 @@ CUresult weir_guest_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
+bool weir_guest_can_access(CUdevice device, CUdevice peer)
+{
+    const struct weir_guest_device *devices = weir_guest.devices;
+    return device != peer && (devices[device].peers >> devices[peer].host_ordinal & 1) != 0;
+}
+
 CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
     if (!canAccessPeer) {
@@ -234,22 +240,21 @@ CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUde
     if (!weir_guest_device_get(dev) || !weir_guest_device_get(peerDev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *canAccessPeer = 0;
+    *canAccessPeer = weir_guest_can_access(dev, peerDev);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
                                             CUdevice srcDevice, CUdevice dstDevice)
 {
-    (void)attrib;
-    if (!value) {
+    if (!value || (int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(srcDevice) || !weir_guest_device_get(dstDevice) ||
         srcDevice == dstDevice) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *value = 0;
+    *value = weir_guest.devices[srcDevice].p2p[weir_guest.devices[dstDevice].host_ordinal][attrib];
     return CUDA_SUCCESS;
 }
 

@@ -4,45 +4,65 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
-                              struct weir_function *function)
+CUresult weir_function_attribute(struct weir_function *function, CUdevice device,
+                                 CUfunction_attribute attribute, int *ret_value)
 {
     uint32_t index = (uint32_t)attribute;
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!ret_value || index >= CU_FUNC_ATTRIBUTE_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (index < WEIR_FUNCTION_ATTRIBUTES && (function->attribute_mask & (1u << index))) {
-        *ret_value = __atomic_load_n(&function->attributes[index], __ATOMIC_RELAXED);
+    struct weir_function_view view = {0};
+    bool kept = index < WEIR_FUNCTION_ATTRIBUTES && weir_function_on(function, device, &view);
+    if (kept && (__atomic_load_n(view.mask, __ATOMIC_ACQUIRE) & (1u << index))) {
+        *ret_value = __atomic_load_n(&view.attributes[index], __ATOMIC_RELAXED);
         return CUDA_SUCCESS;
     }
     struct weir_op_function_attribute_get_out out;
-    const struct weir_op_function_attribute_get_in in = {.f = function->handle, .attribute = index};
+    const struct weir_op_function_attribute_get_in in = {
+        .f = function->handle,
+        .attribute = index,
+        .device = weir_guest.devices[device].host_ordinal};
     CUresult result = weir_call_function_attribute_get(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
         *ret_value = out.value;
+        if (kept && device != function->device) {
+            __atomic_store_n(&view.attributes[index], out.value, __ATOMIC_RELAXED);
+            __atomic_fetch_or(view.mask, 1u << index, __ATOMIC_RELEASE);
+        }
     }
     return result;
 }
 
+static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
+                              struct weir_function *function, CUdevice device)
+{
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!ret_value || (uint32_t)attribute >= CU_FUNC_ATTRIBUTE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_function_attribute(function, device, attribute, ret_value);
+}
+
 static CUresult set_attribute(struct weir_function *function, CUfunction_attribute attribute,
-                              int value)
+                              int value, CUdevice device)
 {
     uint32_t index = (uint32_t)attribute;
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    bool cached = index < WEIR_FUNCTION_ATTRIBUTES && (function->attribute_mask & (1u << index));
-    if (cached && __atomic_load_n(&function->attributes[index], __ATOMIC_RELAXED) == value) {
+    struct weir_function_view view = {0};
+    bool cached = index < WEIR_FUNCTION_ATTRIBUTES && weir_function_on(function, device, &view) &&
+                  (__atomic_load_n(view.mask, __ATOMIC_ACQUIRE) & (1u << index));
+    if (cached && __atomic_load_n(&view.attributes[index], __ATOMIC_RELAXED) == value) {
         return CUDA_SUCCESS;
     }
     const struct weir_op_function_attribute_set_in in = {
-        .f = function->handle, .attribute = index, .value = value};
+        .f = function->handle,
+        .attribute = index,
+        .value = value,
+        .device = weir_guest.devices[device].host_ordinal};
     CUresult result = weir_call_function_attribute_set(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS && cached) {
-        __atomic_store_n(&function->attributes[index], value, __ATOMIC_RELAXED);
+        __atomic_store_n(&view.attributes[index], value, __ATOMIC_RELAXED);
     }
     return result;
 }
@@ -91,7 +111,7 @@ static CUresult get_param(struct weir_function *function, size_t index, size_t *
 
 CUresult weir_guest_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
-    return get_attribute(pi, attrib, weir_function_get(hfunc));
+    return get_attribute(pi, attrib, weir_function_get(hfunc), weir_device_current());
 }
 
 CUresult weir_guest_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
@@ -100,12 +120,12 @@ CUresult weir_guest_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, C
     if (!weir_guest_device_get(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return get_attribute(pi, attrib, weir_function_get(kernel));
+    return get_attribute(pi, attrib, weir_function_get(kernel), dev);
 }
 
 CUresult weir_guest_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
-    return set_attribute(weir_function_get(hfunc), attrib, value);
+    return set_attribute(weir_function_get(hfunc), attrib, value, weir_device_current());
 }
 
 CUresult weir_guest_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
@@ -114,7 +134,7 @@ CUresult weir_guest_cuKernelSetAttribute(CUfunction_attribute attrib, int val, C
     if (!weir_guest_device_get(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return set_attribute(weir_function_get(kernel), attrib, val);
+    return set_attribute(weir_function_get(kernel), attrib, val, dev);
 }
 
 CUresult weir_guest_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)

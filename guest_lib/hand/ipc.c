@@ -51,7 +51,10 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    /* Of the device where it lies; copies and kernels of every device that can reach it may use it. */
+    const struct weir_guest_device *device = weir_guest_device_of_host((int)out.device);
     const struct weir_mem mem = {
+        .device = device ? (CUdevice)(device - weir_guest.devices) : WEIR_EVERY_DEVICE,
         .base = out.base,
         .bytes = out.bytes,
         .kind = WEIR_MEM_IMPORTED,

@@ -41,31 +41,34 @@ static bool within(const uint32_t dims[3], const struct weir_guest_device *devic
 }
 
 /* Would the driver surely take it? No is not an error: then it is asked. */
-static bool surely_good(const struct weir_function *function, const struct weir_launch_dims *dims,
+static bool surely_good(struct weir_function *function, const struct weir_launch_dims *dims,
                         const struct weir_ctx *ctx)
 {
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
                             1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    if ((function->attribute_mask & needed) != needed) {
+    struct weir_function_view view;
+    if (!weir_function_on(function, ctx->device, &view) ||
+        (__atomic_load_n(view.mask, __ATOMIC_ACQUIRE) & needed) != needed) {
         return false;
     }
     uint64_t threads = (uint64_t)dims->block[0] * dims->block[1] * dims->block[2];
     int32_t max_threads = __atomic_load_n(
-        &function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK], __ATOMIC_RELAXED);
+        &view.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK], __ATOMIC_RELAXED);
     int32_t max_shared = __atomic_load_n(
-        &function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], __ATOMIC_RELAXED);
+        &view.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], __ATOMIC_RELAXED);
     return threads <= (uint64_t)max_threads && dims->shared_bytes <= (uint32_t)max_shared &&
            within(dims->block, device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
            within(dims->grid, device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
 }
 
 /* A number for everything the driver's verdict depends on; 0 stands for "none". */
-static uint64_t shape_of(const struct request *request)
+static uint64_t shape_of(const struct request *request, CUdevice device)
 {
     struct {
         struct weir_launch_dims dims;
         uint32_t flags;
+        CUdevice device;
         CUlaunchAttribute attributes[MAX_ATTRIBUTES];
     } shape;
     size_t bytes = offsetof(__typeof__(shape), attributes) +
@@ -73,6 +76,7 @@ static uint64_t shape_of(const struct request *request)
     memset(&shape, 0, bytes);
     shape.dims = request->dims;
     shape.flags = request->flags;
+    shape.device = device;
     for (uint32_t i = 0; i < request->n_attributes; i++) {
         shape.attributes[i] = request->attributes[i];
     }
@@ -199,7 +203,7 @@ static CUresult send(struct weir_function *function, const struct request *reque
     };
     bool special = request->flags || request->n_attributes;
     bool good = !special && surely_good(function, &request->dims, stream->ctx);
-    uint64_t shape = good ? 0 : shape_of(request);
+    uint64_t shape = good ? 0 : shape_of(request, stream->ctx->device);
     if (!good) {
         good = __atomic_load_n(&function->good_shape, __ATOMIC_RELAXED) == shape;
     }
@@ -213,6 +217,26 @@ static CUresult send(struct weir_function *function, const struct request *reque
     return result;
 }
 
+/*
+ * Several devices: the stream must be of the current one, and a module's function of the stream's.
+ * What is to be known of a kernel on this device is asked once.
+ */
+static CUresult check_device(struct weir_function *function, const struct weir_stream *stream)
+{
+    CUdevice device = stream->ctx->device;
+    if (device != weir_device_current() ||
+        (function->module && function->module->ctx->device != device)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    int value;
+    CUresult rc = weir_function_attribute(function, device,
+                                          CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value);
+    return rc == CUDA_SUCCESS
+               ? weir_function_attribute(function, device,
+                                         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &value)
+               : rc;
+}
+
 static CUresult launch(CUfunction f, const struct request *request)
 {
     struct weir_function *function = weir_function_get(f);
@@ -222,6 +246,9 @@ static CUresult launch(CUfunction f, const struct request *request)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     CUresult result = weir_stream_get(request->stream, &stream);
+    if (result == CUDA_SUCCESS && weir_guest.n_devices > 1) {
+        result = check_device(function, stream);
+    }
     if (result == CUDA_SUCCESS) {
         result = weir_managed_push();
     }

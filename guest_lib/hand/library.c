@@ -218,7 +218,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
         return result;
     }
     weir_lock_acquire(&library->image.lock);
-    struct weir_module *module = library->module;
+    struct weir_module *module = library->modules[ctx->device];
     weir_lock_release(&library->image.lock);
     if (module) {
         *pMod = (CUmodule)(uintptr_t)module->handle;
@@ -243,7 +243,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
         return result;
     }
     weir_lock_acquire(&library->image.lock);
-    library->module = module;
+    library->modules[ctx->device] = module;
     weir_lock_release(&library->image.lock);
     *pMod = (CUmodule)(uintptr_t)module->handle;
     return CUDA_SUCCESS;

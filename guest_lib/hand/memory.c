@@ -20,7 +20,7 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    uint64_t available = out.free + weir_mem_cached_bytes();
+    uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
     if (free) {
         *free = available < out.total ? available : out.total;
     }

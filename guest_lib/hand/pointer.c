@@ -68,7 +68,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = flag(mem->kind == WEIR_MEM_MANAGED);
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *ret = (struct value){(uint32_t)(mem->ctx ? mem->ctx->device : 0), 4};
+        *ret = (struct value){(uint32_t)mem->device, 4};
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *ret = flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);

@@ -8,6 +8,7 @@
  */
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
+#include "guest_lib/state.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct weir_pool {
     CUdevice device;
     bool is_default;
     bool destroyed;
+    uint32_t access; /* atomic; bit per other device that cuMemPoolSetAccess has let in */
     struct weir_pool *next; /* of all pools; never freed but by weir_pools_finish() */
 
     struct weir_lock lock; /* guards what follows */
@@ -188,8 +190,8 @@ static bool fits(const struct pending *pending, uint64_t bytes)
 }
 
 /* A pending block for this stream: its own, or one whose point is passed. */
-static struct pending *take_pending(struct weir_pool *pool, struct weir_stream *stream,
-                                    uint64_t bytes)
+static struct pending *take_pending(struct weir_pool *pool, const struct weir_ctx *ctx,
+                                    struct weir_stream *stream, uint64_t bytes)
 {
     struct pending *found = NULL;
     weir_lock_acquire(&pool->lock);
@@ -197,7 +199,7 @@ static struct pending *take_pending(struct weir_pool *pool, struct weir_stream *
     for (struct pending **at = &pool->pending; *at && looked < LOOK_AT; at = &(*at)->next) {
         struct pending *pending = *at;
         looked++;
-        if (fits(pending, bytes) && pending->mem.ctx == stream->ctx &&
+        if (fits(pending, bytes) && pending->mem.ctx == ctx &&
             ((pending->point.stream == stream && pending->point.stream_id == stream->id) ||
              weir_stream_passed(&pending->point))) {
             *at = pending->next;
@@ -233,13 +235,13 @@ static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uin
     return CUDA_SUCCESS;
 }
 
-static CUresult new_block(struct weir_pool *pool, struct weir_stream *stream, uint64_t bytes,
+static CUresult new_block(struct weir_pool *pool, struct weir_ctx *ctx, uint64_t bytes,
                           CUdeviceptr *dptr)
 {
     struct weir_mem mem;
-    CUresult rc = weir_mem_alloc(stream->ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+    CUresult rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
     if (rc == CUDA_ERROR_OUT_OF_MEMORY && drain(pool) == CUDA_SUCCESS) {
-        rc = weir_mem_alloc(stream->ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+        rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
     }
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -250,6 +252,19 @@ static CUresult new_block(struct weir_pool *pool, struct weir_stream *stream, ui
     weir_lock_release(&pool->lock);
     *dptr = mem.base;
     return CUDA_SUCCESS;
+}
+
+/* Whose heap the pool's memory is cut from: the stream's context, or where the stream is of another
+ * device than the pool, the primary context of the pool's. */
+static CUresult context_for(const struct weir_pool *pool, const struct weir_stream *stream,
+                            struct weir_ctx **ret_ctx)
+{
+    if (pool->device == stream->ctx->device) {
+        *ret_ctx = stream->ctx;
+        return CUDA_SUCCESS;
+    }
+    struct weir_ctx *primary = weir_guest.devices[pool->device].primary;
+    return weir_ctx_resolve((CUcontext)(uintptr_t)primary->handle, ret_ctx);
 }
 
 static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t bytes,
@@ -263,12 +278,17 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
     if (!dptr || !bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct pending *pending = take_pending(pool, stream, bytes);
+    struct weir_ctx *ctx;
+    rc = context_for(pool, stream, &ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct pending *pending = take_pending(pool, ctx, stream, bytes);
     if (pending) {
         return reuse_block(pool, pending, bytes, dptr);
     }
     harvest(pool, pool->release_threshold);
-    return new_block(pool, stream, bytes, dptr);
+    return new_block(pool, ctx, bytes, dptr);
 }
 
 CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
@@ -323,7 +343,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return free_later(&mem, stream);
     }
     /* Memory of cuMemAlloc: an account of the default pool from here on. */
-    rc = device_pool(stream->ctx->device, true, &mem.pool);
+    rc = device_pool(mem.device, true, &mem.pool);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -571,6 +591,14 @@ CUresult weir_guest_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc 
             return CUDA_ERROR_INVALID_VALUE; /* a device cannot lose its own pool */
         }
     }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bit = 1u << map[i].location.id;
+        if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            __atomic_fetch_and(&found->access, ~bit, __ATOMIC_RELAXED);
+        } else {
+            __atomic_fetch_or(&found->access, bit, __ATOMIC_RELAXED);
+        }
+    }
     return CUDA_SUCCESS;
 }
 
@@ -582,8 +610,11 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
     if (rc != CUDA_SUCCESS || !flags || !location) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool own = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == found->device;
-    *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                  weir_guest_device_get(location->id) != NULL;
+    bool in = device && (location->id == found->device ||
+                         (__atomic_load_n(&found->access, __ATOMIC_RELAXED) >> location->id & 1));
+    *flags = in ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 

@@ -17,12 +17,14 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     CUresult result;
 
     (void)out;
-    if (in->device != 0) {
+    if (in->device < 0 || (uint32_t)in->device >= s->worker->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!weir_hand_word_ok(s, in->legacy_word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
+    WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
     WEIR_TRY(s->driver->cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
     result = weir_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
     if (result != CUDA_SUCCESS) {

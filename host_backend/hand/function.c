@@ -1,6 +1,7 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
 #include "host_backend/hand/hand.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ATTRIBUTES_MAX 32
@@ -49,7 +50,8 @@ static void read_attributes(struct weir_session *s, const struct weir_function *
         CUfunction_attribute id = (CUfunction_attribute)i;
         int value = 0;
         CUresult result = f->kernel != NULL
-                              ? d->cuKernelGetAttribute(&value, id, f->kernel, s->worker->cu_device)
+                              ? d->cuKernelGetAttribute(&value, id, f->kernel,
+                                                        s->worker->devices[s->device].cu)
                               : d->cuFuncGetAttribute(&value, id, f->o.native);
 
         if (result == CUDA_SUCCESS) {
@@ -218,6 +220,15 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 
 /* ---------------------------------------------------------------- attributes that change */
 
+/* The device that an attribute is of becomes current; a module's function has but one. */
+static CUresult enter_device(struct weir_session *s, const struct weir_function *f, int32_t device)
+{
+    if (device < 0 || (uint32_t)device >= s->worker->n_devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return weir_session_enter(s, f->kernel != NULL ? (uint32_t)device : f->o.device);
+}
+
 CUresult weir_host_function_attribute_get(struct weir_session *s,
                                           const struct weir_op_function_attribute_get_in *in,
                                           struct weir_op_function_attribute_get_out *out)
@@ -228,19 +239,47 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(enter_device(s, f, in->device));
     return f->kernel != NULL
-               ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel, s->worker->cu_device)
+               ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
+                                                 s->worker->devices[s->device].cu)
                : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
-CUresult weir_hand_set_attribute(struct weir_session *s, const struct weir_function *f,
+CUresult weir_hand_set_attribute(struct weir_session *s, struct weir_function *f,
                                  CUfunction_attribute id, int value)
 {
+    CUfunction native;
+
+    WEIR_TRY(weir_function_here(s, f, &native));
     if (f->kernel != NULL) {
-        WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel, s->worker->cu_device));
+        WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel,
+                                                 s->worker->devices[s->device].cu));
     }
     /* Launches go through the function, which was made from the kernel before this. */
-    return s->driver->cuFuncSetAttribute(f->o.native, id, value);
+    return s->driver->cuFuncSetAttribute(native, id, value);
+}
+
+CUresult weir_function_here(struct weir_session *s, struct weir_function *f, CUfunction *ret_native)
+{
+    CUfunction *native;
+
+    if (f->kernel == NULL || s->device == f->o.device) {
+        *ret_native = f->o.native;
+        return CUDA_SUCCESS;
+    }
+    if (f->elsewhere == NULL) {
+        f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
+        if (f->elsewhere == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    native = &f->elsewhere[s->device];
+    if (*native == NULL) {
+        WEIR_TRY(s->driver->cuKernelGetFunction(native, f->kernel));
+    }
+    *ret_native = *native;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_function_attribute_set(struct weir_session *s,
@@ -254,6 +293,7 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(enter_device(s, f, in->device));
     WEIR_TRY(weir_hand_set_attribute(s, f, id, in->value));
     if (in->attribute < WEIR_FUNCTION_SETTABLE) {
         f->set_mask |= 1u << in->attribute;
@@ -267,8 +307,12 @@ CUresult weir_host_function_cache_config(struct weir_session *s,
                                          struct weir_op_function_cache_config_out *out)
 {
     struct weir_function *f = weir_hand_function(s, in->f);
+    CUfunction native;
 
     (void)out;
-    return f != NULL ? s->driver->cuFuncSetCacheConfig(f->o.native, (CUfunc_cache)in->config)
-                     : CUDA_ERROR_INVALID_HANDLE;
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_function_here(s, f, &native));
+    return s->driver->cuFuncSetCacheConfig(native, (CUfunc_cache)in->config);
 }

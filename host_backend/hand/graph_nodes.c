@@ -69,7 +69,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
     k->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
     k->extra[3] = &k->bytes;
     k->extra[4] = CU_LAUNCH_PARAM_END;
-    k->params.func = f->o.native;
+    WEIR_TRY(weir_function_here(s, f, &k->params.func));
     k->params.gridDimX = grid[0];
     k->params.gridDimY = grid[1];
     k->params.gridDimZ = grid[2];
@@ -153,6 +153,37 @@ static CUresult pack_params(struct weir_session *s, const struct weir_function *
     return CUDA_SUCCESS;
 }
 
+struct kernel_search {
+    const struct weir_session *session;
+    CUfunction wanted;
+    struct weir_object *found;
+};
+
+static void look_at_function(weir_handle handle, void *object, void *user)
+{
+    struct kernel_search *search = user;
+    struct weir_function *f = object;
+
+    (void)handle;
+    for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->worker->n_devices; i++) {
+        if (f->elsewhere[i] == search->wanted) {
+            search->found = &f->o;
+        }
+    }
+}
+
+/* The function of a node: by its native on the device of its look-up, or on another. */
+static struct weir_object *find_function(struct weir_session *s, CUfunction native)
+{
+    struct kernel_search search = {s, native, NULL};
+
+    search.found = weir_native_find(&s->natives, WEIR_KIND_FUNCTION, native);
+    if (search.found == NULL && native != NULL && s->worker->n_devices > 1) {
+        weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], look_at_function, &search);
+    }
+    return search.found;
+}
+
 CUresult weir_host_graph_kernel_get(struct weir_session *s,
                                     const struct weir_op_graph_kernel_get_in *in,
                                     struct weir_op_graph_kernel_get_out *out)
@@ -168,7 +199,7 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     if (params.func == NULL && params.kern != NULL) {
         WEIR_TRY(s->driver->cuKernelGetFunction(&params.func, params.kern));
     }
-    o = weir_native_find(&s->natives, WEIR_KIND_FUNCTION, params.func);
+    o = find_function(s, params.func);
     room = weir_session_alloc(s, PARAMS_BYTES);
     if (o == NULL || room == NULL) {
         return o == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
@@ -230,7 +261,7 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
     WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                             &copy, s->worker->context));
+                                             &copy, weir_hand_context(s)));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -247,7 +278,7 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     return exec != NULL
-               ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, s->worker->context)
+               ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_hand_context(s))
                : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
 }
 
@@ -282,7 +313,7 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
     WEIR_TRY(s->driver->cuGraphAddMemsetNode(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                             &params, s->worker->context));
+                                             &params, weir_hand_context(s)));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -300,7 +331,7 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
     return exec != NULL
-               ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, s->worker->context)
+               ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_hand_context(s))
                : s->driver->cuGraphMemsetNodeSetParams(node, &params);
 }
 

@@ -8,14 +8,22 @@
 #include "host_backend/worker/worker.h"
 #include "proto/host_hand.h"
 
-/** Live objects by handle; NULL when there is none. */
+/**
+ * Live objects by handle; NULL when there is none. A context's or a stream's device becomes the
+ * session's current one, whatever the record said: what the operation makes belongs there.
+ */
 static inline struct weir_ctx *weir_hand_ctx(struct weir_session *s, uint64_t handle)
 {
-    return weir_object_get(s, WEIR_KIND_CONTEXT, handle);
+    struct weir_ctx *ctx = weir_object_get(s, WEIR_KIND_CONTEXT, handle);
+
+    return ctx != NULL && weir_session_enter(s, ctx->o.device) == CUDA_SUCCESS ? ctx : NULL;
 }
 static inline struct weir_stream *weir_hand_stream(struct weir_session *s, uint64_t handle)
 {
-    return weir_object_get(s, WEIR_KIND_STREAM, handle);
+    struct weir_stream *stream = weir_object_get(s, WEIR_KIND_STREAM, handle);
+
+    return stream != NULL && weir_session_enter(s, stream->o.device) == CUDA_SUCCESS ? stream
+                                                                                     : NULL;
 }
 static inline struct weir_event *weir_hand_event(struct weir_session *s, uint64_t handle)
 {
@@ -26,6 +34,11 @@ static inline struct weir_function *weir_hand_function(struct weir_session *s, u
     struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
 
     return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
+}
+/** The real context that is current: of the device of the context or the record in hand. */
+static inline CUcontext weir_hand_context(const struct weir_session *s)
+{
+    return s->worker->devices[s->device].context;
 }
 /** A library, loaded again if a reset has unloaded it (hand/reset.c). */
 struct weir_module *weir_hand_library(struct weir_session *s, uint64_t handle);
@@ -90,8 +103,9 @@ CUresult weir_hand_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64
 /** Add log buffers of WEIR_LOG_BYTES each. */
 void weir_hand_jit_logs(struct weir_jit_options *options, char *info, char *error);
 
-/** Set an attribute of a function and of the kernel that it is of (hand/function.c). */
-CUresult weir_hand_set_attribute(struct weir_session *s, const struct weir_function *f,
+/** Set an attribute of a function and of the kernel that it is of, on the current device
+ * (hand/function.c). */
+CUresult weir_hand_set_attribute(struct weir_session *s, struct weir_function *f,
                                  CUfunction_attribute id, int value);
 
 /**

@@ -78,7 +78,7 @@ static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], cons
 }
 
 static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in,
-                          const struct weir_function *f, CUstream stream, void **extra)
+                          CUfunction f, CUstream stream, void **extra)
 {
     struct config c;
 
@@ -92,7 +92,7 @@ static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in
         cooperative->value.cooperative = 1;
     }
     c.config.hStream = stream;
-    return s->driver->cuLaunchKernelEx(&c.config, f->o.native, NULL, extra);
+    return s->driver->cuLaunchKernelEx(&c.config, f, NULL, extra);
 }
 
 CUresult weir_host_occupancy_clusters(struct weir_session *s,
@@ -100,16 +100,18 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
                                       struct weir_op_occupancy_clusters_out *out)
 {
     struct weir_function *f = weir_hand_function(s, in->f);
+    CUfunction native;
     struct config c;
 
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(weir_function_here(s, f, &native));
     WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
                          &c));
     return in->potential != 0
-               ? s->driver->cuOccupancyMaxPotentialClusterSize(&out->value, f->o.native, &c.config)
-               : s->driver->cuOccupancyMaxActiveClusters(&out->value, f->o.native, &c.config);
+               ? s->driver->cuOccupancyMaxPotentialClusterSize(&out->value, native, &c.config)
+               : s->driver->cuOccupancyMaxActiveClusters(&out->value, native, &c.config);
 }
 
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
@@ -118,6 +120,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     struct weir_function *f = weir_hand_function(s, in->f);
     struct weir_stream *stream = weir_hand_stream(s, in->s);
     size_t bytes = in->n_params;
+    CUfunction native;
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)in->params,
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 
@@ -128,15 +131,16 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (!weir_hand_params_ok(f, in->n_params)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    WEIR_TRY(weir_function_here(s, f, &native));
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
         s->uses_printf = true;
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
     if (in->n_attributes != 0 || (in->flags & 1) != 0) {
-        return launch_ex(s, in, f, stream->o.native, bytes != 0 ? extra : NULL);
+        return launch_ex(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
     }
-    return s->driver->cuLaunchKernel(f->o.native, in->grid[0], in->grid[1], in->grid[2],
+    return s->driver->cuLaunchKernel(native, in->grid[0], in->grid[1], in->grid[2],
                                      in->block[0], in->block[1], in->block[2], in->shared_bytes,
                                      stream->o.native, NULL, bytes != 0 ? extra : NULL);
 }

@@ -64,6 +64,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
 {
     struct weir_chunk *chunk;
     struct weir_grant *grant;
+    CUstream work;
 
     if (weir_hand_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -71,7 +72,8 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     if (in->kind > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(weir_chunk_create(s->tenant, in->bytes, in->kind == 1, s->work_stream, &chunk));
+    WEIR_TRY(weir_session_work_stream(s, &work));
+    WEIR_TRY(weir_chunk_create(s->tenant, s->device, in->bytes, in->kind == 1, work, &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
     if (chunk->pinned && s->transport->ops->send_fd != NULL) {
         if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
@@ -123,7 +125,10 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     (void)in;
     (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
     pthread_mutex_lock(&t->lock);
-    out->total = t->quota_bytes;
+    out->total = s->worker->devices[s->device].about.total_memory_bytes;
+    if (out->total > t->quota_bytes) {
+        out->total = t->quota_bytes; /* of all devices together */
+    }
     out->free = t->used_bytes < t->quota_bytes ? t->quota_bytes - t->used_bytes : 0;
     pthread_mutex_unlock(&t->lock);
     /* Quotas may add up to more than there is. */
@@ -368,6 +373,7 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
     WEIR_TRY(add_grant(s, chunk, true, base, bytes, &grant));
     out->base = base;
     out->bytes = bytes;
+    out->device = chunk->device;
     out->reference = grant->reference;
     return CUDA_SUCCESS;
 }

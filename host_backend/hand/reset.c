@@ -2,6 +2,7 @@
 #include "host_backend/hand/hand.h"
 
 #include "base/log.h"
+#include <stdlib.h>
 
 struct visit {
     struct weir_session *session;
@@ -17,6 +18,7 @@ static void unbind(struct weir_session *s, struct weir_object *o)
 static CUresult bind(struct weir_session *s, struct weir_object *o, void *native)
 {
     o->native = native;
+    o->device = (uint8_t)s->device;
     return weir_native_add(&s->natives, o) == WEIR_ERR_NO_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY
                                                                  : CUDA_SUCCESS;
 }
@@ -32,6 +34,8 @@ static void unbind_kernel(weir_handle handle, void *object, void *user)
     if (f->o.owner == &visit->library->o) {
         unbind(visit->session, &f->o);
         f->kernel = NULL;
+        free(f->elsewhere);
+        f->elsewhere = NULL;
     }
 }
 

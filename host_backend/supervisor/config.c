@@ -17,7 +17,7 @@
 
 #define FILE_MAX_BYTES (1u << 20)
 
-enum row_kind { ROW_TEXT, ROW_NAME, ROW_KEY, ROW_U32, ROW_U64, ROW_AMOUNT, ROW_CHOICE, ROW_BYTES };
+enum row_kind { ROW_TEXT, ROW_NAME, ROW_KEY, ROW_U32, ROW_U64, ROW_AMOUNT, ROW_CHOICE, ROW_BYTES, ROW_DEVICES };
 
 struct row {
     const char *key;
@@ -39,7 +39,8 @@ static const struct row host_rows[] = {
     {"softgpu", ROW_TEXT, AT(weir_host_config, softgpu), 0, 0, NULL},
     {"log", ROW_TEXT, AT(weir_host_config, log), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
-    {"device", ROW_U32, AT(weir_host_config, device), 0, 63, NULL},
+    {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
+    {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
      NULL},
@@ -52,6 +53,7 @@ static const struct row tenant_rows[] = {
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
+    {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
@@ -153,6 +155,70 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes)
     return amount.bytes != 0 && amount.bytes < whole_bytes ? amount.bytes : whole_bytes;
 }
 
+static bool device_ok(const char *item)
+{
+    size_t n = strlen(item);
+
+    if (strncasecmp(item, "GPU-", 4) == 0) {
+        return n > 4 && n <= 40 && strspn(item + 4, "0123456789abcdefABCDEF-") == n - 4;
+    }
+    return n > 0 && n <= 2 && strspn(item, "0123456789") == n;
+}
+
+static bool in_list(const char *list, const char *item, size_t item_bytes)
+{
+    while (*list != 0) {
+        size_t n = strcspn(list, ",");
+
+        if (n == item_bytes && strncasecmp(list, item, n) == 0) {
+            return true;
+        }
+        list += n + (list[n] == ',');
+    }
+    return false;
+}
+
+enum weir_status weir_devices_parse(const char *text, char *ret_list)
+{
+    char list[WEIR_DEVICE_LIST_BYTES] = "";
+    size_t at = 0;
+
+    for (;;) {
+        char item[48];
+        size_t n;
+
+        text += strspn(text, " \t");
+        n = strcspn(text, ", \t");
+        snprintf(item, sizeof item, "%.*s", (int)n, text);
+        if (n >= sizeof item || !device_ok(item) || in_list(list, item, n) ||
+            at + n + 2 > sizeof list) {
+            return WEIR_ERR_INVALID;
+        }
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at == 0 ? "" : ",", item);
+        text += n + strspn(text + n, " \t");
+        if (*text == 0) {
+            memcpy(ret_list, list, at + 1);
+            return WEIR_OK;
+        }
+        if (*text++ != ',') {
+            return WEIR_ERR_INVALID;
+        }
+    }
+}
+
+bool weir_devices_among(const char *list, const char *all)
+{
+    while (*list != 0 && *all != 0) {
+        size_t n = strcspn(list, ",");
+
+        if (!in_list(all, list, n)) {
+            return false;
+        }
+        list += n + (list[n] == ',');
+    }
+    return true;
+}
+
 static bool name_ok(const char *name)
 {
     size_t n = strlen(name);
@@ -203,6 +269,21 @@ static bool store_number(const struct row *row, char *to, const struct weir_toml
     }
     memcpy(to, row->kind == ROW_U32 ? (const void *)&small : (const void *)&value->integer,
            row->size);
+    return true;
+}
+
+static bool store_devices(const struct row *row, char *to, const struct weir_toml_value *value,
+                          struct weir_diag *diag)
+{
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low &&
+        value->integer <= row->high) {
+        snprintf(to, row->size, "%d", (int)value->integer);
+        return true;
+    }
+    if (value->kind != WEIR_TOML_STRING || weir_devices_parse(value->string, to) != WEIR_OK) {
+        return WRONG(value, "'%s' must be an ordinal, or a list such as \"0,1\" or \"GPU-4a8f\"",
+                     row->key);
+    }
     return true;
 }
 
@@ -260,6 +341,8 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
     case ROW_AMOUNT:
     case ROW_BYTES:
         return store_amount(row, to, value, diag);
+    case ROW_DEVICES:
+        return store_devices(row, to, value, diag);
     case ROW_CHOICE:
         return store_choice(row, to, value, diag);
     }

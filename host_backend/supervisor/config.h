@@ -26,15 +26,19 @@ struct weir_amount {
     uint32_t pct;
 };
 
+/* Devices by the driver's ordinal or by UUID ("GPU-1234"), with commas, no blanks; "": all. */
+#define WEIR_DEVICE_LIST_BYTES 704
+
 struct weir_tenant_config {
     char name[WEIR_TENANT_NAME_BYTES];
     char key[WEIR_KEY_Z85_BYTES]; /* public CURVE key for tcp; "": not over tcp */
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
     enum weir_isolation isolation;
-    struct weir_amount memory; /* of the device */
+    struct weir_amount memory; /* of its devices, all together */
     struct weir_amount pinned; /* of the host's memory */
     uint32_t sessions_max;
+    char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
 };
 
 struct weir_host_config {
@@ -45,7 +49,7 @@ struct weir_host_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     uint32_t socket_mode; /* of the tenants' sockets */
-    uint32_t device;
+    char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -77,6 +81,16 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
  */
 enum weir_status weir_amount_parse(const char *text,
                                    struct weir_amount *ret_amount) WEIR_MUST_CHECK;
+
+/**
+ * A list of devices as the configuration or the command line has it, without its blanks.
+ * @param ret_list  WEIR_DEVICE_LIST_BYTES.
+ * @return WEIR_OK, WEIR_ERR_INVALID (empty, something else than a number or "GPU-...", or twice)
+ */
+enum weir_status weir_devices_parse(const char *text, char *ret_list) WEIR_MUST_CHECK;
+
+/** Are all devices of a list also in another, "" being all? Compares as they are written. */
+bool weir_devices_among(const char *list, const char *all);
 
 /** An amount of a whole; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);

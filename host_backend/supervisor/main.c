@@ -41,9 +41,6 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }
     }
-    if (params->device >= 0) {
-        config->device = (uint32_t)params->device;
-    }
     if (params->window_base != 0) {
         config->window_base = params->window_base;
     }
@@ -71,6 +68,18 @@ static enum weir_status load(const struct weir_serve_params *params,
         fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
     } else {
         override(config, params);
+    }
+    if (status == WEIR_OK && params->devices != NULL &&
+        weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
+        fprintf(stderr, "'%s' is no list of devices such as 0,1 or GPU-4a8f\n", params->devices);
+        return WEIR_ERR_INVALID;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < config->n_tenants; i++) {
+        if (!weir_devices_among(config->tenants[i].devices, config->devices)) {
+            fprintf(stderr, "tenant '%s' has devices that the host has not\n",
+                    config->tenants[i].name);
+            return WEIR_ERR_INVALID;
+        }
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
         fprintf(stderr, "listen_tcp needs server_key (see weir keygen)\n");

@@ -84,6 +84,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup,
 
     if (tenant != NULL && tenant->config.isolation != config->isolation) {
         weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
+    } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
+        weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
     } else if (tenant == NULL) {
         tenant = find_free(sup);
         if (tenant == NULL) {

@@ -37,10 +37,13 @@ static bool valid(const struct weir_supervisor *sup, int worker)
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     int wanted = tenant->config.isolation == WEIR_ISOLATION_PROCESS ? (int)tenant->index : -1;
+    const char *devices =
+        tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
     int free_slot = -1;
 
     for (int i = WEIR_WORKERS_MAX - 1; i >= 0; i--) {
-        if (sup->workers[i].used && sup->workers[i].tenant == wanted) {
+        if (sup->workers[i].used && sup->workers[i].tenant == wanted &&
+            strcmp(sup->workers[i].devices, devices) == 0) {
             return i;
         }
         if (!sup->workers[i].used) {
@@ -50,6 +53,7 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
     if (free_slot >= 0) {
         sup->workers[free_slot] =
             (struct weir_sup_worker){.used = true, .link = -1, .tenant = wanted};
+        snprintf(sup->workers[free_slot].devices, WEIR_DEVICE_LIST_BYTES, "%s", devices);
         if (weir_sup_worker_start(sup, free_slot) != WEIR_OK) {
             return -1;
         }
@@ -95,6 +99,26 @@ static _Noreturn void become_worker(const char *program, int link, pid_t supervi
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
+/* The shared worker of the host's own list: the one that remote guests come to. */
+static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    return w->tenant < 0 && strcmp(w->devices, sup->config.devices) == 0;
+}
+
+/* What its sockets in the run directory are called after. */
+static const char *name_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                           char *room, size_t bytes)
+{
+    if (w->tenant >= 0) {
+        snprintf(room, bytes, "%s", sup->tenants[w->tenant].config.name);
+    } else if (is_main(sup, w)) {
+        snprintf(room, bytes, "shared");
+    } else {
+        snprintf(room, bytes, "shared.%d", (int)(w - sup->workers));
+    }
+    return room;
+}
+
 static enum weir_status send_config(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -105,13 +129,12 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     snprintf(c->softgpu, sizeof c->softgpu, "%s", sup->config.softgpu);
     snprintf(c->log, sizeof c->log, "%s", sup->config.log);
     snprintf(c->run_dir, sizeof c->run_dir, "%s", sup->config.run_dir);
-    if (w->tenant < 0) { /* remote guests go to the shared worker */
+    if (is_main(sup, w)) {
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
         snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
-    } else {
-        snprintf(c->tenant, sizeof c->tenant, "%s", sup->tenants[w->tenant].config.name);
     }
-    c->device = sup->config.device;
+    (void)name_of(sup, w, c->name, sizeof c->name);
+    snprintf(c->devices, sizeof c->devices, "%s", w->devices);
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
     if (!weir_sup_worker_send(sup, worker, &message, -1)) {
@@ -199,10 +222,10 @@ static const char *why_text(int status, char *room, size_t bytes)
 /* libzmq leaves the file of an ipc endpoint behind, and a killed worker leaves everything. */
 static void remove_endpoint(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
-    char path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
+    char path[WEIR_CONFIG_PATH_BYTES + 96], name[WEIR_TENANT_NAME_BYTES + 16];
 
     snprintf(path, sizeof path, "%s/zmq-%s.sock", sup->config.run_dir,
-             w->tenant < 0 ? "shared" : sup->tenants[w->tenant].config.name);
+             name_of(sup, w, name, sizeof name));
     unlink(path);
 }
 
@@ -290,8 +313,9 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 
     w->row = message->worker;
     w->ready = true;
-    weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" driver=\"%.100s\"", worker,
-                  w->row.device, w->row.driver);
+    weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
+                  "driver=\"%.100s\"",
+                  worker, w->row.device, w->row.devices, w->row.driver);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         all &= !sup->workers[i].used || sup->workers[i].ready;
     }
@@ -354,17 +378,6 @@ static bool any_alive(const struct weir_supervisor *sup)
     return false;
 }
 
-/* What a worker that did not end by itself has left in the run directory. */
-static void unlink_zmq(struct weir_supervisor *sup, int worker)
-{
-    const struct weir_sup_worker *w = &sup->workers[worker];
-    char path[WEIR_CONFIG_PATH_BYTES + 96];
-
-    snprintf(path, sizeof path, "%s/zmq-%s.sock", sup->config.run_dir,
-             w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "shared");
-    unlink(path);
-}
-
 void weir_sup_workers_stop(struct weir_supervisor *sup)
 {
     struct weir_link_message message = {.type = WEIR_LINK_STOP};
@@ -392,7 +405,7 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
         }
         if (sup->workers[i].used) {
             close_link(&sup->workers[i]);
-            unlink_zmq(sup, i);
+            remove_endpoint(sup, &sup->workers[i]);
         }
     }
 }

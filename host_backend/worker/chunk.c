@@ -60,7 +60,7 @@ static CUresult create_memory(struct weir_chunk *chunk)
     memset(&prop, 0, sizeof prop);
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = w->cu_device;
+    prop.location.id = w->devices[chunk->device].cu;
     if (w->posix_fds) {
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
@@ -104,10 +104,37 @@ static void drop(struct weir_chunk *chunk)
     }
 }
 
+/* Its own device may use it, and every other that can: copies between devices and kernels that
+ * follow a pointer to another device's memory then need nothing more. */
+static CUresult give_access(const struct weir_chunk *chunk)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUmemAccessDesc access[WEIR_DEVICES_MAX];
+    size_t n = 1;
+    CUresult result;
+
+    memset(access, 0, sizeof access);
+    for (uint32_t i = 0; i < w->n_devices; i++) {
+        size_t at = i == chunk->device ? 0 : n;
+
+        if (i == chunk->device || (w->devices[i].peers >> chunk->device & 1) != 0) {
+            access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+            access[at].location.id = w->devices[i].cu;
+            access[at].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            n += i != chunk->device;
+        }
+    }
+    result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, access, n);
+    if (result != CUDA_SUCCESS && n > 1) {
+        /* The links to peers are limited in number: copies are staged then. */
+        result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, access, 1);
+    }
+    return result;
+}
+
 static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
-    CUmemAccessDesc access;
     CUresult result;
 
     result = create_memory(chunk);
@@ -119,11 +146,7 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
         (void)w->driver.cuMemRelease(chunk->memory);
         return result;
     }
-    memset(&access, 0, sizeof access);
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = w->cu_device;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, &access, 1);
+    result = give_access(chunk);
     if (result == CUDA_SUCCESS) {
         result = w->driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
     }
@@ -186,8 +209,8 @@ static CUresult map_pinned(struct weir_chunk *chunk)
     return result;
 }
 
-CUresult weir_chunk_create(struct weir_tenant *tenant, uint64_t bytes, bool pinned, CUstream stream,
-                           struct weir_chunk **ret_chunk)
+CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
+                           CUstream stream, struct weir_chunk **ret_chunk)
 {
     struct weir_worker *w = tenant->worker;
     uint64_t unit = w->granularity_bytes;
@@ -205,6 +228,7 @@ CUresult weir_chunk_create(struct weir_tenant *tenant, uint64_t bytes, bool pinn
                                  .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
                                  .bytes = (bytes + unit - 1) / unit * unit,
                                  .pinned = pinned,
+                                 .device = (uint8_t)device,
                                  .fd = -1,
                                  .refs = 1};
     result = take_address(chunk, unit);

@@ -124,16 +124,23 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
                                 struct weir_transport **ret_transport)
 {
     struct weir_worker *w = a->worker;
-    struct weir_device device = w->device;
+    struct weir_device devices[WEIR_DEVICES_MAX];
     struct weir_welcome_params params = {.session = id,
                                          .tenant = a->tenant->name,
                                          .window_base = weir_tenant_window_base(a->tenant),
                                          .window_bytes = w->config.window_bytes,
-                                         .device = &device};
+                                         .devices = devices,
+                                         .n_devices = w->n_devices};
 
     pthread_mutex_lock(&a->tenant->lock);
-    params.memory_quota_bytes = device.total_memory_bytes = a->tenant->quota_bytes;
+    params.memory_quota_bytes = a->tenant->quota_bytes;
     pthread_mutex_unlock(&a->tenant->lock);
+    for (uint32_t i = 0; i < w->n_devices; i++) {
+        devices[i] = w->devices[i].about;
+        if (devices[i].total_memory_bytes > params.memory_quota_bytes) {
+            devices[i].total_memory_bytes = params.memory_quota_bytes;
+        }
+    }
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
         struct weir_zmq_pending *pending = a->pending;
@@ -345,7 +352,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
 
     /* For guests that come through the socket and cannot share memory. */
     snprintf(worker->zmq_path, sizeof worker->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
-             worker->config.tenant[0] != 0 ? worker->config.tenant : "shared");
+             worker->config.name);
     snprintf(ipc, sizeof ipc, "ipc://%s", worker->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);

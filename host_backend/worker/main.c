@@ -107,8 +107,12 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
 
 static void fill_worker_row(struct weir_worker *worker, struct weir_status_worker *row)
 {
-    snprintf(row->device, sizeof row->device, "%.*s", (int)sizeof row->device - 1,
-             worker->device.name);
+    weir_worker_device_text(worker, row->device, sizeof row->device);
+    row->n_devices = worker->n_devices;
+    for (uint32_t i = 0, at = 0; i < worker->n_devices && at < sizeof row->devices; i++) {
+        at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
+                                 i == 0 ? "" : ",", (int)worker->devices[i].cu);
+    }
     snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
     row->pid = (uint64_t)getpid();
     row->objects = atomic_load(&worker->objects);

@@ -67,6 +67,7 @@ CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, s
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     o->kind = (uint8_t)kind;
+    o->device = (uint8_t)session->device;
     o->native = native;
     o->ctx = ctx;
     if (handle != 0) {
@@ -150,6 +151,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
     if (o->kind == WEIR_KIND_FUNCTION) {
         free(((struct weir_function *)o)->name);
+        free(((struct weir_function *)o)->elsewhere);
     }
     if (o->charged_bytes != 0) {
         weir_tenant_uncharge(session->tenant, o->charged_bytes);
@@ -259,6 +261,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     if (o->native == NULL || o->borrowed) {
         return CUDA_SUCCESS;
     }
+    (void)weir_session_enter(session, o->device);
     switch (o->kind) {
     case WEIR_KIND_STREAM:
         return destroy_stream(session, (struct weir_stream *)o);
@@ -333,12 +336,14 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
                                            WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
                                            WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
 
+    (void)weir_session_enter(session, ctx->o.device);
     for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
         (void)weir_stream_wait(session->driver, s->o.native, DESTROY_WAIT_NS);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         weir_objects_destroy_all(session, kinds[i], ctx);
     }
+    (void)weir_session_enter(session, ctx->o.device);
     if (ctx->legacy_event != NULL) {
         (void)session->driver->cuEventDestroy_v2(ctx->legacy_event);
     }
@@ -380,7 +385,12 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
     if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    *ret_object = kind == WEIR_KIND_CONTEXT ? (void *)session->worker->context : o->native;
+    *ret_object = o->native;
+    if (kind == WEIR_KIND_CONTEXT) {
+        *ret_object = session->worker->devices[o->device].context;
+    } else if (kind == WEIR_KIND_FUNCTION) {
+        return weir_function_here(session, (struct weir_function *)o, (CUfunction *)ret_object);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -393,6 +403,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(weir_session_enter(session, stream->o.device));
     result = weir_order_begin(session, stream);
     if (result == CUDA_SUCCESS) {
         *ret_stream = stream->o.native;
@@ -408,10 +419,10 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
 
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
 {
-    if (ordinal != 0) {
+    if (ordinal < 0 || (uint32_t)ordinal >= session->worker->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *ret_device = session->worker->cu_device;
+    *ret_device = session->worker->devices[ordinal].cu;
     return CUDA_SUCCESS;
 }
 

@@ -34,6 +34,13 @@ CUresult weir_object_destroy(struct weir_session *session, struct weir_object *o
 void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
                               const struct weir_ctx *ctx);
 
+/**
+ * The driver's function on the session's current device: a kernel of a library has one for each,
+ * with the attributes that the guest has set; a module's is on its own only.
+ */
+CUresult weir_function_here(struct weir_session *session, struct weir_function *function,
+                            CUfunction *ret_native);
+
 /** Destroy a context's objects, then the context. */
 void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx);
 

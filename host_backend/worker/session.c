@@ -32,6 +32,7 @@
 static CUresult register_segment(struct weir_session *s)
 {
     CUdeviceptr base = 0;
+    CUstream work;
 
     WEIR_TRY(s->driver->cuMemHostRegister_v2(
         s->view.base, s->view.bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
@@ -39,7 +40,30 @@ static CUresult register_segment(struct weir_session *s)
     WEIR_TRY(s->driver->cuMemHostGetDevicePointer_v2(&base, s->view.base, 0));
     s->words_dptr = base + (uint64_t)((uint8_t *)s->view.words - (uint8_t *)s->view.base);
     s->arena_dptr = base + (uint64_t)(s->view.arena - (uint8_t *)s->view.base);
-    return s->driver->cuStreamCreate(&s->work_stream, CU_STREAM_NON_BLOCKING);
+    return weir_session_work_stream(s, &work);
+}
+
+CUresult weir_session_switch(struct weir_session *session, uint32_t device)
+{
+    CUresult result =
+        session->driver->cuCtxSetCurrent(session->worker->devices[device].context);
+
+    if (result == CUDA_SUCCESS) {
+        session->device = device;
+    }
+    return result;
+}
+
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
+{
+    CUstream *stream = &session->work_streams[session->device];
+    CUresult result = CUDA_SUCCESS;
+
+    if (*stream == NULL) {
+        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+    }
+    *ret_stream = *stream;
+    return result;
 }
 
 enum weir_status weir_session_create(const struct weir_session_params *params,
@@ -222,8 +246,8 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "no such operation");
         return;
     }
-    if (record->flags != 0 && !posted) {
-        protocol_error(s, record, "impossible flags");
+    if ((record->flags != 0 && !posted) || record->device >= s->worker->n_devices) {
+        protocol_error(s, record, "impossible flags or device");
         return;
     }
     if (!weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
@@ -239,7 +263,10 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->answer_later = false;
     weir_arena_reset(&s->arena);
     atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
-    result = weir_host_table[record->op](s, &in, &out);
+    result = weir_session_enter(s, record->device);
+    if (result == CUDA_SUCCESS) {
+        result = weir_host_table[record->op](s, &in, &out);
+    }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
         weir_worker_sticky(s->worker, result);
     }
@@ -275,13 +302,18 @@ static void answer_waits(struct weir_session *s)
     }
 }
 
-/* Nothing came for a while, and the GPU owes us a word: is the context alive? */
+/* Nothing came for a while, and a GPU owes us a word: are the contexts alive? */
 static void look_at_context(struct weir_session *s)
 {
-    CUresult result = s->driver->cuStreamQuery(s->work_stream);
+    for (uint32_t i = 0; i < s->worker->n_devices; i++) {
+        CUresult result = CUDA_SUCCESS;
 
-    if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-        weir_worker_sticky(s->worker, result);
+        if (s->work_streams[i] != NULL) {
+            result = s->driver->cuStreamQuery(s->work_streams[i]);
+        }
+        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
+            weir_worker_sticky(s->worker, result);
+        }
     }
 }
 
@@ -345,7 +377,11 @@ void weir_session_run(struct weir_session *session)
 static void write_awaited(struct weir_session *s)
 {
     uint32_t n = s->n_awaited < WEIR_AWAITED_MAX ? s->n_awaited : WEIR_AWAITED_MAX;
+    CUstream work;
 
+    if (n == 0 || weir_session_work_stream(s, &work) != CUDA_SUCCESS) {
+        return;
+    }
     for (uint32_t i = 0; i < n; i++) {
         const struct weir_awaited_value *a = &s->awaited[i];
 
@@ -353,12 +389,11 @@ static void write_awaited(struct weir_session *s)
             continue;
         }
         if (a->wide) {
-            (void)s->driver->cuStreamWriteValue64_v2(s->work_stream, a->address, a->value, 0);
+            (void)s->driver->cuStreamWriteValue64_v2(work, a->address, a->value, 0);
         } else {
-            (void)s->driver->cuStreamWriteValue32_v2(s->work_stream, a->address, (uint32_t)a->value,
-                                                     0);
+            (void)s->driver->cuStreamWriteValue32_v2(work, a->address, (uint32_t)a->value, 0);
         }
-        (void)s->driver->cuStreamSynchronize(s->work_stream);
+        (void)s->driver->cuStreamSynchronize(work);
     }
 }
 
@@ -366,6 +401,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
 {
     CUgraph graph = NULL;
 
+    (void)weir_session_enter(s, stream->o.device);
     if (stream->capturing) {
         if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS &&
             graph != NULL && weir_native_find(&s->natives, WEIR_KIND_GRAPH, graph) == NULL) {
@@ -452,9 +488,11 @@ void weir_session_destroy(struct weir_session *session)
     }
     weir_host_calls_finish(s);
     release_memory(s);
-    if (s->work_stream != NULL) {
-        (void)s->driver->cuStreamSynchronize(s->work_stream);
-        (void)s->driver->cuStreamDestroy_v2(s->work_stream);
+    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
+        if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
+            (void)s->driver->cuStreamSynchronize(s->work_streams[i]);
+            (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
+        }
     }
     if (s->registered) {
         (void)s->driver->cuMemHostUnregister(s->view.base);

@@ -21,6 +21,7 @@
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include "proto/transport/transport.h"
+#include "proto/wire/control.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -31,11 +32,13 @@ struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
 
+#define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
 #define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
 
 struct weir_object {
     weir_handle handle;
     uint8_t kind;
+    uint8_t device;            /* of the worker's: whose context was current at its making */
     bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
     void *native;              /* the driver's handle */
     struct weir_ctx *ctx;      /* dies with it; NULL: with the session */
@@ -43,7 +46,7 @@ struct weir_object {
     uint64_t charged_bytes;    /* of the tenant's quota */
 };
 
-/* A context of the guest. All lie over the one primary context of the worker. */
+/* A context of the guest. All of a device lie over its one primary context. */
 struct weir_ctx {
     struct weir_object o;
     struct weir_ctx *next;
@@ -95,6 +98,7 @@ struct weir_module {
 struct weir_function {
     struct weir_object o; /* native: the CUfunction */
     CUkernel kernel;      /* of a library; or NULL */
+    CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
     char *name;           /* of a library's kernel, to find it again; or NULL */
     uint32_t set_mask;    /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
@@ -194,7 +198,9 @@ struct weir_session {
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
-    CUstream work_stream; /* for clearing memory: no guest work is ever in it */
+    /* For clearing memory: no guest work is ever in them. Made when first needed. */
+    CUstream work_streams[WEIR_DEVICES_MAX];
+    uint32_t device; /* whose context is current in this thread */
 
     /* The operation in hand. */
     const void *bulk;
@@ -274,6 +280,17 @@ void weir_session_destroy(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
+
+/** Make a device's context current, if it is not. @param device  below the worker's n_devices */
+CUresult weir_session_switch(struct weir_session *session, uint32_t device);
+static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
+{
+    return __builtin_expect(session->device != device, 0) ? weir_session_switch(session, device)
+                                                          : CUDA_SUCCESS;
+}
+
+/** The current device's stream for clearing memory. @thread owner */
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);

@@ -1,6 +1,6 @@
 /*
- * What the sessions of a worker share: the driver and its one context, tenants, device memory, the
- * printf owner. Private to host_backend.
+ * What the sessions of a worker share: the driver, its devices with a context each, tenants, device
+ * memory, the printf owner. Private to host_backend.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_WORKER_H
@@ -34,6 +34,7 @@ struct weir_chunk {
     uint64_t id;
     uint64_t base, bytes;
     bool pinned;
+    uint8_t device;                      /* index in the worker's: where it lies */
     CUmemGenericAllocationHandle memory; /* device */
     int fd;                              /* pinned: the memfd */
     bool kept;                           /* the supervisor holds a descriptor */
@@ -70,16 +71,24 @@ struct weir_prints {
     size_t n_streams, room;
 };
 
+/* One GPU of a worker. What follows about is set at the start and immutable. */
+struct weir_worker_device {
+    CUdevice cu;
+    CUcontext context;        /* its primary context, retained */
+    struct weir_device about; /* snapshot for guests */
+    uint32_t peers;           /* bit per device of the worker whose memory this one can reach */
+};
+
 struct weir_worker {
     struct weir_link_config config;
     struct weir_driver driver;
     char driver_name[WEIR_HOST_TEXT_BYTES];
-    CUdevice cu_device;
-    CUcontext context;
-    struct weir_device device; /* snapshot for guests */
-    bool write_value_ok;       /* cuStreamWriteValue32 works */
-    bool posix_fds;            /* memory can be exported */
-    uint64_t granularity_bytes;
+    struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
+    uint32_t n_devices;
+    bool real;           /* NVIDIA's driver, not softgpu */
+    bool write_value_ok; /* cuStreamWriteValue32 works, on all */
+    bool posix_fds;      /* memory can be exported, of all */
+    uint64_t granularity_bytes; /* the largest of them */
     uint64_t spin_ns;      /* for the next record of a session */
     uint64_t owed_spin_ns; /* the same while the GPU owes the guest a word */
     int link;
@@ -103,13 +112,17 @@ struct weir_worker {
 /* device.c */
 
 /**
- * Open the driver that the configuration asks for and retain the device's primary context.
+ * Open the driver that the configuration asks for and retain its devices' primary contexts.
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
 void weir_worker_close_device(struct weir_worker *worker);
-/** Make the context current in this thread, with relaxed capture. */
+/** Make the first device's context current in this thread, with relaxed capture. */
 CUresult weir_worker_enter(struct weir_worker *worker);
+/** Bytes of all devices. */
+uint64_t weir_worker_total_bytes(const struct weir_worker *worker);
+/** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. */
+void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes);
 /** Note an error that no context survives: tells all sessions; the worker then exits. @thread any
  */
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
@@ -135,11 +148,12 @@ void weir_tenant_uncharge(struct weir_tenant *tenant, uint64_t bytes);
 
 /**
  * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window.
- * @param stream  for clearing; synchronized before it returns.
+ * @param device  index of the worker's: where device memory lies; its context is current.
+ * @param stream  of that device, for clearing; synchronized before it returns.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
  */
-CUresult weir_chunk_create(struct weir_tenant *tenant, uint64_t bytes, bool pinned, CUstream stream,
-                           struct weir_chunk **ret_chunk);
+CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
+                           CUstream stream, struct weir_chunk **ret_chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_chunk *chunk);
 /** The host half's protection back over a range. */

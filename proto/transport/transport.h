@@ -22,7 +22,8 @@
 struct weir_record {
     uint32_t len_bytes;    /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
     uint16_t op;           /* enum weir_op */
-    uint16_t flags;        /* WEIR_RECORD_* */
+    uint8_t flags;         /* WEIR_RECORD_* */
+    uint8_t device;        /* of a request: the sending thread's, by its place in the welcome */
     uint64_t seq;          /* the sender's number; a reply repeats the request's */
     int32_t status;        /* of a reply: CUresult */
     uint32_t deferred_seq; /* of a reply: as in the segment's header, for remote guests */

@@ -210,8 +210,9 @@ void weir_welcome_prepare(const struct weir_welcome_params *params,
         .window_bytes = params->window_bytes,
         .memory_quota_bytes = params->memory_quota_bytes,
         .spin_ns = params->spin_ns,
-        .device = *params->device,
+        .n_devices = params->n_devices,
     };
+    memcpy(ret_welcome->devices, params->devices, params->n_devices * sizeof *params->devices);
     weir_text_set(ret_welcome->tenant, sizeof ret_welcome->tenant, params->tenant);
 }
 

@@ -25,8 +25,10 @@ void weir_welcome_destroy(struct weir_welcome *welcome)
     if (!welcome) {
         return;
     }
-    free(welcome->device.attributes);
-    free(welcome->device.facts);
+    for (uint32_t i = 0; i < welcome->n_devices; i++) {
+        free(welcome->devices[i].attributes);
+        free(welcome->devices[i].facts);
+    }
     free(welcome);
 }
 
@@ -171,11 +173,26 @@ static enum weir_status fill_device(struct weir_arena *arena, const struct weir_
     return done ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
+/* Every device of a welcome; messages is room for them. */
+static enum weir_status fill_devices(struct weir_arena *arena, const struct weir_welcome *welcome,
+                                     Weir__Control__Device messages[WEIR_CONTROL_MAX_DEVICES],
+                                     Weir__Control__Device *list[WEIR_CONTROL_MAX_DEVICES])
+{
+    enum weir_status status =
+        welcome->n_devices <= WEIR_CONTROL_MAX_DEVICES ? WEIR_OK : WEIR_ERR_TOO_BIG;
+    for (uint32_t i = 0; status == WEIR_OK && i < welcome->n_devices; i++) {
+        list[i] = &messages[i];
+        status = fill_device(arena, &welcome->devices[i], &messages[i]);
+    }
+    return status;
+}
+
 enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
                                      struct weir_control_bytes *ret_bytes)
 {
     Weir__Control__Welcome message = WEIR__CONTROL__WELCOME__INIT;
-    Weir__Control__Device device;
+    Weir__Control__Device devices[WEIR_CONTROL_MAX_DEVICES];
+    Weir__Control__Device *list[WEIR_CONTROL_MAX_DEVICES];
     struct weir_arena arena;
     enum weir_status status = WEIR_OK;
     weir_arena_init(&arena, UNPACK_CAP_BYTES);
@@ -196,8 +213,9 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
         message.tenant = text_of(welcome->tenant);
         message.memory_quota_bytes = welcome->memory_quota_bytes;
         message.spin_ns = welcome->spin_ns;
-        message.device = &device;
-        status = fill_device(&arena, &welcome->device, &device);
+        message.devices = list;
+        message.n_devices = welcome->n_devices;
+        status = fill_devices(&arena, welcome, devices, list);
     }
     if (status == WEIR_OK) {
         status = pack(&message.base, ret_bytes);
@@ -356,12 +374,16 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
     welcome->memory_quota_bytes = message->memory_quota_bytes;
     welcome->spin_ns = message->spin_ns;
     if (welcome->status == WEIR_OK) {
-        ok = ok && message->device && welcome->n_words > 0 &&
+        ok = ok && message->n_devices > 0 && message->n_devices <= WEIR_CONTROL_MAX_DEVICES &&
+             welcome->n_words > 0 &&
              welcome->n_words <= WEIR_SEGMENT_MAX_WORDS &&
              welcome->arena_bytes <= WEIR_SEGMENT_MAX_ARENA &&
              welcome->window_base <= UINT64_MAX - welcome->window_bytes;
-        if (ok && !take_device(&ok, message->device, &welcome->device)) {
-            return WEIR_ERR_NO_MEMORY;
+        for (size_t i = 0; ok && i < message->n_devices; i++) {
+            welcome->n_devices++; /* first: what it has taken is freed with it */
+            if (!take_device(&ok, message->devices[i], &welcome->devices[i])) {
+                return WEIR_ERR_NO_MEMORY;
+            }
         }
     }
     return ok ? WEIR_OK : WEIR_ERR_PEER;

@@ -20,6 +20,7 @@
 #define WEIR_CONTROL_MAX_ATTRIBUTES 1024u
 #define WEIR_CONTROL_MAX_FACTS      1024u
 #define WEIR_CONTROL_MAX_TRANSPORTS 8u
+#define WEIR_CONTROL_MAX_DEVICES    16u
 #define WEIR_CONTROL_NAME_BYTES     16
 #define WEIR_CONTROL_TEXT_BYTES     256
 #define WEIR_CONTROL_TOKEN_BYTES    32
@@ -52,7 +53,8 @@ struct weir_device_attribute {
     int64_t value;
 };
 
-/* For instance "limit.2" (CUlimit by number) or "texture.1d_linear.<format>.<channels>". */
+/* For instance "limit.2" (CUlimit by number), "peer.1" (can it reach device 1 of the welcome?) or
+ * "p2p.1.3" (CUdevice_P2PAttribute 3 towards device 1). */
 struct weir_device_fact {
     char key[64];
     uint64_t value;
@@ -93,7 +95,8 @@ struct weir_welcome {
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     uint64_t memory_quota_bytes;
     uint64_t spin_ns; /* 0: choose yourself */
-    struct weir_device device;
+    uint32_t n_devices; /* 1 or more where status is WEIR_OK */
+    struct weir_device devices[WEIR_CONTROL_MAX_DEVICES];
 };
 
 /** Free a hello. Accepts NULL. @thread any */

@@ -647,7 +647,15 @@ CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (other->device == ctx->device) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t bit = 1u << other->device->ordinal;
+    if ((ctx->peers & bit) != 0) {
+        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    }
+    ctx->peers |= bit; /* and nothing else: all memory is this process's */
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
@@ -658,7 +666,12 @@ CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
     if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    uint32_t bit = 1u << other->device->ordinal;
+    if ((ctx->peers & bit) == 0) {
+        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    }
+    ctx->peers &= ~bit;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuCtxRecordEvent(CUcontext handle, CUevent event_handle)

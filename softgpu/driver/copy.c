@@ -301,7 +301,9 @@ CUresult weir_soft_cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr 
                                 CUcontext src_ctx, size_t bytes, CUstream default_stream)
 {
     WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
-    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, false);
+    /* Later work of either device comes after it: waited for, since streams of two contexts are not
+     * ordered among themselves. */
+    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, true);
 }
 
 CUresult weir_soft_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,

@@ -209,7 +209,7 @@ CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
     if (weir_soft_device_at(dev) == NULL || weir_soft_device_at(peer) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *can = 0;
+    *can = dev != peer; /* all their memory is this process's */
     return CUDA_SUCCESS;
 }
 
@@ -223,7 +223,8 @@ CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute att
     if (weir_soft_device_at(src) == NULL || weir_soft_device_at(dst) == NULL || src == dst) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *value = 0;
+    *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
+             attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     return CUDA_SUCCESS;
 }
 

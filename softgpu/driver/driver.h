@@ -155,6 +155,7 @@ struct weir_soft_ctx {
     size_t limits[WEIR_SOFT_LIMIT_COUNT];
     CUfunc_cache cache_config;
     uint32_t n_captures;
+    uint32_t peers; /* bit per device: cuCtxEnablePeerAccess */
     struct weir_ctx_storage storage;
 };
 

@@ -342,7 +342,7 @@ static void scenario_random_flood(void)
                 struct weir_record *record = (struct weir_record *)(void *)words;
                 record->len_bytes = len;
                 record->op = (uint16_t)(hostile_any() % (WEIR_OP_COUNT + 20));
-                record->flags = (uint16_t)(hostile_any() % 8);
+                record->flags = (uint8_t)(hostile_any() % 8);
             }
             put_bytes(&c, words, len);
             publish(&c, c.tail);
@@ -452,7 +452,7 @@ static void scenario_sequence(void)
         struct weir_op_echo_in in = {.value = hostile_any()};
         struct weir_record *record = make_record(&c, WEIR_OP_echo, &in, 0);
         record->seq = i % 3 ? hostile_any() : 1;
-        record->flags = i % 5 ? 0 : (uint16_t)hostile_any();
+        record->flags = i % 5 ? 0 : (uint8_t)hostile_any();
         record->flags |= record->flags ? WEIR_RECORD_POSTED : 0; /* no reply is expected then */
         provoke(&c, record, &n_ended);
         free(record);

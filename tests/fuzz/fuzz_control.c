@@ -63,7 +63,10 @@ static void try_welcome(const uint8_t *data, size_t size)
         require(strcmp(again->message, welcome->message) == 0);
         if (welcome->status == WEIR_OK) {
             require(again->window_base == welcome->window_base);
-            same_device(&welcome->device, &again->device);
+            require(again->n_devices == welcome->n_devices);
+            for (uint32_t i = 0; i < welcome->n_devices; i++) {
+                same_device(&welcome->devices[i], &again->devices[i]);
+            }
         }
         free(bytes.bytes);
         weir_welcome_destroy(again);

@@ -275,9 +275,10 @@ struct tl_host *tl_host_start(void)
     pthread_create(&host->thread, NULL, host_main, host);
     struct weir_welcome welcome = {.window_base = (uint64_t)(uintptr_t)host->window,
                                    .window_bytes = WINDOW_BYTES,
-                                   .device = {.name = "test",
-                                              .total_memory_bytes = WINDOW_BYTES,
-                                              .stream_priority_greatest = -5}};
+                                   .n_devices = 1,
+                                   .devices = {{.name = "test",
+                                                .total_memory_bytes = WINDOW_BYTES,
+                                                .stream_priority_greatest = -5}}};
     CUresult rc = weir_guest_start(guest, &welcome);
     assert(rc == CUDA_SUCCESS);
     (void)rc;

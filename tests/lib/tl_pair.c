@@ -46,7 +46,8 @@ struct weir_welcome_params tl_welcome_params(void)
         .window_bytes = 1ull << 40,
         .spin_ns = 20000,
         .segment = {.n_words = 1024, .ring_bytes = 65536, .arena_bytes = 1u << 20},
-        .device = &device,
+        .devices = &device,
+        .n_devices = 1,
     };
 }
 

@@ -33,7 +33,7 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
     assert_string_equal(c.run_dir, "/tmp/w");
     assert_string_equal(c.listen_tcp, "0.0.0.0:7000");
-    assert_int_equal(c.device, 1);
+    assert_string_equal(c.devices, "1");
     assert_int_equal(c.socket_mode, 0666);
     assert_true(c.window_base == 0x1000000000 && c.window_bytes == UINT64_C(64) << 30);
     assert_int_equal(c.n_tenants, 2);

@@ -37,7 +37,8 @@ static int set_up(void **state)
     fake_driver_init(&f.worker.driver);
     f.worker.write_value_ok = true;
     f.worker.wake_fd = f.worker.link = -1;
-    f.worker.device.total_memory_bytes = 1 << 30;
+    f.worker.n_devices = 1;
+    f.worker.devices[0].about.total_memory_bytes = 1 << 30;
     pthread_mutex_init(&f.worker.lock, NULL);
     f.tenant = weir_tenant_create(&f.worker, 0, &config);
     assert_non_null(f.tenant);

@@ -143,19 +143,19 @@ static void connect_to_good_host_gives_all_of_welcome(void **state)
     assert_true(welcome->memory_quota_bytes == sent.memory_quota_bytes);
     assert_true(welcome->spin_ns == sent.spin_ns);
     assert_int_equal(welcome->n_words, 1024);
-    assert_string_equal(welcome->device.name, "Test GPU");
-    assert_memory_equal(welcome->device.uuid, sent.device->uuid, 16);
-    assert_memory_equal(welcome->device.luid, sent.device->luid, 8);
-    assert_int_equal(welcome->device.driver_version, 13000);
-    assert_int_equal(welcome->device.stream_priority_greatest, -5);
-    assert_true(welcome->device.real);
-    assert_int_equal(welcome->device.n_attributes, 3);
-    assert_int_equal(weir_device_attribute_get(&welcome->device, 119)->result, 801);
-    assert_int_equal(weir_device_attribute_get(&welcome->device, 119)->value, -1);
-    assert_null(weir_device_attribute_get(&welcome->device, 1));
-    assert_true(weir_device_fact_get(&welcome->device, "limit.2", &fact));
+    assert_string_equal(welcome->devices[0].name, "Test GPU");
+    assert_memory_equal(welcome->devices[0].uuid, sent.devices->uuid, 16);
+    assert_memory_equal(welcome->devices[0].luid, sent.devices->luid, 8);
+    assert_int_equal(welcome->devices[0].driver_version, 13000);
+    assert_int_equal(welcome->devices[0].stream_priority_greatest, -5);
+    assert_true(welcome->devices[0].real);
+    assert_int_equal(welcome->devices[0].n_attributes, 3);
+    assert_int_equal(weir_device_attribute_get(&welcome->devices[0], 119)->result, 801);
+    assert_int_equal(weir_device_attribute_get(&welcome->devices[0], 119)->value, -1);
+    assert_null(weir_device_attribute_get(&welcome->devices[0], 1));
+    assert_true(weir_device_fact_get(&welcome->devices[0], "limit.2", &fact));
     assert_int_equal(fact, 8388608);
-    assert_false(weir_device_fact_get(&welcome->device, "limit.9", &fact));
+    assert_false(weir_device_fact_get(&welcome->devices[0], "limit.9", &fact));
     weir_welcome_destroy(welcome);
 }
 
@@ -647,7 +647,7 @@ static void tcp_guest_is_its_keys_tenant(void **state)
     assert_string_equal(network->tenant, "alice");
     assert_string_equal(network->program, "far");
     assert_string_equal(welcome->transport, "zmq");
-    assert_string_equal(welcome->device.name, "Test GPU");
+    assert_string_equal(welcome->devices[0].name, "Test GPU");
     assert_int_equal(guest->ops->view(guest)->n_words, 1024);
     struct weir_record record = {.len_bytes = 32, .seq = 5};
     assert_int_equal(guest->ops->send(guest, &record, "hello", 5, WEIR_NS_PER_S), WEIR_OK);
