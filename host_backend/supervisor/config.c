@@ -275,8 +275,11 @@ static bool store_number(const struct row *row, char *to, const struct weir_toml
 static bool store_devices(const struct row *row, char *to, const struct weir_toml_value *value,
                           struct weir_diag *diag)
 {
-    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low &&
-        value->integer <= row->high) {
+    if (value->kind == WEIR_TOML_INTEGER) {
+        if (value->integer < row->low || value->integer > row->high) {
+            return WRONG(value, "'%s' must lie between %lld and %lld", row->key,
+                         (long long)row->low, (long long)row->high);
+        }
         snprintf(to, row->size, "%d", (int)value->integer);
         return true;
     }

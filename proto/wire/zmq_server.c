@@ -200,6 +200,7 @@ static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_z
     }
     struct weir_welcome welcome = {.status = WEIR_OK,
                                    .transport = "zmq",
+                                   .n_devices = 1, /* empty: the first welcome told of them */
                                    .n_words = session->view.n_words,
                                    .arena_bytes = session->view.arena_bytes};
     struct weir_control_bytes bytes;

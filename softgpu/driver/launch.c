@@ -192,6 +192,11 @@ static CUresult launch(const struct weir_soft_launch_args *args, CUstream stream
     struct weir_soft_stream *stream;
     struct weir_soft_op *op;
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    struct weir_soft_ctx *current;
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&current));
+    if (stream->object.ctx->device != current->device) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     WEIR_SOFT_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
     CUevent events[2] = {NULL, NULL};
     const struct weir_soft_op_kernel *k = &op->kernel;

@@ -332,13 +332,14 @@ class Host:
     """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
 
     def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
-                 run_dir=None, log="info"):
+                 run_dir=None, log="info", env=None):
         self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
         self.run_dir = run_dir or os.path.join(self.folder, "run")
         self.config = os.path.join(self.folder, "weir.toml")
         self.driver = driver or DRIVER
         self.remote = remote
         self.args = list(args)
+        self.env = dict(env or {})
         self.log = log
         self.process = None
         self.shm_before = set(os.listdir("/dev/shm"))
@@ -373,7 +374,7 @@ class Host:
                     "--driver", self.driver, "--log", self.log, *self.args]
             if self.remote and self.remote.namespaces:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
-            env = dict(clean_environment(), NOTIFY_SOCKET=notify_path)
+            env = dict(clean_environment(), **self.env, NOTIFY_SOCKET=notify_path)
             self.process = Process(argv, env=env, name="weir serve")
 
             def ready():
@@ -496,6 +497,11 @@ def clean_environment():
 def run_weir(*args, env=None, limit_s=20, input=None):
     return subprocess.run([places.weir, *args], env=env or clean_environment(), timeout=limit_s,
                           capture_output=True, text=True, input=input)
+
+
+def gpus():
+    """How many NVIDIA GPUs there are."""
+    return sum(n[len("nvidia"):].isdigit() for n in os.listdir("/dev") if n.startswith("nvidia"))
 
 
 # How a program meets a driver.

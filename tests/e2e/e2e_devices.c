@@ -1,0 +1,209 @@
+/*
+ * Several devices as a program meets them.
+ *
+ * e2e_devices list                 a line for each: its ordinal and UUID; then what peers say.
+ * e2e_devices give DEVICE          fill memory on a device, print "handle HEX", wait for a line on
+ *                                  stdin, then check that the other process has worked on it.
+ * e2e_devices take DEVICE HEX      open that memory, copy it to this device, work, copy it back.
+ * e2e_devices all                  work on every device, in turns
+ * e2e_devices fill DEVICE BYTES    so much must be had on a device, and not as much again.
+ */
+#include "tests/cuda/check_driver.h"
+#include "tests/e2e/kernels.h"
+
+enum { N = 4096, THREADS = 128, MAX_DEVICES = 16 };
+
+static CUresult (*can_access_peer)(int *, CUdevice, CUdevice);
+static CUresult (*ipc_get)(CUipcMemHandle *, CUdeviceptr);
+static CUresult (*ipc_open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
+static CUresult (*ipc_close)(CUdeviceptr);
+static CUresult (*copy_peer)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
+
+static void find(void *place, const char *name)
+{
+    void *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    DRV(cu.GetProcAddress_v2(name, &found, 12000, 0, &status));
+    check_true(found != NULL, name);
+    memcpy(place, &found, sizeof found);
+}
+
+static CUcontext enter(int device)
+{
+    CUcontext context = NULL;
+    DRV(cu.DevicePrimaryCtxRetain(&context, device));
+    DRV(cu.CtxSetCurrent(context));
+    return context;
+}
+
+static void mix(CUmodule module, CUdeviceptr at, CUstream stream, uint32_t a, uint32_t b)
+{
+    uint32_t n = N;
+    void *params[] = {&at, &n, &a, &b};
+    driver_launch(driver_function(module, "mix"), N / THREADS, THREADS, stream, params);
+}
+
+/* Is word i of the memory i * factor + start? The device that is current need not be its own. */
+static void check_memory(CUdeviceptr at, uint32_t factor, uint32_t start, const char *what)
+{
+    static uint32_t got[N], want[N];
+    DRV(cu.MemcpyDtoH_v2(got, at, sizeof got));
+    for (uint32_t i = 0; i < N; i++) {
+        want[i] = i * factor + start;
+    }
+    check_words(got, want, N, what);
+}
+
+static void count_up(CUdeviceptr at)
+{
+    static uint32_t words[N];
+    for (uint32_t i = 0; i < N; i++) {
+        words[i] = i;
+    }
+    DRV(cu.MemcpyHtoD_v2(at, words, sizeof words));
+}
+
+static void list(int n)
+{
+    for (int i = 0; i < n; i++) {
+        CUuuid uuid;
+        size_t bytes = 0;
+        DRV(cu.DeviceGetUuid_v2(&uuid, i));
+        DRV(cu.DeviceTotalMem_v2(&bytes, i));
+        printf("device %d ", i);
+        for (int k = 0; k < 16; k++) {
+            printf("%02x", (unsigned char)uuid.bytes[k]);
+        }
+        printf(" %zu\n", bytes);
+    }
+    for (int i = 1; i < n; i++) {
+        int can = -1;
+        DRV(can_access_peer(&can, 0, i));
+        printf("peer 0 %d %d\n", i, can);
+    }
+    printf("devices %d\n", n);
+}
+
+static void give(int device)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr memory;
+    CUmodule module;
+    enter(device);
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    DRV(cu.MemAlloc_v2(&memory, N * 4));
+    count_up(memory);
+    mix(module, memory, NULL, 3, 1);
+    DRV(cu.CtxSynchronize());
+    DRV(ipc_get(&handle, memory));
+    printf("handle ");
+    for (size_t i = 0; i < sizeof handle; i++) {
+        printf("%02x", ((const unsigned char *)&handle)[i]);
+    }
+    printf("\n");
+    while (getchar() != '\n') {
+    }
+    check_memory(memory, 6, 9, "what the other process made of it");
+    DRV(cu.MemFree_v2(memory));
+}
+
+static void take(int device, const char *text)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr theirs = 0, mine;
+    CUmodule module;
+    for (size_t i = 0; i < sizeof handle; i++) {
+        unsigned int byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
+        ((unsigned char *)&handle)[i] = (unsigned char)byte;
+    }
+    enter(device);
+    DRV(ipc_open(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    DRV(cu.MemAlloc_v2(&mine, N * 4));
+    DRV(cu.MemcpyDtoD_v2(mine, theirs, N * 4));
+    check_memory(mine, 3, 1, "what the other process had made");
+    mix(module, mine, NULL, 2, 7);
+    DRV(cu.MemcpyDtoD_v2(theirs, mine, N * 4));
+    DRV(cu.CtxSynchronize());
+    DRV(ipc_close(theirs));
+    DRV(cu.MemFree_v2(mine));
+}
+
+/* Work goes to the devices in turns, so that consecutive records are for different ones. */
+static void all(int n)
+{
+    CUdeviceptr memory[MAX_DEVICES], copy;
+    CUcontext contexts[MAX_DEVICES];
+    CUmodule modules[MAX_DEVICES];
+    CUstream streams[MAX_DEVICES];
+    CUevent event;
+    for (int i = 0; i < n; i++) {
+        contexts[i] = enter(i);
+        DRV(cu.ModuleLoadData(&modules[i], e2e_ptx));
+        DRV(cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        DRV(cu.MemAlloc_v2(&memory[i], N * 4));
+        count_up(memory[i]);
+    }
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < n; i++) {
+            DRV(cu.CtxSetCurrent(contexts[i]));
+            mix(modules[i], memory[i], streams[i], 1, (uint32_t)i + 1);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        int device = -1;
+        DRV(cu.StreamSynchronize(streams[i])); /* of whichever device */
+        check_memory(memory[i], 1, 50 * ((uint32_t)i + 1), "fifty kernels on a device");
+        DRV(cu.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory[i]));
+        check_int(device, i, "its memory");
+    }
+    DRV(cu.CtxSetCurrent(contexts[0]));
+    DRV(cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    mix(modules[0], memory[0], streams[0], 1, 1);
+    DRV(cu.EventRecord(event, streams[0]));
+    DRV(cu.CtxSetCurrent(contexts[n - 1]));
+    DRV(cu.MemAlloc_v2(&copy, N * 4));
+    DRV(cu.StreamWaitEvent(streams[n - 1], event, 0));
+    DRV(copy_peer(copy, contexts[n - 1], memory[0], contexts[0], N * 4, streams[n - 1]));
+    DRV(cu.StreamSynchronize(streams[n - 1]));
+    check_memory(copy, 1, 51, "a copy behind another device's event");
+}
+
+static void fill(int device, size_t bytes)
+{
+    CUdeviceptr memory = 0, more = 0;
+    size_t free_bytes = 0, total = 0;
+    enter(device);
+    check_code(cu.MemAlloc_v2(&memory, bytes), CUDA_SUCCESS, "as much as there is");
+    DRV(cu.MemGetInfo_v2(&free_bytes, &total));
+    check_true(free_bytes < bytes, "then less is free");
+    check_code(cu.MemAlloc_v2(&more, bytes), CUDA_ERROR_OUT_OF_MEMORY, "and no more");
+    DRV(cu.MemFree_v2(memory));
+}
+
+int main(int argc, char **argv)
+{
+    int n = 0;
+    driver_open("e2e_devices");
+    DRV(cu.Init(0));
+    DRV(cu.DeviceGetCount(&n));
+    find(&can_access_peer, "cuDeviceCanAccessPeer");
+    find(&ipc_get, "cuIpcGetMemHandle");
+    find(&ipc_open, "cuIpcOpenMemHandle");
+    find(&ipc_close, "cuIpcCloseMemHandle");
+    find(&copy_peer, "cuMemcpyPeerAsync");
+    n = n < MAX_DEVICES ? n : MAX_DEVICES;
+    if (argc == 3 && strcmp(argv[1], "give") == 0) {
+        give(atoi(argv[2]));
+    } else if (argc == 4 && strcmp(argv[1], "take") == 0 && strlen(argv[3]) == 128) {
+        take(atoi(argv[2]), argv[3]);
+    } else if (argc == 4 && strcmp(argv[1], "fill") == 0) {
+        fill(atoi(argv[2]), strtoull(argv[3], NULL, 0));
+    } else if (argc == 2 && strcmp(argv[1], "all") == 0) {
+        all(n);
+    } else {
+        list(n);
+    }
+    return check_end();
+}
