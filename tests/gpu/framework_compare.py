@@ -57,7 +57,7 @@ def line_difference(name, rows, got):
 
 def brief(tokens):
     """Digests and the first numbers, short enough for a summary line."""
-    words = [f"{float.fromhex(t):.9g}" if FLOAT.match(t) else t[:16] for t in tokens[:6]]
+    words = [f"{float.fromhex(t):.17g}" if FLOAT.match(t) else t[:16] for t in tokens[:6]]
     return " ".join(words) + (" ..." if len(tokens) > 6 else "")
 
 

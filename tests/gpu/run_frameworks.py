@@ -161,7 +161,9 @@ class Frameworks:
                "TORCHINDUCTOR_CACHE_DIR": os.path.join(place, "inductor"),
                "TORCHINDUCTOR_COMPILE_THREADS": "4", "CUPY_CACHE_DIR": os.path.join(place, "cupy"),
                "CUDA_CACHE_PATH": os.path.join(place, "cuda")}
-        env.update(program.env)
+        # Where a program hangs or crashes, its Python stacks are in what it leaves behind.
+        env.update(program.env, PYTHONFAULTHANDLER="1",
+                   SUITE_STACKS_AFTER_S=f"{program.limit_s * self.options.patience * 0.9:.0f}")
         return env
 
     def run_native(self, program):
@@ -310,7 +312,8 @@ class Frameworks:
         """What failed with others beside it stays failed, but is told apart when it passes alone."""
         for program in failed:
             natives = self.natives.get(program.name)
-            if not natives or self.suite.left_s() < 10:
+            hung = "still running" in self.rows[program.name][1]  # once more would take as long again
+            if not natives or hung or self.suite.left_s() < 10:
                 continue
             try:
                 weir = self.run_weir(program)
@@ -318,7 +321,7 @@ class Frameworks:
             except TimeoutError:
                 return
             before = self.rows[program.name]
-            said = "alone it is ok" if outcome == "ok" else f"alone: {text}"
+            said = "alone it is ok" if outcome == "ok" else "alone too" if text == before[1] else f"alone: {text}"
             self.note(program, ("FAIL", f"{before[1]}; {said}", before[2], weir.seconds))
 
     def finish(self):

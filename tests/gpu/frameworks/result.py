@@ -5,11 +5,14 @@ digests may differ where two native runs differ too (compare.py says how). Every
 prints is ignored. A program ends with the line `ok`; one that cannot run here ends with
 `skipped: WHY` and exit status 77.
 """
+import faulthandler
 import hashlib
 import os
 import sys
 
 SAMPLES = 8
+if "SUITE_STACKS_AFTER_S" in os.environ:  # the runner ends a program soon after that
+    faulthandler.dump_traceback_later(float(os.environ["SUITE_STACKS_AFTER_S"]))
 
 
 def line(name, *tokens):
