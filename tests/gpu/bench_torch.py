@@ -417,6 +417,9 @@ class Bench:
 
     def run(self):
         names = self.wanted()
+        unknown = set(self.options.profile) - set(MEASURES)
+        if unknown:
+            raise ValueError(f"no measure {', '.join(sorted(unknown))}; there are {' '.join(MEASURES)}")
         self.start_host()
         late = []
         try:
@@ -459,14 +462,6 @@ class Bench:
         text += f"; missed: {', '.join(missed)}" if missed else ""
         text += f"; not for time: {', '.join(late)}" if late else ""
         return text, "not measured" not in verdicts
-
-
-def add_options(parser):
-    group = parser.add_argument_group("torchbench")
-    group.add_argument("--measures", nargs="+", default=["*"], metavar="PATTERN", help=" ".join(MEASURES))
-    group.add_argument("--samples", type=int, default=21)
-    group.add_argument("--profile", nargs="+", default=[], choices=MEASURES, metavar="MEASURE",
-                       help="instead of measuring: run it through Weir with WEIR_STATS and keep what that says")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import queue
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -344,21 +343,3 @@ class Frameworks:
         self.suite.page(f"Unmodified frameworks, native and through Weir ({self.kind})",
                         self.suite.table_of(heads, show) + "\n\n" + "\n".join(
                             f"### {title}\n\n```\n{text}\n```\n" for title, text in self.details))
-
-
-def add_options(parser):
-    group = parser.add_argument_group("frameworks and torchbench")
-    group.add_argument("--python", default=sys.executable, help="the interpreter that has the frameworks")
-    group.add_argument("--transport", choices=("shm", "zmq", "tcp"), default="shm")
-    group.add_argument("--tenant", action="append", default=[], metavar="KEY=VALUE",
-                       help="a setting of the tenants, such as isolation=process or memory=64GiB")
-    group = parser.add_argument_group("frameworks")
-    group.add_argument("--programs", nargs="+", default=["*"], metavar="PATTERN")
-    group.add_argument("--jobs", type=int, default=4, help="programs at once")
-    group.add_argument("--native-runs", type=int, default=2)
-    group.add_argument("--native-only", action="store_true", help="write RESULTS/native.json and no more")
-    group.add_argument("--weir-only", action="store_true", help="compare with RESULTS/native.json")
-    group.add_argument("--native-file", help="with --weir-only, another file than RESULTS/native.json")
-    group.add_argument("--patience", type=float, default=1.0, help="factor for the programs' time limits")
-    group.add_argument("--cache", help="keep compilers' caches in this folder")
-    group.add_argument("--cold", action="store_true", help="Weir runs have compilers' caches of their own")

@@ -46,6 +46,9 @@ result.check(cupy.cuda.get_elapsed_time(start, end) >= 0, "elapsed time")
 stream = streams[0]
 target = cupy.zeros(1000)
 with stream:
+    target += 1  # compiled and loaded before the capture
+    target *= 2
+    target[...] = 0
     stream.begin_capture()
     target += 1
     target *= 2
