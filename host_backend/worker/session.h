@@ -82,7 +82,7 @@ struct weir_event {
 struct weir_module {
     struct weir_object o;
     struct weir_image *image; /* a reference: the driver may read it as long as the module lives */
-    void *bundle;             /* wrapper and pointers made for a version-2 bundle, or NULL */
+    const void *code;         /* what of it the driver was given; the image's */
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf;

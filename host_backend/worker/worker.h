@@ -77,6 +77,7 @@ struct weir_worker {
     CUdevice cu_device;
     CUcontext context;
     struct weir_device device; /* snapshot for guests */
+    uint32_t sm;               /* compute capability times ten; 0: softgpu, which runs PTX alone */
     bool write_value_ok;       /* cuStreamWriteValue32 works */
     bool posix_fds;            /* memory can be exported */
     uint64_t granularity_bytes;
