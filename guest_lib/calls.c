@@ -21,6 +21,8 @@ uint32_t weir_calls_detail = WEIR_CALLS_UNDECIDED;
 static __thread bool thread_over; /* its block is given back: count in block 0 */
 static __thread struct weir_calls_last last;
 
+#define POSTS_A_LOOK 1024 /* posted calls between looks at the clock, when nothing waits */
+
 /* Counted while there is no page: before cuInit, and in sessions without one. Atomic. */
 static struct weir_stats_counts own[WEIR_SYMBOL_COUNT];
 static struct weir_stats_page *page;         /* atomic */
@@ -156,6 +158,9 @@ bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol
         more.busy_ns = timed ? now_ns - mine->start_ns : 0;
     }
     add(symbol, &more);
+    if (more.waited || (more.posted && ++mine->posts % POSTS_A_LOOK == 0)) {
+        weir_calls_push(now_ns ? now_ns : weir_clock_now_ns());
+    }
     if (timed && __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_TRACED) {
         last = (struct weir_calls_last){mine->start_ns, now_ns - mine->start_ns, marks};
         return true;

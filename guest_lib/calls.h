@@ -39,6 +39,7 @@ struct weir_calls_thread {
     struct weir_stats_counts *counts; /* its block of the page; NULL: none, or a shared one */
     uint32_t marks;
     uint32_t block; /* its number; 0: none */
+    uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
 };
@@ -114,6 +115,12 @@ void weir_calls_in_child(void);
  * @thread any
  */
 void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_counts);
+
+/** After a call that waited: tell a remote host, if a second is over. @thread any; no lock held */
+void weir_calls_push(uint64_t now_ns);
+
+/** The process ends: tell a remote host for the last time. @thread any; no lock held */
+void weir_calls_push_last(void);
 
 /** At the process's end: print the table that WEIR_STATS asks for. @thread any */
 void weir_calls_report(void);

@@ -275,6 +275,7 @@ static CUresult init_locked(void)
     if (!prepared) {
         init_log();
         pthread_atfork(NULL, NULL, in_forked_child);
+        atexit(weir_calls_push_last);
         prepared = true;
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -22,7 +22,8 @@ static struct {
     bool asked; /* the environment has been looked at */
     bool json;
     bool finished;
-    int fd; /* -1: no trace */
+    bool eager; /* a forked child, which ends by _exit(): write each line at once */
+    int fd;     /* -1: no trace */
     pid_t pid;
     uint64_t zero_ns; /* when the trace began */
     uint64_t flushed_ns;
@@ -143,6 +144,8 @@ static void restart_in_child(void)
     trace.buffer = NULL;
     trace.fd = -1;
     trace.used = 0;
+    trace.eager = true;
+    trace.finished = false;
     if (!again || !open_locked()) {
         __atomic_fetch_and(&weir_calls_detail, ~(uint32_t)WEIR_CALLS_TRACED, __ATOMIC_RELAXED);
     }
@@ -260,7 +263,8 @@ void weir_trace_call(enum weir_symbol symbol, CUresult result, const uint64_t *w
     pthread_mutex_lock(&trace.lock);
     if (trace.fd >= 0 && !trace.finished) {
         append_locked(line.text, line.used);
-        if (is_grave(result) || weir_clock_now_ns() - trace.flushed_ns > MAX_AGE_NS) {
+        if (trace.eager || is_grave(result) ||
+            weir_clock_now_ns() - trace.flushed_ns > MAX_AGE_NS) {
             flush_locked();
         }
     }

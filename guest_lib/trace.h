@@ -4,7 +4,7 @@
  *
  * Lines are collected in a buffer and written when it is full, 0.1 s old, at exit, and when a call
  * fails in a way that a program is likely to end on. A forked child of a tracing process writes to
- * a file of its own if the name holds "%p" (the process's number), else nothing.
+ * a file of its own if the name holds "%p" (the process's number), line by line; else nothing.
  *
  * Source: docs/design/stats.md
  */

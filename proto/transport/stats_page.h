@@ -37,6 +37,13 @@ struct weir_stats_page {
     struct weir_stats_counts blocks[WEIR_STATS_BLOCKS][WEIR_STATS_MAX_FUNCTIONS];
 };
 
+/* One function's sum, as a remote guest sends it. */
+struct weir_stats_row {
+    char name[WEIR_STATS_NAME_BYTES]; /* NUL-terminated */
+    struct weir_stats_counts counts;
+};
+
+_Static_assert(sizeof(struct weir_stats_row) == 112, "layout on the wire");
 _Static_assert(sizeof(struct weir_stats_counts) == 48, "layout shared between processes");
 _Static_assert(sizeof(struct weir_stats_page) == 64 + 65536 + 786432, "layout shared");
 
