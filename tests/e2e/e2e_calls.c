@@ -35,6 +35,8 @@ int main(int argc, char **argv)
     CUmodule module;
     CUdeviceptr memory;
     uint32_t words[256];
+    size_t free_bytes;
+    size_t total_bytes;
     uint32_t count = 256;
     uint32_t a = 2;
     uint32_t b = 9;
@@ -51,6 +53,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < n; i++) {
         DRV(cu.MemcpyDtoH_v2(words, memory, sizeof(words)));
+        DRV(cu.MemGetInfo_v2(&free_bytes, &total_bytes));
     }
     for (int i = 0; i < n_threads && i < 64; i++) {
         pthread_create(&threads[i], NULL, query, NULL);
