@@ -1,10 +1,9 @@
 /*
- * A known number of calls of each class: N launches, N queries of the current device, N round
- * trips.
+ * A known number of calls of each class.
  *
- * e2e_calls N THREADS [fork]: each thread makes N queries; the launches and round trips are the
- * main thread's. With "fork" a child calls cuDriverGetVersion, too. Prints "done" and waits for the
- * end of stdin.
+ * e2e_calls N THREADS [fork]: the main thread makes N launches, N copies back and N round trips,
+ * and each of the threads N queries of the current device. With "fork" a child calls
+ * cuDriverGetVersion, too. Prints "done" and waits for the end of stdin.
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
