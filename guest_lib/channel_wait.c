@@ -4,8 +4,8 @@
  * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu
  * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already.
  */
-#include "guest_lib/channel.h"
 #include "guest_lib/calls.h"
+#include "guest_lib/channel.h"
 #include "proto/guest_calls.h"
 #include <sched.h>
 
