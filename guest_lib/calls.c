@@ -143,10 +143,23 @@ void weir_calls_mark_waiting(void)
     }
 }
 
+static void count_posted(struct weir_calls_thread *mine, enum weir_symbol symbol)
+{
+    uint64_t *posted = &mine->counts[symbol].posted;
+    __atomic_store_n(posted, *posted + 1, __ATOMIC_RELAXED);
+    if (++mine->posts % POSTS_A_LOOK == 0) {
+        weir_calls_push(weir_clock_now_ns());
+    }
+}
+
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
-    struct weir_stats_counts more = {0};
     uint32_t marks = mine->marks;
+    if (marks == WEIR_CALLS_POSTED && mine->counts) { /* launches: as short as can be */
+        count_posted(mine, symbol);
+        return false;
+    }
+    struct weir_stats_counts more = {0};
     bool timed = marks & WEIR_CALLS_DETAIL;
     uint64_t now_ns = marks & (WEIR_CALLS_WAITED | WEIR_CALLS_DETAIL) ? weir_clock_now_ns() : 0;
     if (marks & WEIR_CALLS_WAITED) {
@@ -158,8 +171,8 @@ bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol
         more.busy_ns = timed ? now_ns - mine->start_ns : 0;
     }
     add(symbol, &more);
-    if (more.waited || (more.posted && ++mine->posts % POSTS_A_LOOK == 0)) {
-        weir_calls_push(now_ns ? now_ns : weir_clock_now_ns());
+    if (more.waited) {
+        weir_calls_push(now_ns);
     }
     if (timed && __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_TRACED) {
         last = (struct weir_calls_last){mine->start_ns, now_ns - mine->start_ns, marks};
