@@ -333,7 +333,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:
     case WEIR_LINK_STATUS_END:
-        weir_sup_admin_row(sup, worker, &message);
+        weir_sup_admin_row(sup, worker, &message, fd);
         break;
     default:
         weir_log_warn("supervisor: unknown message worker=%d type=%u", worker, message.type);

@@ -466,6 +466,7 @@ void weir_session_destroy(struct weir_session *session)
     pthread_cond_destroy(&s->calls_done);
     pthread_mutex_destroy(&s->calls_lock);
     pthread_mutex_destroy(&s->send_lock);
+    free(s->stats);
     free(s->awaited);
     free(s->print_text);
     free(s->reply);

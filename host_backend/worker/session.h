@@ -234,6 +234,8 @@ struct weir_session {
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t objects;
 
+    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+
     /* Device printf text, under the worker's prints lock (worker/prints.c). */
     char *print_text;
     size_t print_bytes;

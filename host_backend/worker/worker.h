@@ -92,6 +92,7 @@ struct weir_worker {
     uint32_t n_sessions; /* also those on their way up or down */
     uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_ended_session *ended; /* the last ones' statistics, newest first */
 
     struct weir_prints prints;
     struct weir_zmq_server *zmq;

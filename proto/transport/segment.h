@@ -1,5 +1,6 @@
 /*
- * The shared segment of a co-located session: header, completion words, two rings, staging arena.
+ * The shared segment of a co-located session: header, completion words, two rings, staging arena,
+ * statistics.
  *
  *     0          header, one page: geometry (constant), state and deferred errors (host writes)
  *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest
@@ -17,6 +18,7 @@
 #define WEIR_PROTO_TRANSPORT_SEGMENT_H
 
 #include "base/status.h"
+#include "proto/transport/stats_page.h"
 #include <stdint.h>
 
 #define WEIR_SEGMENT_MAGIC   0x52494557u /* "WEIR" */
@@ -61,7 +63,8 @@ struct weir_segment_header {
     uint64_t to_guest_offset;
     uint64_t arena_offset;
     uint64_t arena_bytes;
-    uint8_t pad0[64];
+    uint64_t stats_offset; /* of a struct weir_stats_page; 0: there is none */
+    uint8_t pad0[56];
     /* State line, written by the host only. */
     uint32_t closed;         /* not 0: the host has ended the session; value is a CUresult */
     uint32_t deferred_seq;   /* counts deferred errors */
@@ -94,6 +97,7 @@ struct weir_segment_view {
     uint8_t *to_guest;
     uint8_t *arena;
     uint64_t arena_bytes;
+    struct weir_stats_page *stats; /* NULL: none */
 };
 
 #endif
