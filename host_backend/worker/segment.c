@@ -2,10 +2,10 @@
  * What of a session's segment the driver knows: the words from the session's start, the arena part
  * by part.
  *
- * Registering pins every page, 22 ms for the whole of 72 MiB (H200, 2026-11-21), which a program that
- * copies little would wait for at its start and at nothing else. So a part is registered when a copy
- * first names it; the rings are only read and written by processors. The memory of a part that
- * no copy has used is not even allocated.
+ * Registering pins every page, 22 ms for the whole of 72 MiB (H200, 2026-11-21), which a program
+ * that copies little would wait for at its start and at nothing else. So a part is registered when
+ * a copy first names it; the rings are only read and written by processors. The memory of a part
+ * that no copy has used is not even allocated.
  */
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/session.h"

@@ -165,8 +165,8 @@ struct weir_session {
 
     /* The segment, and where the GPU sees its words and arena. */
     struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
-    uint64_t words_dptr;    /* 0: not registered */
-    uint64_t *part_dptrs;   /* of each part of the arena; 0: not registered yet */
+    uint64_t words_dptr;           /* 0: not registered */
+    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
     uint32_t n_parts;
     bool remote;
 

@@ -32,7 +32,8 @@ static void *run(void *argument)
 static int set_up(void **state)
 {
     struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
-    struct weir_segment_params sizes = {.n_words = 64, .ring_bytes = 1 << 16, .arena_bytes = ARENA_BYTES};
+    struct weir_segment_params sizes = {
+        .n_words = 64, .ring_bytes = 1 << 16, .arena_bytes = ARENA_BYTES};
     struct weir_session_params params = {.worker = &f.worker, .id = 1, .program = "test"};
 
     (void)state;
@@ -227,10 +228,10 @@ static void arena_is_registered_part_by_part_when_used(void **state)
 
 static void block_in_two_parts_or_outside_is_refused(void **state)
 {
-    static const uint64_t rows[][2] = {{(256u << 10) - 16, 32},     {0, (256u << 10) + 1},
-                                       {ARENA_BYTES - 16, 17},      {ARENA_BYTES, 1},
-                                       {ARENA_BYTES - 16, 1u << 31}, {~0ull - 7, 16},
-                                       {16, ~0ull - 8}};
+    static const uint64_t rows[][2] = {
+        {(256u << 10) - 16, 32}, {0, (256u << 10) + 1},        {ARENA_BYTES - 16, 17},
+        {ARENA_BYTES, 1},        {ARENA_BYTES - 16, 1u << 31}, {~0ull - 7, 16},
+        {16, ~0ull - 8}};
     uint32_t error;
 
     (void)state;
