@@ -13,9 +13,8 @@
 #include <string.h>
 
 #define SLAB_STREAMS  32
-#define QUERY_SPIN_NS (15 * WEIR_NS_PER_US) /* for a mark of the legacy stream, see query_host()   \
-                                             */
-#define SYNC_POINTS 32
+#define QUERY_SPIN_NS (15 * WEIR_NS_PER_US) /* see query_host() */
+#define SYNC_POINTS   32
 
 /*
  * Work sent less than 2 to 10 us ago cannot be done: on an H200 the shortest kernel's end is seen

@@ -3,6 +3,7 @@
 #define WEIR_TESTS_UNIT_HOST_BACKEND_FAKE_DRIVER_H
 
 #include "proto/driver_table.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,8 @@ static char fake_log[4096];
 static uintptr_t fake_next;
 static int fake_live; /* objects made and not destroyed */
 static CUstream fake_capturing;
-static size_t fake_registered_bytes; /* by all registrations so far */
-static int fake_refusals;            /* registrations still to be refused */
+static atomic_size_t fake_registered_bytes; /* by all registrations so far */
+static atomic_int fake_refusals;            /* registrations still to be refused */
 
 static void fake_note(const char *what, const void *a, const void *b)
 {

@@ -219,10 +219,10 @@ static void arena_is_registered_part_by_part_when_used(void **state)
     (void)state;
     make_context();
     assert_int_equal(deferred(&error), 0);
-    assert_int_equal(fake_registered_bytes, WORDS_BYTES);
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(copy_in_arena(rows[i].dst, rows[i].src, rows[i].bytes, &error), 0);
-        assert_int_equal(fake_registered_bytes, WORDS_BYTES + rows[i].registered);
+        assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES + rows[i].registered);
     }
 }
 
@@ -249,12 +249,12 @@ static void part_that_could_not_be_registered_is_tried_again(void **state)
     (void)state;
     make_context();
     assert_int_equal(deferred(&error), 0);
-    fake_refusals = 1;
+    atomic_store(&fake_refusals, 1);
     assert_int_equal(copy_in_arena(0, 16, 16, &error), 1);
     assert_int_equal(error, CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(fake_registered_bytes, WORDS_BYTES);
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES);
     assert_int_equal(copy_in_arena(0, 16, 16, &error), 1);
-    assert_int_equal(fake_registered_bytes, WORDS_BYTES + (256u << 10));
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES + (256u << 10));
 }
 
 static void everything_is_freed_when_the_guest_vanishes(void **state)

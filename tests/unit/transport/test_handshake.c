@@ -7,7 +7,6 @@
 #include "proto/wire/control_codec.h"
 #include "proto/wire/keys.h"
 #include "tests/lib/tl_pair.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
