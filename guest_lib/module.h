@@ -72,10 +72,15 @@ CUresult weir_module_function(struct weir_module *module, const char *name,
 CUresult weir_library_kernel(struct weir_library *library, const char *name,
                              struct weir_function **ret_function);
 
-/** The index-th name; NULL past the end. Fetches the enumeration on first use. @thread any */
-CUresult weir_module_name_at(struct weir_module *module, uint32_t index, const char **ret_name);
+/** How many functions there are. Fetches the enumeration on first use. @thread any */
+CUresult weir_module_function_count(struct weir_module *module, uint32_t *ret_count);
+CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count);
 
-CUresult weir_library_name_at(struct weir_library *library, uint32_t index, const char **ret_name);
+/** The index-th function; NULL past the end. Fetches as above. @thread any */
+CUresult weir_module_function_at(struct weir_module *module, uint32_t index,
+                                 struct weir_function **ret_function);
+CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
+                                struct weir_function **ret_function);
 
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
 void weir_module_forget(struct weir_module *module);

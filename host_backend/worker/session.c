@@ -29,19 +29,6 @@
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
 
-static CUresult register_segment(struct weir_session *s)
-{
-    CUdeviceptr base = 0;
-
-    WEIR_TRY(s->driver->cuMemHostRegister_v2(
-        s->view.base, s->view.bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
-    s->registered = true;
-    WEIR_TRY(s->driver->cuMemHostGetDevicePointer_v2(&base, s->view.base, 0));
-    s->words_dptr = base + (uint64_t)((uint8_t *)s->view.words - (uint8_t *)s->view.base);
-    s->arena_dptr = base + (uint64_t)(s->view.arena - (uint8_t *)s->view.base);
-    return s->driver->cuStreamCreate(&s->work_stream, CU_STREAM_NON_BLOCKING);
-}
-
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session)
 {
@@ -71,7 +58,9 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     if (s->awaited != NULL) {
         status = weir_objects_init(s);
     }
-    if (status == WEIR_OK && register_segment(s) != CUDA_SUCCESS) {
+    if (status == WEIR_OK &&
+        (weir_session_register(s) != CUDA_SUCCESS ||
+         s->driver->cuStreamCreate(&s->work_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)) {
         status = WEIR_ERR_DRIVER;
     }
     if (status != WEIR_OK) {
@@ -456,9 +445,7 @@ void weir_session_destroy(struct weir_session *session)
         (void)s->driver->cuStreamSynchronize(s->work_stream);
         (void)s->driver->cuStreamDestroy_v2(s->work_stream);
     }
-    if (s->registered) {
-        (void)s->driver->cuMemHostUnregister(s->view.base);
-    }
+    weir_session_unregister(s);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);

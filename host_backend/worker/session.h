@@ -165,9 +165,9 @@ struct weir_session {
 
     /* The segment, and where the GPU sees its words and arena. */
     struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
-    bool registered;
-    uint64_t words_dptr;
-    uint64_t arena_dptr;
+    uint64_t words_dptr;           /* 0: not registered */
+    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
+    uint32_t n_parts;
     bool remote;
 
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
@@ -253,7 +253,7 @@ struct weir_session_params {
 };
 
 /**
- * Make a session around an open transport whose segment exists; registers the segment with the
+ * Make a session around an open transport whose segment exists; registers its words with the
  * driver.
  *
  * @param ret_session  gives it; run it with weir_session_run().
@@ -276,6 +276,26 @@ void weir_session_destroy(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
+
+/**
+ * Register the words with the driver; the arena's parts follow when they are used.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @thread owner
+ */
+CUresult weir_session_register(struct weir_session *session);
+
+/**
+ * Where the GPU finds a block of the arena; registers the part that it lies in.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
+ * @return the driver's  this part could not be registered; the next use tries again.
+ * @thread owner
+ */
+CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
+                                 CUdeviceptr *ret_dptr);
+
+/** Undo both; the GPU has no work with the segment any more. @thread owner */
+void weir_session_unregister(struct weir_session *session);
 
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
