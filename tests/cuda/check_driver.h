@@ -83,6 +83,7 @@
     X(LinkComplete)                                                                                \
     X(LinkDestroy)                                                                                 \
     X(OccupancyMaxActiveBlocksPerMultiprocessor)                                                   \
+    X(OccupancyAvailableDynamicSMemPerBlock)                                                       \
     X(MemGetInfo_v2)                                                                               \
     X(MemAlloc_v2)                                                                                 \
     X(MemAllocPitch_v2)                                                                            \
@@ -129,6 +130,9 @@
     X(EventSynchronize)                                                                            \
     X(EventElapsedTime_v2)                                                                         \
     X(EventDestroy_v2)                                                                             \
+    X(TensorMapEncodeTiled)                                                                        \
+    X(TensorMapEncodeIm2col)                                                                       \
+    X(TensorMapReplaceAddress)                                                                     \
     X(GraphCreate)                                                                                 \
     X(GraphAddKernelNode_v2)                                                                       \
     X(GraphAddMemsetNode)                                                                          \
