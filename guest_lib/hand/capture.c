@@ -163,6 +163,12 @@ CUresult weir_guest_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMod
     return begin(hStream, mode, 0, NULL, 0);
 }
 
+/* The first version knew no modes and behaved as what is the strictest one now. */
+CUresult weir_guest_cuStreamBeginCapture(CUstream hStream)
+{
+    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, 0, NULL, 0);
+}
+
 CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                                 const CUgraphNode *dependencies,
                                                 const CUgraphEdgeData *dependencyData,

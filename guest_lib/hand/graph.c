@@ -8,6 +8,8 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
@@ -221,6 +223,96 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     return weir_graph_set_add_update((uintptr_t)hGraphExec, (uintptr_t)hGraph);
+}
+
+CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
+                                      CUgraphNode *hErrorNode_out,
+                                      CUgraphExecUpdateResult *updateResult_out)
+{
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    if (!updateResult_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_guest_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    *updateResult_out = info.result;
+    if (hErrorNode_out) {
+        *hErrorNode_out = info.errorNode;
+    }
+    return result;
+}
+
+/* ---------------------------------------------------------------- as a picture */
+
+static const char *type_name(CUgraphNodeType type)
+{
+    static const char *const names[] = {
+        "KERNEL",    "MEMCPY",     "MEMSET",       "HOST",           "GRAPH",
+        "EMPTY",     "WAIT_EVENT", "EVENT_RECORD", "EXT_SEM_SIGNAL", "EXT_SEM_WAIT",
+        "MEM_ALLOC", "MEM_FREE",   "BATCH_MEM_OP", "CONDITIONAL"};
+    return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "UNKNOWN";
+}
+
+static CUresult dot_nodes(FILE *file, const CUgraphNode *nodes, size_t count)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUgraphNodeType type;
+        result = weir_guest_cuGraphNodeGetType(nodes[i], &type);
+        if (result == CUDA_SUCCESS) {
+            (void)fprintf(file, "\"%p\" [shape=\"rectangle\" label=\"%zu\\n%s\"];\n",
+                          (void *)nodes[i], i, type_name(type));
+        }
+    }
+    return result;
+}
+
+static CUresult dot_print(FILE *file, CUgraph graph)
+{
+    size_t n_nodes = 0;
+    size_t n_edges = 0;
+    CUresult result = weir_guest_cuGraphGetNodes(graph, NULL, &n_nodes);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_cuGraphGetEdges(graph, NULL, NULL, &n_edges);
+    }
+    CUgraphNode *nodes = calloc(n_nodes + 2 * n_edges + 1, sizeof(CUgraphNode));
+    if (!nodes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUgraphNode *from = nodes + n_nodes;
+    CUgraphNode *to = from + n_edges;
+    if (result == CUDA_SUCCESS && n_nodes) {
+        result = weir_guest_cuGraphGetNodes(graph, nodes, &n_nodes);
+    }
+    if (result == CUDA_SUCCESS && n_edges) {
+        result = weir_guest_cuGraphGetEdges(graph, from, to, &n_edges);
+    }
+    (void)fprintf(file, "digraph dot {\nsubgraph cluster_0 {\n");
+    if (result == CUDA_SUCCESS) {
+        result = dot_nodes(file, nodes, n_nodes);
+    }
+    for (size_t i = 0; i < n_edges && result == CUDA_SUCCESS; i++) {
+        (void)fprintf(file, "\"%p\" -> \"%p\";\n", (void *)from[i], (void *)to[i]);
+    }
+    (void)fprintf(file, "}\n}\n");
+    free(nodes);
+    return result;
+}
+
+/* The file is the program's: written here, from what the worker tells of nodes and edges. */
+CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    (void)flags; /* all of them ask for more detail */
+    if (!path || !weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    FILE *file = fopen(path, "we");
+    if (!file) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    CUresult result = dot_print(file, hGraph);
+    bool written = fclose(file) == 0;
+    return result == CUDA_SUCCESS && !written ? CUDA_ERROR_OPERATING_SYSTEM : result;
 }
 
 /* ---------------------------------------------------------------- generic nodes */

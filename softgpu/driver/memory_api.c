@@ -255,11 +255,6 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
         &like, read_only ? WEIR_SOFT_READ : WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
 }
 
-CUresult weir_soft_cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
-{
-    return weir_soft_cuMemHostRegister_v2(p, bytes, flags);
-}
-
 CUresult weir_soft_cuMemHostUnregister(void *p)
 {
     WEIR_SOFT_LOCKED();

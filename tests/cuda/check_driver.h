@@ -102,6 +102,8 @@
     X(MemcpyDtoD_v2)                                                                               \
     X(Memcpy)                                                                                      \
     X(MemcpyHtoDAsync_v2)                                                                          \
+    X(MemcpyBatchAsync_v2)                                                                         \
+    X(Memcpy3DBatchAsync_v2)                                                                       \
     X(MemcpyDtoHAsync_v2)                                                                          \
     X(Memcpy2D_v2)                                                                                 \
     X(MemsetD8_v2)                                                                                 \
