@@ -43,6 +43,15 @@ CUresult weir_graph_set_token(struct weir_graph_set *set, uint64_t token);
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
                              const struct weir_stream_capture_copy *copy);
 
+/** The set takes a block of graph memory; freed: a free node of it, which takes nothing. */
+CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed);
+
+/** Has the graph itself nodes of memory? Such graphs cannot be cloned. */
+bool weir_graph_set_has_mem(uint64_t handle);
+
+/** Launches of this executable graph free what earlier ones left allocated. */
+CUresult weir_graph_set_auto_free(uint64_t handle);
+
 /** Retain (delta > 0) or release (delta < 0) a user object; false: the graph has fewer. */
 bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
                                 int64_t delta);
@@ -69,6 +78,8 @@ struct weir_graph_node {
         CUDA_MEMCPY3D copy;
         CUDA_MEMSET_NODE_PARAMS memset;
         CUDA_HOST_NODE_PARAMS host;
+        CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+        CUdeviceptr freed;
         struct { /* filled by GetParams, lives as long as the node */
             void **pointers;
             uint8_t *packed;

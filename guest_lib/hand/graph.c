@@ -59,6 +59,9 @@ CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     if (!phGraphClone) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (weir_graph_set_has_mem((uintptr_t)originalGraph)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     CUresult result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -118,7 +121,11 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags
         return result;
     }
     *ret_exec = (CUgraphExec)(uintptr_t)in.x;
-    return weir_graph_set_include(in.x, (uintptr_t)graph);
+    result = weir_graph_set_include(in.x, (uintptr_t)graph);
+    if (result == CUDA_SUCCESS && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)) {
+        result = weir_graph_set_auto_free(in.x);
+    }
+    return result;
 }
 
 CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -370,6 +377,12 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphAddEventRecordNode(phGraphNode, hGraph, d, n,
                                                     p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        _Static_assert(sizeof(p->alloc) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS), "same fields");
+        return weir_guest_cuGraphAddMemAllocNode(phGraphNode, hGraph, d, n,
+                                                 (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)&p->alloc);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return weir_guest_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, p->free.dptr);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

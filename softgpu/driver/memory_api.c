@@ -113,7 +113,7 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
         return CUDA_SUCCESS;
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
-        alloc->freeing = false;
+        alloc->freeing = alloc->graph_live = false;
         return weir_soft_space_set_accessible(alloc, false);
     }
     weir_soft_space_free(alloc);

@@ -105,6 +105,7 @@
     X(MemcpyBatchAsync_v2)                                                                         \
     X(Memcpy3DBatchAsync_v2)                                                                       \
     X(MemcpyDtoHAsync_v2)                                                                          \
+    X(MemcpyDtoDAsync_v2)                                                                          \
     X(Memcpy2D_v2)                                                                                 \
     X(MemsetD8_v2)                                                                                 \
     X(MemsetD16_v2)                                                                                \
@@ -141,6 +142,12 @@
     X(GraphAddMemcpyNode)                                                                          \
     X(GraphAddHostNode)                                                                            \
     X(GraphAddEmptyNode)                                                                           \
+    X(GraphAddMemAllocNode)                                                                        \
+    X(GraphAddMemFreeNode)                                                                         \
+    X(GraphMemAllocNodeGetParams)                                                                  \
+    X(GraphMemFreeNodeGetParams)                                                                   \
+    X(DeviceGetGraphMemAttribute)                                                                  \
+    X(DeviceGraphMemTrim)                                                                          \
     X(GraphGetNodes)                                                                               \
     X(GraphNodeGetType)                                                                            \
     X(GraphInstantiateWithFlags)                                                                   \
