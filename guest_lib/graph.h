@@ -80,7 +80,9 @@ struct weir_graph_node {
         CUDA_HOST_NODE_PARAMS host;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr freed;
-        struct { /* filled by GetParams, lives as long as the node */
+        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* its array is the record's */
+        CUgraph *bodies;                      /* of a conditional node; the record's */
+        struct {                              /* filled by GetParams, lives as long as the node */
             void **pointers;
             uint8_t *packed;
         } kernel;
@@ -95,6 +97,11 @@ bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
 
 /** The node is destroyed. */
 void weir_graph_node_forget(uint64_t handle);
+
+/** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
+CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
+                                    const CUgraphNode *dependencies, size_t count,
+                                    CUDA_CONDITIONAL_NODE_PARAMS *params);
 
 /* ---------------------------------------------------------------- capture */
 

@@ -235,7 +235,7 @@ static CUresult settle(uint64_t capture, uint64_t graph)
 }
 
 static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
-                      const CUgraphNode *dependencies, size_t count)
+                      const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count)
 {
     struct weir_stream *stream;
     if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (count && !dependencies) ||
@@ -258,6 +258,8 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
         .g = graph,
         .dependencies = (const uint64_t *)(const void *)dependencies,
         .n_dependencies = (uint32_t)count,
+        .edges = edges,
+        .n_edges = edges ? (uint32_t)count : 0,
     };
     result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
@@ -268,13 +270,13 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
 
 CUresult weir_guest_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
-    return begin(hStream, mode, 0, NULL, 0);
+    return begin(hStream, mode, 0, NULL, NULL, 0);
 }
 
 /* The first version knew no modes and behaved as what is the strictest one now. */
 CUresult weir_guest_cuStreamBeginCapture(CUstream hStream)
 {
-    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, 0, NULL, 0);
+    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, 0, NULL, NULL, 0);
 }
 
 CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
@@ -285,10 +287,7 @@ CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph
     if (!hGraph) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (dependencyData) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, numDependencies);
+    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, dependencyData, numDependencies);
 }
 
 CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
@@ -363,6 +362,7 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
 
 /* The dependencies stay valid until the thread asks again, as the program expects of the driver. */
 static __thread uint64_t *kept_dependencies;
+static __thread CUgraphEdgeData *kept_edges;
 static __thread size_t kept_room;
 
 static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
@@ -373,11 +373,20 @@ static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         kept_dependencies = more;
+        CUgraphEdgeData *more_edges =
+            realloc(kept_edges, out->n_dependencies * sizeof(*more_edges));
+        if (!more_edges) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        kept_edges = more_edges;
         kept_room = out->n_dependencies;
     }
     if (out->n_dependencies) {
         memcpy(kept_dependencies, out->dependencies,
                out->n_dependencies * sizeof(*kept_dependencies));
+    }
+    if (out->n_edges && out->n_edges == out->n_dependencies) {
+        memcpy(kept_edges, out->edges, out->n_edges * sizeof(*kept_edges));
     }
     return CUDA_SUCCESS;
 }
@@ -424,7 +433,7 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
         *dependencies_out = (const CUgraphNode *)(const void *)kept_dependencies;
     }
     if (edgeData_out) {
-        *edgeData_out = NULL; /* plain edges */
+        *edgeData_out = out.n_edges ? kept_edges : NULL; /* NULL: plain edges */
     }
     if (numDependencies_out) {
         *numDependencies_out = out.n_dependencies;
@@ -450,8 +459,8 @@ CUresult weir_guest_cuStreamGetCaptureInfo(CUstream hStream,
                                                 NULL, NULL);
 }
 
-CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-                                                      size_t numDependencies, unsigned int flags)
+static CUresult update(CUstream hStream, const CUgraphNode *dependencies,
+                       const CUgraphEdgeData *edges, size_t numDependencies, unsigned int flags)
 {
     struct weir_stream *stream;
     if ((numDependencies && !dependencies) || numDependencies > 4096 ||
@@ -466,9 +475,17 @@ CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphN
         .s = stream->handle,
         .dependencies = (const uint64_t *)(const void *)dependencies,
         .n_dependencies = (uint32_t)numDependencies,
+        .edges = edges,
+        .n_edges = edges ? (uint32_t)numDependencies : 0,
         .flags = flags,
     };
     return weir_call_capture_update(weir_guest_channel(), &in, NULL);
+}
+
+CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                      size_t numDependencies, unsigned int flags)
+{
+    return update(hStream, dependencies, NULL, numDependencies, flags);
 }
 
 CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
@@ -476,9 +493,5 @@ CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
                                                          const CUgraphEdgeData *dependencyData,
                                                          size_t numDependencies, unsigned int flags)
 {
-    if (dependencyData) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    return weir_guest_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies,
-                                                        flags);
+    return update(hStream, dependencies, dependencyData, numDependencies, flags);
 }

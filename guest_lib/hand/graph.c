@@ -347,6 +347,12 @@ static CUDA_HOST_NODE_PARAMS host_of(const CUDA_HOST_NODE_PARAMS_v2 *p)
     return (CUDA_HOST_NODE_PARAMS){.fn = p->fn, .userData = p->userData};
 }
 
+static CUDA_BATCH_MEM_OP_NODE_PARAMS memops_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
+{
+    return (CUDA_BATCH_MEM_OP_NODE_PARAMS){
+        .ctx = p->ctx, .count = p->count, .paramArray = p->paramArray, .flags = p->flags};
+}
+
 CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                    const CUgraphNode *dependencies, size_t n, CUgraphNodeParams *p)
 {
@@ -383,24 +389,15 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                                  (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)&p->alloc);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return weir_guest_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, p->free.dptr);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphAddBatchMemOpNode(phGraphNode, hGraph, d, n, &ops);
+    }
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return weir_graph_add_conditional(phGraphNode, hGraph, d, n, &p->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-}
-
-CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies,
-                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                      CUgraphNodeParams *nodeParams)
-{
-    for (size_t i = 0; dependencyData && i < numDependencies; i++) {
-        static const CUgraphEdgeData plain;
-        if (memcmp(&dependencyData[i], &plain, sizeof(plain)) != 0) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-    }
-    return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                     nodeParams);
 }
 
 CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
@@ -425,6 +422,10 @@ CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p
         return weir_guest_cuGraphEventWaitNodeSetEvent(hNode, p->eventWait.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphEventRecordNodeSetEvent(hNode, p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphBatchMemOpNodeSetParams(hNode, &ops);
+    }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -458,6 +459,10 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode,
                                                              p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &ops);
+    }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -467,6 +467,7 @@ void weir_session_destroy(struct weir_session *session)
     pthread_mutex_destroy(&s->calls_lock);
     pthread_mutex_destroy(&s->send_lock);
     free(s->awaited);
+    free(s->conditions);
     free(s->print_text);
     free(s->reply);
     free(s);

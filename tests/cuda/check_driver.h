@@ -148,6 +148,12 @@
     X(GraphMemFreeNodeGetParams)                                                                   \
     X(DeviceGetGraphMemAttribute)                                                                  \
     X(DeviceGraphMemTrim)                                                                          \
+    X(GraphAddBatchMemOpNode)                                                                      \
+    X(GraphBatchMemOpNodeGetParams)                                                                \
+    X(GraphExecBatchMemOpNodeSetParams)                                                            \
+    X(GraphDebugDotPrint)                                                                          \
+    X(GraphConditionalHandleCreate)                                                                \
+    X(GraphAddNode_v2)                                                                             \
     X(GraphGetNodes)                                                                               \
     X(GraphNodeGetType)                                                                            \
     X(GraphInstantiateWithFlags)                                                                   \
