@@ -24,7 +24,7 @@ struct request {
     struct weir_launch_dims dims;
     CUstream stream;
     uint32_t flags;
-    const CUlaunchAttribute *attributes;
+    CUlaunchAttribute *attributes; /* this call's own copy */
     uint32_t n_attributes;
     void **params;
     void **extra;
@@ -113,6 +113,19 @@ static bool any_grid(const struct weir_function *function, const struct request 
     return true;
 }
 
+/* Where an attribute holds an event, or NULL. */
+static CUevent *event_in(CUlaunchAttribute *attribute)
+{
+    switch ((unsigned int)attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        return &attribute->value.programmaticEvent.event;
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return &attribute->value.launchCompletionEvent.event;
+    default:
+        return NULL;
+    }
+}
+
 /* A number for everything the driver's verdict depends on; 0 stands for "none". */
 static uint64_t shape_of(const struct weir_function *function, const struct request *request,
                          const struct weir_ctx *ctx)
@@ -134,6 +147,10 @@ static uint64_t shape_of(const struct weir_function *function, const struct requ
     shape.epoch = __atomic_load_n(&function->epoch, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < request->n_attributes; i++) {
         shape.attributes[i] = request->attributes[i];
+        CUevent *event = event_in(&shape.attributes[i]);
+        if (event) {
+            *event = NULL; /* any will do */
+        }
     }
     uint64_t hash = weir_hash64_of(&shape, bytes);
     return hash ? hash : 1;
@@ -168,8 +185,12 @@ static size_t attribute_bytes(CUlaunchAttributeID id)
         return sizeof(v->sharedMemCarveout);
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return sizeof(v->nvlinkUtilCentricScheduling);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        return sizeof(v->programmaticEvent);
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return sizeof(v->launchCompletionEvent);
     default:
-        return 0; /* events and device-side handles */
+        return 0; /* device-side handles */
     }
 }
 
@@ -181,7 +202,9 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE) {
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE ||
+            (attributes[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+             !attributes[i].value.deviceUpdatableKernelNode.deviceUpdatable)) {
             continue;
         }
         size_t bytes = attribute_bytes(attributes[i].id);
@@ -297,6 +320,34 @@ static CUresult send(struct weir_function *function, const struct request *reque
     return result;
 }
 
+/* As send(), around the record of an event that an attribute asks for; one at most. */
+static CUresult send_with_event(struct weir_function *function, const struct request *request,
+                                struct weir_stream *stream, const struct weir_launch_buffer *buffer)
+{
+    struct weir_event *event;
+    CUevent *place = NULL;
+    uint64_t wire = 0;
+    for (uint32_t i = 0; i < request->n_attributes; i++) {
+        CUevent *found = event_in(&request->attributes[i]);
+        if (found && place) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        place = found ? found : place;
+    }
+    if (!place) {
+        return send(function, request, stream, buffer);
+    }
+    CUresult result = weir_event_get(*place, &event);
+    if (result == CUDA_SUCCESS) {
+        result = weir_event_launch_begin(event, stream, &wire);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *place = (CUevent)(uintptr_t)wire;
+    return weir_event_launch_end(event, stream, send(function, request, stream, buffer));
+}
+
 static CUresult launch(CUfunction f, const struct request *request)
 {
     struct weir_function *function = weir_function_get(f);
@@ -316,7 +367,7 @@ static CUresult launch(CUfunction f, const struct request *request)
         return result;
     }
     weir_stream_work_begin(stream);
-    result = send(function, request, stream, &buffer);
+    result = send_with_event(function, request, stream, &buffer);
     free(buffer.allocated);
     return weir_stream_work_end(stream, result);
 }

@@ -208,6 +208,14 @@ static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) { /* events have nothing to do with it */
+        if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
+            attributes[i].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            attributes[kept++] = attributes[i];
+        }
+    }
+    count = kept;
     const struct weir_op_occupancy_clusters_in in = {
         .f = function->handle,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},

@@ -68,6 +68,29 @@ static void clusters(CUstream stream)
     DRV(launch(stream, &cluster, 1, N / BLOCK, 0));
 }
 
+/* An event that the launch itself records: other streams and the program wait for it. */
+static void launch_events(CUstream stream)
+{
+    CUlaunchAttribute attribute;
+    CUstream other;
+    CUevent event;
+
+    DRV(cu.StreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    DRV(cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    memset(&attribute, 0, sizeof(attribute));
+    attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+    attribute.value.launchCompletionEvent.event = event;
+    for (int i = 0; i < 10; i++) {
+        DRV(launch(stream, &attribute, 1, N / BLOCK, 0));
+        DRV(cu.StreamWaitEvent(other, event, 0));
+        DRV(cu.StreamSynchronize(other));
+        DRV(cu.EventSynchronize(event));
+    }
+    check_true(cu.EventQuery(event) == CUDA_SUCCESS, "an event of a launch");
+    DRV(cu.EventDestroy_v2(event));
+    DRV(cu.StreamDestroy_v2(other));
+}
+
 static void shared_memory(CUstream stream)
 {
     int most, fixed, before, after, again;
@@ -101,12 +124,13 @@ int main(void)
 {
     CUmodule module;
     CUstream stream;
-    int good = 1, has_clusters = 0;
+    int good = 1, has_clusters = 0, major = 0;
 
     driver_begin("drv_launch_attributes");
     CUdevice device;
     DRV(cu.CtxGetDevice(&device));
     DRV(cu.DeviceGetAttribute(&has_clusters, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, device));
+    DRV(cu.DeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
     for (int i = 0; i < N; i++) {
         x[i] = (float)(i % 64);
     }
@@ -118,6 +142,9 @@ int main(void)
     DRV(cu.MemcpyHtoD_v2(device_x, x, sizeof(x)));
     DRV(cu.MemcpyHtoD_v2(device_y, y, sizeof(y)));
     harmless(stream);
+    if (major >= 9) {
+        launch_events(stream);
+    }
     if (has_clusters) {
         clusters(stream);
     }
