@@ -347,6 +347,14 @@ static CUDA_HOST_NODE_PARAMS host_of(const CUDA_HOST_NODE_PARAMS_v2 *p)
     return (CUDA_HOST_NODE_PARAMS){.fn = p->fn, .userData = p->userData};
 }
 
+/* Laid out alike, and written to: the node's address is an output. */
+static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
+{
+    _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),
+                   "same fields");
+    return (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)p;
+}
+
 static CUDA_BATCH_MEM_OP_NODE_PARAMS memops_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
 {
     return (CUDA_BATCH_MEM_OP_NODE_PARAMS){
@@ -384,9 +392,7 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         return weir_guest_cuGraphAddEventRecordNode(phGraphNode, hGraph, d, n,
                                                     p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        _Static_assert(sizeof(p->alloc) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS), "same fields");
-        return weir_guest_cuGraphAddMemAllocNode(phGraphNode, hGraph, d, n,
-                                                 (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)&p->alloc);
+        return weir_guest_cuGraphAddMemAllocNode(phGraphNode, hGraph, d, n, alloc_of(&p->alloc));
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return weir_guest_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, p->free.dptr);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {

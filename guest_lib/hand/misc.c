@@ -1,10 +1,9 @@
-/* Entries that the guest answers by itself: logs, fences, and features that no device here has. */
+/* Entries that the guest answers by itself: logs, and features that no device here has. */
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
 #include "proto/guest_hand.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* ---------------------------------------------------------------- logs */
