@@ -78,8 +78,7 @@ static CUresult begin(struct weir_op_tensor_map_in *in, uint32_t kind, const CUt
                       uint32_t rank, const void *address, const cuuint64_t *dims,
                       const cuuint64_t *strides, const cuuint32_t *element_strides)
 {
-    if (!map || !rank || rank > MAX_RANK || !dims || (rank > 1 && !strides) || !element_strides ||
-        (uintptr_t)map % 64) {
+    if (!map || !rank || rank > MAX_RANK || !dims || (rank > 1 && !strides) || !element_strides) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(in, 0, sizeof(*in));
@@ -177,7 +176,7 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
 CUresult weir_guest_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
     struct weir_op_tensor_map_in in;
-    if (!tensorMap || (uintptr_t)tensorMap % 64) {
+    if (!tensorMap) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(&in, 0, sizeof(in));
