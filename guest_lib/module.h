@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #define WEIR_FUNCTION_ATTRIBUTES 32
+#define WEIR_FUNCTION_SHAPES     8
 
 struct weir_function_param {
     uint32_t offset;
@@ -33,8 +34,10 @@ struct weir_function {
     uint32_t n_params;
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
-    uint32_t attribute_mask; /* which of them are valid */
-    uint64_t good_shape; /* atomic; hash of the last unusual launch that the driver took, or 0 */
+    uint32_t attribute_mask;                    /* which of them are valid */
+    uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
+                                                   hash; 0: none */
+    uint32_t epoch; /* atomic; grows whenever an attribute is set: what was learnt before is void */
     struct weir_function *next; /* in its image's list, under the image's lock */
 };
 

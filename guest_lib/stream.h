@@ -215,6 +215,20 @@ void weir_event_drop(struct weir_event *event, bool tell_host);
 CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
                            unsigned int flags);
 
+/**
+ * A launch that records the event by an attribute: begin gives the name that goes into the
+ * attribute and takes the event's lock, end (only after a begin that succeeded) gives it back. The
+ * event's word is written at the kernel's end, so queries by the program may see it later than
+ * streams that wait for it do.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE (another context's, or opened),
+ *         CUDA_ERROR_INVALID_VALUE (an event with timing), CUDA_ERROR_OUT_OF_MEMORY
+ */
+CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *stream,
+                                 uint64_t *ret_wire);
+CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *stream,
+                               CUresult launched);
+
 /** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
 CUresult weir_event_query(struct weir_event *event);
 

@@ -455,6 +455,7 @@ void weir_session_destroy(struct weir_session *session)
     pthread_mutex_destroy(&s->send_lock);
     free(s->stats);
     free(s->awaited);
+    free(s->conditions);
     free(s->print_text);
     free(s->reply);
     free(s);

@@ -191,6 +191,12 @@ struct weir_session {
         bool wide;
     } * awaited;
     uint32_t n_awaited;
+
+    /* Conditions of graphs that this session made; those of graphs that are gone are dead. */
+    struct weir_condition {
+        uint64_t native, graph;
+    } * conditions;
+    uint32_t n_conditions;
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
