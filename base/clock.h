@@ -13,6 +13,19 @@
 /** CLOCK_MONOTONIC in nanoseconds. @thread any */
 uint64_t weir_clock_now_ns(void);
 
+/**
+ * A clock for "was it just now?": costs a few ns, its rate is not known (1 to 5 ticks a ns on
+ * x86-64, 1 elsewhere), and it may disagree between cores. @thread any
+ */
+static inline uint64_t weir_clock_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return weir_clock_now_ns();
+#endif
+}
+
 /** Tell the core that this is a spin loop. @thread any */
 static inline void weir_cpu_pause(void)
 {

@@ -13,6 +13,7 @@
  */
 #include "guest_lib/channel.h"
 #include "base/log.h"
+#include "guest_lib/calls.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -369,6 +370,20 @@ static void cancel_wait(struct weir_channel *channel, struct weir_channel_wait *
     weir_lock_release(&channel->receive_lock);
 }
 
+/* Send, and tell the statistics when there is no room at once. */
+static enum weir_status send_record(struct weir_transport *transport, struct weir_record *record,
+                                    const struct weir_channel_extra *extra)
+{
+    const void *bulk = extra ? extra->bulk : NULL;
+    size_t bulk_bytes = extra ? extra->bulk_bytes : 0;
+    enum weir_status status = transport->ops->send(transport, record, bulk, bulk_bytes, 0);
+    if (status == WEIR_ERR_TIMED_OUT) {
+        weir_calls_mark_waiting();
+        status = transport->ops->send(transport, record, bulk, bulk_bytes, WEIR_FOREVER);
+    }
+    return status;
+}
+
 /* Number and send; wait (if any) is registered first, so that no reply can miss it. */
 static CUresult transmit(struct weir_channel *channel, struct weir_record *record,
                          const struct weir_channel_extra *extra, struct weir_channel_wait *wait)
@@ -383,9 +398,11 @@ static CUresult transmit(struct weir_channel *channel, struct weir_record *recor
     record->seq = ++channel->next_seq;
     if (wait) {
         add_wait(channel, wait, record->seq);
+        weir_calls_mark_waiting();
+    } else {
+        weir_calls_mark_posted();
     }
-    enum weir_status status = transport->ops->send(transport, record, extra ? extra->bulk : NULL,
-                                                   extra ? extra->bulk_bytes : 0, WEIR_FOREVER);
+    enum weir_status status = send_record(transport, record, extra);
     if (status == WEIR_OK && extra && extra->send_fd) {
         status = transport->ops->send_fd ? transport->ops->send_fd(transport, extra->fd)
                                          : WEIR_ERR_UNSUPPORTED;

@@ -4,6 +4,7 @@
  * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu
  * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already.
  */
+#include "guest_lib/calls.h"
 #include "guest_lib/channel.h"
 #include "proto/guest_calls.h"
 #include <sched.h>
@@ -85,6 +86,7 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
     if (weir_channel_word_reached(channel, word, value)) {
         return CUDA_SUCCESS;
     }
+    weir_calls_mark_waiting();
     const struct weir_wait_policy *policy = &channel->wait;
     uint64_t spin_ns = sleep_soon ? SOON_SPIN_NS : policy->spin_ns;
     uint64_t yield_ns = sleep_soon ? 0 : policy->yield_ns;

@@ -205,6 +205,53 @@ CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
     return rc;
 }
 
+CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *stream,
+                                 uint64_t *ret_wire)
+{
+    if (event->ctx != stream->ctx || event->imported) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!(event->flags & CU_EVENT_DISABLE_TIMING)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_acquire(&event->lock);
+    CUresult rc = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    if (rc != CUDA_SUCCESS) {
+        weir_lock_release(&event->lock);
+        return rc;
+    }
+    *ret_wire = event->wire;
+    return CUDA_SUCCESS;
+}
+
+static CUresult mark_locked(struct weir_event *event, struct weir_stream *stream)
+{
+    const struct weir_op_event_mark_in in = {
+        .e = event->wire, .s = stream->handle, .value = event->value + 1};
+    struct weir_op_event_mark_out out = {0};
+    weir_stream_work_begin(stream);
+    CUresult rc = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
+                                         : weir_post_event_mark(weir_guest_channel(), &in);
+    rc = weir_stream_work_end(stream, rc);
+    if (rc == CUDA_SUCCESS) {
+        event->captured = out.captured != 0;
+        event->recorded = true;
+        if (!event->captured) {
+            event->value = in.value;
+            event->at = weir_stream_here(stream);
+        }
+    }
+    return rc;
+}
+
+CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *stream,
+                               CUresult launched)
+{
+    CUresult rc = launched == CUDA_SUCCESS ? mark_locked(event, stream) : launched;
+    weir_lock_release(&event->lock);
+    return rc;
+}
+
 CUresult weir_event_query(struct weir_event *event)
 {
     if (event->imported || (weir_guest.channel.remote && event->recorded)) {

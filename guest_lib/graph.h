@@ -43,6 +43,15 @@ CUresult weir_graph_set_token(struct weir_graph_set *set, uint64_t token);
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
                              const struct weir_stream_capture_copy *copy);
 
+/** The set takes a block of graph memory; freed: a free node of it, which takes nothing. */
+CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed);
+
+/** Has the graph itself nodes of memory? Such graphs cannot be cloned. */
+bool weir_graph_set_has_mem(uint64_t handle);
+
+/** Launches of this executable graph free what earlier ones left allocated. */
+CUresult weir_graph_set_auto_free(uint64_t handle);
+
 /** Retain (delta > 0) or release (delta < 0) a user object; false: the graph has fewer. */
 bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
                                 int64_t delta);
@@ -69,7 +78,11 @@ struct weir_graph_node {
         CUDA_MEMCPY3D copy;
         CUDA_MEMSET_NODE_PARAMS memset;
         CUDA_HOST_NODE_PARAMS host;
-        struct { /* filled by GetParams, lives as long as the node */
+        CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+        CUdeviceptr freed;
+        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* its array is the record's */
+        CUgraph *bodies;                      /* of a conditional node; the record's */
+        struct {                              /* filled by GetParams, lives as long as the node */
             void **pointers;
             uint8_t *packed;
         } kernel;
@@ -84,6 +97,11 @@ bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
 
 /** The node is destroyed. */
 void weir_graph_node_forget(uint64_t handle);
+
+/** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
+CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
+                                    const CUgraphNode *dependencies, size_t count,
+                                    CUDA_CONDITIONAL_NODE_PARAMS *params);
 
 /* ---------------------------------------------------------------- capture */
 

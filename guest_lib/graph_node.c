@@ -26,6 +26,10 @@ static void free_params(struct weir_graph_node *node)
     if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         free(node->params.kernel.pointers);
         free(node->params.kernel.packed);
+    } else if (node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+        free(node->params.memops.paramArray);
+    } else if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        free(node->params.bodies);
     }
 }
 

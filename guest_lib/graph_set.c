@@ -8,6 +8,7 @@
 
 #include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/graph_mem.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,12 @@ struct bound_object {
     struct bound_object *next;
 };
 
+struct bound_mem {
+    uint64_t base;
+    bool freed; /* a free node's: not owned */
+    struct bound_mem *next;
+};
+
 struct bound_set {
     struct weir_graph_set *set;
     struct bound_set *next;
@@ -39,7 +46,9 @@ struct weir_graph_set {
     struct bound_copy *copies;
     struct bound_token *tokens;
     struct bound_object *objects;
+    struct bound_mem *mems;
     struct bound_set *included;
+    bool auto_free;
     bool launched;
     struct weir_stream_point last_launch;
     struct weir_graph_set *next; /* in its bucket; out of it once its handle is dropped */
@@ -149,6 +158,14 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
         (void)weir_user_object_release(set->objects->object, set->objects->count);
         free(set->objects);
         set->objects = next;
+    }
+    while (set->mems) {
+        struct bound_mem *next = set->mems->next;
+        if (!set->mems->freed) {
+            weir_graph_mem_drop(set->mems->base);
+        }
+        free(set->mems);
+        set->mems = next;
     }
     while (set->included) {
         struct bound_set *bound = set->included;
@@ -276,6 +293,77 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
     return good;
 }
 
+/* ---------------------------------------------------------------- memory */
+
+CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed)
+{
+    struct bound_mem *bound = calloc(1, sizeof(*bound));
+    if (!bound) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    *bound = (struct bound_mem){base, freed, set->mems};
+    set->mems = bound;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+bool weir_graph_set_has_mem(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    const struct weir_graph_set *set = find_locked(handle);
+    bool found = set && set->mems;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+CUresult weir_graph_set_auto_free(uint64_t handle)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_graph_set *set = find_or_make_locked(handle);
+    if (set) {
+        set->auto_free = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return set ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool has_mems_locked(const struct weir_graph_set *set)
+{
+    bool found = set->mems != NULL;
+    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
+        found = has_mems_locked(b->set);
+    }
+    return found;
+}
+
+/* Is anything still allocated by an earlier launch? */
+static bool any_live_locked(const struct weir_graph_set *set)
+{
+    bool found = false;
+    for (const struct bound_mem *m = set->mems; m && !found; m = m->next) {
+        found = !m->freed && weir_graph_mem_is_live(m->base);
+    }
+    for (const struct bound_set *b = set->included; b && !found; b = b->next) {
+        found = any_live_locked(b->set);
+    }
+    return found;
+}
+
+static void account_locked(const struct weir_graph_set *set, bool freed)
+{
+    for (const struct bound_mem *m = set->mems; m; m = m->next) {
+        if (m->freed == freed) {
+            weir_graph_mem_set_live(m->base, !freed);
+        }
+    }
+    for (const struct bound_set *b = set->included; b; b = b->next) {
+        account_locked(b->set, freed);
+    }
+}
+
+/* ---------------------------------------------------------------- copies at launches */
+
 /* Move the bytes of one copy between the program's rows and its packed block. */
 static CUresult move_rows(const struct weir_stream_capture_copy *copy)
 {
@@ -321,8 +409,12 @@ CUresult weir_graph_set_before_launch(struct weir_graph_set *set)
     pthread_mutex_lock(&lock);
     bool copies = has_copies_locked(set);
     bool wait = copies && set->launched;
+    bool occupied = !set->auto_free && any_live_locked(set);
     struct weir_stream_point point = set->last_launch;
     pthread_mutex_unlock(&lock);
+    if (occupied) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     CUresult result = wait ? weir_stream_wait(&point) : CUDA_SUCCESS;
     if (wait) {
         weir_stream_run_actions();
@@ -353,12 +445,18 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_str
 {
     struct weir_stream_point point = weir_stream_here(stream);
     pthread_mutex_lock(&lock);
-    bool copies = has_copies_locked(set);
+    bool mems = has_mems_locked(set);
+    bool held =
+        mems || has_copies_locked(set); /* blocks that the launch uses stay until it passed */
     set->launched = true;
     set->last_launch = point;
-    set->references += copies ? 1 : 0;
+    set->references += held ? 1 : 0;
+    if (mems) {
+        account_locked(set, false);
+        account_locked(set, true);
+    }
     pthread_mutex_unlock(&lock);
-    if (!copies) {
+    if (!held) {
         return CUDA_SUCCESS;
     }
     CUresult result = weir_stream_on_passed(&point, unpack, set);

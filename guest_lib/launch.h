@@ -35,7 +35,8 @@ CUresult weir_launch_params(const struct weir_function *function, void **params,
                             struct weir_launch_buffer *buffer);
 
 /**
- * The attributes that go to the host. CUDA_ERROR_NOT_SUPPORTED for those that hold handles.
+ * The attributes that go to the host, each with nothing but its value's own bytes; events are still
+ * the program's handles. CUDA_ERROR_NOT_SUPPORTED for device-updatable nodes.
  *
  * @param ret_attributes  room for 32.
  * @thread any

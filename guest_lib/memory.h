@@ -148,7 +148,7 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
 /** The block is free now. @thread any */
 void weir_staging_free(uint64_t offset);
 
-/** The largest block that weir_staging_take() promises; a quarter of the arena. */
+/** The largest block that weir_staging_take() promises; at most a quarter of the arena. */
 uint64_t weir_staging_max_bytes(void);
 
 /** Move bytes between program memory and the arena, also of a remote host. @thread any */

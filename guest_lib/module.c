@@ -267,22 +267,52 @@ static const char *name_at(const struct weir_image_object *image, uint32_t index
     return name;
 }
 
-CUresult weir_module_name_at(struct weir_module *module, uint32_t index, const char **ret_name)
+static CUresult count_of(struct weir_image_object *image, struct weir_module *module,
+                         struct weir_library *library, uint32_t *ret_count)
 {
-    CUresult result = fetch_names(&module->image, module, NULL);
+    CUresult result = fetch_names(image, module, library);
     if (result == CUDA_SUCCESS) {
-        *ret_name = name_at(&module->image, index);
+        *ret_count = image->n_names;
     }
     return result;
 }
 
-CUresult weir_library_name_at(struct weir_library *library, uint32_t index, const char **ret_name)
+static CUresult function_at(struct weir_image_object *image, struct weir_module *module,
+                            struct weir_library *library, uint32_t index,
+                            struct weir_function **ret_function)
 {
-    CUresult result = fetch_names(&library->image, NULL, library);
-    if (result == CUDA_SUCCESS) {
-        *ret_name = name_at(&library->image, index);
+    CUresult result = fetch_names(image, module, library);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    return result;
+    const char *name = name_at(image, index);
+    if (!name) {
+        *ret_function = NULL;
+        return CUDA_SUCCESS;
+    }
+    return find_or_discover(image, module, library, name, ret_function);
+}
+
+CUresult weir_module_function_count(struct weir_module *module, uint32_t *ret_count)
+{
+    return count_of(&module->image, module, NULL, ret_count);
+}
+
+CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count)
+{
+    return count_of(&library->image, NULL, library, ret_count);
+}
+
+CUresult weir_module_function_at(struct weir_module *module, uint32_t index,
+                                 struct weir_function **ret_function)
+{
+    return function_at(&module->image, module, NULL, index, ret_function);
+}
+
+CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
+                                struct weir_function **ret_function)
+{
+    return function_at(&library->image, NULL, library, index, ret_function);
 }
 
 static void image_finish(struct weir_image_object *image)

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #define WEIR_FUNCTION_ATTRIBUTES 32
+#define WEIR_FUNCTION_SHAPES     8
 
 struct weir_function_param {
     uint32_t offset;
@@ -43,7 +44,9 @@ struct weir_function {
     uint32_t attribute_mask; /* which of them are valid */
     CUdevice device;         /* whose attributes these are */
     struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES]; /* a kernel's; or NULL */
-    uint64_t good_shape; /* atomic; hash of the last unusual launch that the driver took, or 0 */
+    uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
+                                                   hash; 0: none */
+    uint32_t epoch; /* atomic; grows whenever an attribute is set: what was learnt before is void */
     struct weir_function *next; /* in its image's list, under the image's lock */
 };
 
@@ -96,10 +99,15 @@ CUresult weir_module_function(struct weir_module *module, const char *name,
 CUresult weir_library_kernel(struct weir_library *library, const char *name,
                              struct weir_function **ret_function);
 
-/** The index-th name; NULL past the end. Fetches the enumeration on first use. @thread any */
-CUresult weir_module_name_at(struct weir_module *module, uint32_t index, const char **ret_name);
+/** How many functions there are. Fetches the enumeration on first use. @thread any */
+CUresult weir_module_function_count(struct weir_module *module, uint32_t *ret_count);
+CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count);
 
-CUresult weir_library_name_at(struct weir_library *library, uint32_t index, const char **ret_name);
+/** The index-th function; NULL past the end. Fetches as above. @thread any */
+CUresult weir_module_function_at(struct weir_module *module, uint32_t index,
+                                 struct weir_function **ret_function);
+CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
+                                struct weir_function **ret_function);
 
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
 void weir_module_forget(struct weir_module *module);

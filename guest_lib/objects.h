@@ -83,6 +83,7 @@ struct weir_ctx {
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;
     uint64_t blocking_finished;
+    uint64_t blocking_ticks; /* when the newest of it was sent */
 
     struct weir_lock lock;       /* guards the lists and everything below */
     struct weir_stream *streams; /* every stream of the context, through next_in_ctx */

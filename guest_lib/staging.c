@@ -5,6 +5,9 @@
  * A block is taken, filled, named in a posted record, and handed back with the point in its stream
  * after which nobody needs it. Points are looked at when blocks are taken: staging costs no message
  * of its own until the arena is full; then the streams in question are marked and waited for.
+ *
+ * A block lies in one of the arena's parts, which the worker registers when they are first used
+ * (proto/transport/segment.h); good fit takes from the smallest that has room.
  */
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
@@ -27,7 +30,8 @@ struct flight {
 static struct {
     struct weir_lock lock;
     struct weir_range_heap heap;
-    struct weir_range_region region;
+    struct weir_range_region *regions; /* the arena's parts */
+    uint32_t n_regions;
     struct weir_range_block **by_offset; /* used blocks, by offset / GRAIN_BYTES */
     struct flight *first;                /* oldest first */
     struct flight **last;
@@ -35,17 +39,32 @@ static struct {
     uint64_t bytes;
 } staging;
 
+/* From the last: of equally large parts the one added last is used first. */
+static bool add_regions(void)
+{
+    for (uint32_t i = staging.n_regions; i-- > 0;) {
+        uint64_t start = weir_segment_part_start(i);
+        uint64_t end = weir_segment_part_end(i, staging.bytes);
+        if (!weir_range_add(&staging.heap, &staging.regions[i], start, end - start)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 CUresult weir_staging_init(uint64_t arena_bytes)
 {
     staging.bytes = arena_bytes & ~(GRAIN_BYTES - 1);
     staging.heap.grain_bytes = GRAIN_BYTES;
     staging.last = &staging.first;
-    staging.by_offset = calloc(staging.bytes / GRAIN_BYTES + 1, sizeof(void *));
-    if (!staging.by_offset || !staging.bytes ||
-        !weir_range_add(&staging.heap, &staging.region, 0, staging.bytes)) {
+    if (!staging.bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return CUDA_SUCCESS;
+    staging.n_regions = weir_segment_part(staging.bytes - 1) + 1;
+    staging.regions = calloc(staging.n_regions, sizeof *staging.regions);
+    staging.by_offset = calloc(staging.bytes / GRAIN_BYTES + 1, sizeof(void *));
+    return staging.regions && staging.by_offset && add_regions() ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static void free_flights(struct flight *flight)
@@ -61,15 +80,19 @@ void weir_staging_finish(void)
 {
     free_flights(staging.first);
     free_flights(staging.spare);
-    weir_range_remove(&staging.heap, &staging.region);
+    for (uint32_t i = 0; staging.regions && i < staging.n_regions; i++) {
+        weir_range_remove(&staging.heap, &staging.regions[i]);
+    }
     weir_range_finish(&staging.heap);
+    free(staging.regions);
     free(staging.by_offset);
     memset(&staging, 0, sizeof staging);
 }
 
 uint64_t weir_staging_max_bytes(void)
 {
-    return staging.bytes / 4;
+    uint64_t quarter = staging.bytes / 4;
+    return quarter < WEIR_SEGMENT_PART_MAX_BYTES ? quarter : WEIR_SEGMENT_PART_MAX_BYTES;
 }
 
 static void give_locked(struct weir_range_block *block)

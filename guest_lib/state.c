@@ -5,9 +5,11 @@
 #include "guest_lib/state.h"
 #include "base/log.h"
 #include "guest_lib/callback.h"
+#include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/front.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
@@ -67,6 +69,7 @@ static void set_phase(enum weir_guest_phase phase)
 
 static void in_forked_child(void)
 {
+    weir_calls_in_child();
     if (weir_guest_phase_now() == WEIR_PHASE_READY || starting) {
         struct weir_transport *transport = weir_guest.channel.transport;
         set_phase(WEIR_PHASE_FORKED);
@@ -79,6 +82,8 @@ static void in_forked_child(void)
 
 __attribute__((destructor)) static void at_exit(void)
 {
+    weir_calls_report();
+    weir_trace_finish();
     if (weir_guest_phase_now() == WEIR_PHASE_READY) {
         set_phase(WEIR_PHASE_GONE);
     }
@@ -194,6 +199,7 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     CUresult rc = start_parts(welcome);
     if (rc == CUDA_SUCCESS) {
         weir_front_start();
+        weir_calls_session(transport->ops->view(transport)->stats);
         set_phase(WEIR_PHASE_READY);
     }
     return rc;
@@ -211,6 +217,7 @@ static void free_context(weir_handle handle, void *object, void *user)
 void weir_guest_stop(void)
 {
     set_phase(WEIR_PHASE_NEW);
+    weir_calls_session_over();
     weir_callbacks_finish();
     weir_mem_finish();
     weir_staging_finish();
@@ -257,6 +264,7 @@ static CUresult connect_and_start(void)
                                          .server_key = getenv("WEIR_SERVER_KEY")};
     struct weir_transport *transport = NULL;
     struct weir_welcome *welcome = NULL;
+    weir_calls_mark_waiting();
     enum weir_status status = weir_connect(&params, &transport, &welcome);
     CUresult rc = status == WEIR_OK ? weir_guest_start(transport, welcome)
                                     : connect_failed(status, params.host, welcome);
@@ -277,6 +285,7 @@ static CUresult init_locked(void)
     if (!prepared) {
         init_log();
         pthread_atfork(NULL, NULL, in_forked_child);
+        atexit(weir_calls_push_last);
         prepared = true;
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -30,6 +30,7 @@
 #ifndef WEIR_GUEST_LIB_STREAM_H
 #define WEIR_GUEST_LIB_STREAM_H
 
+#include "base/clock.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/lock.h"
 #include "guest_lib/objects.h"
@@ -54,6 +55,7 @@ struct weir_stream {
 
     uint64_t started_own;  /* work begun; the legacy stream uses its context's pair */
     uint64_t finished_own; /* work whose record is sent */
+    uint64_t ticks_own;    /* weir_clock_ticks() when the newest record was sent */
     uint64_t done;         /* all work up to this count has been seen complete */
 
     struct weir_lock lock; /* guards the pair below */
@@ -70,6 +72,10 @@ static inline uint64_t *weir_stream_started(struct weir_stream *stream)
 static inline uint64_t *weir_stream_finished(struct weir_stream *stream)
 {
     return stream->legacy ? &stream->ctx->blocking_finished : &stream->finished_own;
+}
+static inline uint64_t *weir_stream_ticks(struct weir_stream *stream)
+{
+    return stream->legacy ? &stream->ctx->blocking_ticks : &stream->ticks_own;
 }
 
 /**
@@ -124,9 +130,12 @@ CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc);
  */
 static inline CUresult weir_stream_work_end(struct weir_stream *stream, CUresult rc)
 {
+    uint64_t ticks = weir_clock_ticks();
+    __atomic_store_n(weir_stream_ticks(stream), ticks, __ATOMIC_RELAXED);
     /* S2: the record is sent; meets the acquire in weir_stream_mark(). */
     __atomic_fetch_add(weir_stream_finished(stream), 1, __ATOMIC_RELEASE);
     if (!stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+        __atomic_store_n(&stream->ctx->blocking_ticks, ticks, __ATOMIC_RELAXED);
         __atomic_fetch_add(&stream->ctx->blocking_finished, 1, __ATOMIC_RELEASE);
     }
     if (__builtin_expect(rc != CUDA_SUCCESS || weir_guest.launch_blocking, 0)) {
@@ -205,6 +214,20 @@ void weir_event_drop(struct weir_event *event, bool tell_host);
 /** cuEventRecordWithFlags. @thread any */
 CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
                            unsigned int flags);
+
+/**
+ * A launch that records the event by an attribute: begin gives the name that goes into the
+ * attribute and takes the event's lock, end (only after a begin that succeeded) gives it back. The
+ * event's word is written at the kernel's end, so queries by the program may see it later than
+ * streams that wait for it do.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE (another context's, or opened),
+ *         CUDA_ERROR_INVALID_VALUE (an event with timing), CUDA_ERROR_OUT_OF_MEMORY
+ */
+CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *stream,
+                                 uint64_t *ret_wire);
+CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *stream,
+                               CUresult launched);
 
 /** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
 CUresult weir_event_query(struct weir_event *event);

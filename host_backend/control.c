@@ -95,9 +95,9 @@ static enum weir_status read_answer(int fd, char **ret_text)
 }
 
 /* The answer as it came, with its end row. */
-static enum weir_status ask(const char *run_dir, char **ret_text)
+static enum weir_status ask(const char *run_dir, const char *request, char **ret_text)
 {
-    static const char request[] = "status\n";
+    size_t bytes = strlen(request);
     enum weir_status status;
     int fd;
 
@@ -105,7 +105,7 @@ static enum weir_status ask(const char *run_dir, char **ret_text)
     if (status != WEIR_OK) {
         return status;
     }
-    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) != (ssize_t)(sizeof request - 1)) {
+    if (send(fd, request, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) {
         status = WEIR_ERR_IO;
     } else {
         status = read_answer(fd, ret_text);
@@ -117,7 +117,7 @@ static enum weir_status ask(const char *run_dir, char **ret_text)
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
 {
     char *text, *end;
-    enum weir_status status = ask(run_dir, &text);
+    enum weir_status status = ask(run_dir, "status\n", &text);
 
     if (status != WEIR_OK) {
         return status;
@@ -132,14 +132,25 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return WEIR_OK;
 }
 
-enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
+static enum weir_status ask_report(const char *run_dir, const char *request,
+                                   struct weir_status_report **ret_report)
 {
     char *text;
-    enum weir_status status = ask(run_dir, &text);
+    enum weir_status status = ask(run_dir, request, &text);
 
     if (status == WEIR_OK) {
         status = weir_status_text_read(text, ret_report);
         free(text);
     }
     return status;
+}
+
+enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
+{
+    return ask_report(run_dir, "status\n", ret_report);
+}
+
+enum weir_status weir_control_stats(const char *run_dir, struct weir_status_report **ret_report)
+{
+    return ask_report(run_dir, "stats\n", ret_report);
 }

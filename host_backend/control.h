@@ -103,6 +103,29 @@ struct weir_status_worker {
     uint64_t chunk_bytes;
 };
 
+/* What a guest says of its own calls, live or of a session that has ended (weir stats). */
+struct weir_status_counted {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    char transport[16];
+    uint64_t id;
+    uint64_t pid;
+    uint32_t ended;
+    double age_s; /* of an ended one: how long it lived */
+};
+
+/* One function of the weir_status_counted before it. Times in nanoseconds. */
+struct weir_status_function {
+    char name[64];
+    uint64_t guest;
+    uint64_t posted;
+    uint64_t waited;
+    uint64_t wait_ns;
+    uint64_t max_ns;
+    uint64_t busy_ns; /* of guest and posted calls, where the guest times them */
+    uint32_t counted; /* index of its session in the report; not in the text */
+};
+
 struct weir_status_report {
     char version[32];
     char run_dir[WEIR_HOST_TEXT_BYTES];
@@ -115,6 +138,10 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
+    struct weir_status_counted *counted; /* weir_control_stats() alone fills these two */
+    size_t n_counted;
+    struct weir_status_function *functions;
+    size_t n_functions;
 };
 
 /**
@@ -129,6 +156,10 @@ struct weir_status_report {
  */
 enum weir_status weir_control_status(const char *run_dir,
                                      struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/** Ask for the calls of its guests: counted and functions of the report. As above. @thread any */
+enum weir_status weir_control_stats(const char *run_dir,
+                                    struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

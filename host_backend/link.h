@@ -20,6 +20,7 @@ enum weir_link_type {
     WEIR_LINK_TENANT_GONE,
     WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
     WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
+    WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
     WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY, /* the driver is open */

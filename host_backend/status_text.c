@@ -38,6 +38,15 @@ static const struct field worker_fields[] = {
     F(worker, device, TEXT), F(worker, devices, TEXT), F(worker, n_devices, U32), F(worker, driver, TEXT),     F(worker, tenant, TEXT),
     F(worker, pid, U64),     F(worker, restarts, U32),    F(worker, objects, U64),
     F(worker, chunks, U64),  F(worker, chunk_bytes, U64), {0}};
+static const struct field counted_fields[] = {
+    F(counted, tenant, TEXT),    F(counted, program, TEXT),
+    F(counted, transport, TEXT), F(counted, id, U64),
+    F(counted, pid, U64),        F(counted, ended, U32),
+    F(counted, age_s, REAL),     {0}};
+static const struct field function_fields[] = {F(function, name, TEXT),   F(function, guest, U64),
+                                               F(function, posted, U64),  F(function, waited, U64),
+                                               F(function, wait_ns, U64), F(function, max_ns, U64),
+                                               F(function, busy_ns, U64), {0}};
 
 static void write_string(FILE *out, const char *text)
 {
@@ -94,6 +103,16 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
         write_row(out, "session", session_fields, &report->sessions[i]);
     }
     fputs(WEIR_STATUS_TEXT_END, out);
+}
+
+void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
+{
+    write_row(out, "counted", counted_fields, row);
+}
+
+void weir_status_text_function(FILE *out, const struct weir_status_function *row)
+{
+    write_row(out, "function", function_fields, row);
 }
 
 /* A string at *at (after its quote) into room; false when it does not end. */
@@ -225,6 +244,15 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "session") == 0) {
         fields = session_fields;
         object = grow((void **)&report->sessions, &report->n_sessions, sizeof *report->sessions);
+    } else if (strcmp(row, "counted") == 0) {
+        fields = counted_fields;
+        object = grow((void **)&report->counted, &report->n_counted, sizeof *report->counted);
+    } else if (strcmp(row, "function") == 0 && report->n_counted != 0) {
+        fields = function_fields;
+        object = grow((void **)&report->functions, &report->n_functions, sizeof *report->functions);
+        if (object != NULL) {
+            ((struct weir_status_function *)object)->counted = (uint32_t)report->n_counted - 1;
+        }
     } else {
         known = false;
         *ret_end = strcmp(row, "end") == 0;
@@ -263,6 +291,8 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->tenants);
         free(report->sessions);
         free(report->workers);
+        free(report->counted);
+        free(report->functions);
         free(report);
     }
 }

@@ -8,6 +8,7 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
+#include "guest_lib/graph_mem.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"
@@ -16,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum pending_kind { PENDING_TOKEN, PENDING_COPY, PENDING_ALLOC, PENDING_FREE };
+
 struct pending {
     uint64_t capture;
-    bool is_token;
-    uint64_t token;
+    enum pending_kind kind;
+    uint64_t token; /* or a block's address */
     struct weir_stream_capture_copy copy;
     struct pending *next;
 };
@@ -62,7 +65,7 @@ static CUresult remember(const struct pending *item)
 bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
                              CUresult *ret_result)
 {
-    struct pending item = {.is_token = false};
+    struct pending item = {.kind = PENDING_COPY};
     if (!capture_of(stream, &item.capture, ret_result)) {
         return *ret_result != CUDA_SUCCESS;
     }
@@ -82,9 +85,119 @@ bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capt
 CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured)
 {
     CUresult result;
-    struct pending item = {.is_token = true, .token = token};
+    struct pending item = {.kind = PENDING_TOKEN, .token = token};
     *ret_captured = capture_of(stream, &item.capture, &result);
     return *ret_captured ? remember(&item) : result;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+/* An empty node after what the stream's work depends on; later work depends on it. */
+static CUresult insert_node(CUstream stream, CUgraphNode *ret_node)
+{
+    CUstreamCaptureStatus status;
+    const CUgraphNode *before;
+    CUgraph graph;
+    size_t count;
+    CUresult result =
+        weir_guest_cuStreamGetCaptureInfo_v3(stream, &status, NULL, &graph, &before, NULL, &count);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_cuGraphAddEmptyNode(ret_node, graph, before, count);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_cuStreamUpdateCaptureDependencies(stream, ret_node, 1,
+                                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    }
+    return result;
+}
+
+bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint64_t bytes,
+                              CUdeviceptr *ret_address, CUresult *ret_result)
+{
+    struct pending item = {.kind = PENDING_ALLOC};
+    CUgraphNode node;
+    if (!capture_of(stream, &item.capture, ret_result)) {
+        return *ret_result != CUDA_SUCCESS;
+    }
+    *ret_result = insert_node(handle, &node);
+    if (*ret_result == CUDA_SUCCESS) {
+        *ret_result = weir_graph_mem_new(stream->ctx, bytes, &item.token);
+    }
+    if (*ret_result != CUDA_SUCCESS) {
+        return true;
+    }
+    const struct weir_graph_node record = {
+        .handle = (uintptr_t)node,
+        .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        .params = {.alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                           .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                                        .id = stream->ctx->device}},
+                             .bytesize = bytes,
+                             .dptr = item.token}}};
+    *ret_result = remember(&item);
+    if (*ret_result != CUDA_SUCCESS) {
+        weir_graph_mem_drop(item.token);
+        return true;
+    }
+    *ret_address = item.token;
+    *ret_result = weir_graph_node_keep(&record);
+    return true;
+}
+
+bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdeviceptr address,
+                             CUresult *ret_result)
+{
+    struct pending item = {.kind = PENDING_FREE, .token = address};
+    CUgraphNode node;
+    if (!capture_of(stream, &item.capture, ret_result)) {
+        return *ret_result != CUDA_SUCCESS;
+    }
+    *ret_result =
+        weir_graph_mem_known(address) ? insert_node(handle, &node) : CUDA_ERROR_INVALID_VALUE;
+    if (*ret_result == CUDA_SUCCESS) {
+        *ret_result = remember(&item);
+    }
+    if (*ret_result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {.handle = (uintptr_t)node,
+                                               .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                                               .params = {.freed = address}};
+        *ret_result = weir_graph_node_keep(&record);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- the end of a capture */
+
+static CUresult give(struct weir_graph_set *set, const struct pending *item)
+{
+    switch (item->kind) {
+    case PENDING_TOKEN:
+        return weir_graph_set_token(set, item->token);
+    case PENDING_COPY:
+        return weir_graph_set_copy(set, &item->copy);
+    case PENDING_ALLOC:
+        return weir_graph_set_mem(set, item->token, false);
+    case PENDING_FREE:
+        return weir_graph_set_mem(set, item->token, true);
+    }
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void let_go(const struct pending *item)
+{
+    switch (item->kind) {
+    case PENDING_TOKEN:
+        weir_callback_remove(item->token);
+        break;
+    case PENDING_COPY:
+        weir_staging_free(item->copy.arena_offset);
+        break;
+    case PENDING_ALLOC:
+        weir_graph_mem_drop(item->token);
+        break;
+    case PENDING_FREE:
+        break;
+    }
 }
 
 /* Give what was met during a capture to its graph; without a graph, let it go. */
@@ -109,15 +222,10 @@ static CUresult settle(uint64_t capture, uint64_t graph)
         struct pending *next = mine->next;
         CUresult kept = CUDA_ERROR_OUT_OF_MEMORY;
         if (set) {
-            kept = mine->is_token ? weir_graph_set_token(set, mine->token)
-                                  : weir_graph_set_copy(set, &mine->copy);
+            kept = give(set, mine);
         }
         if (kept != CUDA_SUCCESS) {
-            if (mine->is_token) {
-                weir_callback_remove(mine->token);
-            } else {
-                weir_staging_free(mine->copy.arena_offset);
-            }
+            let_go(mine);
             result = graph ? kept : result;
         }
         free(mine);
@@ -127,7 +235,7 @@ static CUresult settle(uint64_t capture, uint64_t graph)
 }
 
 static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
-                      const CUgraphNode *dependencies, size_t count)
+                      const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count)
 {
     struct weir_stream *stream;
     if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (count && !dependencies) ||
@@ -150,6 +258,8 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
         .g = graph,
         .dependencies = (const uint64_t *)(const void *)dependencies,
         .n_dependencies = (uint32_t)count,
+        .edges = edges,
+        .n_edges = edges ? (uint32_t)count : 0,
     };
     result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
@@ -160,7 +270,13 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
 
 CUresult weir_guest_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
-    return begin(hStream, mode, 0, NULL, 0);
+    return begin(hStream, mode, 0, NULL, NULL, 0);
+}
+
+/* The first version knew no modes and behaved as what is the strictest one now. */
+CUresult weir_guest_cuStreamBeginCapture(CUstream hStream)
+{
+    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, 0, NULL, NULL, 0);
 }
 
 CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
@@ -171,10 +287,7 @@ CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph
     if (!hGraph) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (dependencyData) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, numDependencies);
+    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, dependencyData, numDependencies);
 }
 
 CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
@@ -249,6 +362,7 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
 
 /* The dependencies stay valid until the thread asks again, as the program expects of the driver. */
 static __thread uint64_t *kept_dependencies;
+static __thread CUgraphEdgeData *kept_edges;
 static __thread size_t kept_room;
 
 static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
@@ -259,11 +373,20 @@ static CUresult keep_dependencies(const struct weir_op_capture_info_out *out)
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         kept_dependencies = more;
+        CUgraphEdgeData *more_edges =
+            realloc(kept_edges, out->n_dependencies * sizeof(*more_edges));
+        if (!more_edges) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        kept_edges = more_edges;
         kept_room = out->n_dependencies;
     }
     if (out->n_dependencies) {
         memcpy(kept_dependencies, out->dependencies,
                out->n_dependencies * sizeof(*kept_dependencies));
+    }
+    if (out->n_edges && out->n_edges == out->n_dependencies) {
+        memcpy(kept_edges, out->edges, out->n_edges * sizeof(*kept_edges));
     }
     return CUDA_SUCCESS;
 }
@@ -310,7 +433,7 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
         *dependencies_out = (const CUgraphNode *)(const void *)kept_dependencies;
     }
     if (edgeData_out) {
-        *edgeData_out = NULL; /* plain edges */
+        *edgeData_out = out.n_edges ? kept_edges : NULL; /* NULL: plain edges */
     }
     if (numDependencies_out) {
         *numDependencies_out = out.n_dependencies;
@@ -336,8 +459,8 @@ CUresult weir_guest_cuStreamGetCaptureInfo(CUstream hStream,
                                                 NULL, NULL);
 }
 
-CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-                                                      size_t numDependencies, unsigned int flags)
+static CUresult update(CUstream hStream, const CUgraphNode *dependencies,
+                       const CUgraphEdgeData *edges, size_t numDependencies, unsigned int flags)
 {
     struct weir_stream *stream;
     if ((numDependencies && !dependencies) || numDependencies > 4096 ||
@@ -352,9 +475,17 @@ CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphN
         .s = stream->handle,
         .dependencies = (const uint64_t *)(const void *)dependencies,
         .n_dependencies = (uint32_t)numDependencies,
+        .edges = edges,
+        .n_edges = edges ? (uint32_t)numDependencies : 0,
         .flags = flags,
     };
     return weir_call_capture_update(weir_guest_channel(), &in, NULL);
+}
+
+CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                      size_t numDependencies, unsigned int flags)
+{
+    return update(hStream, dependencies, NULL, numDependencies, flags);
 }
 
 CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
@@ -362,9 +493,5 @@ CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
                                                          const CUgraphEdgeData *dependencyData,
                                                          size_t numDependencies, unsigned int flags)
 {
-    if (dependencyData) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    return weir_guest_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies,
-                                                        flags);
+    return update(hStream, dependencies, dependencyData, numDependencies, flags);
 }

@@ -30,6 +30,25 @@ CUresult weir_function_attribute(struct weir_function *function, CUdevice device
     return result;
 }
 
+/* What the driver surely takes; it is asked about the rest. */
+static bool surely_taken(const struct weir_function *function, CUdevice device, uint32_t index,
+                         int value)
+{
+    const int *limits = weir_guest.devices[device].attributes;
+    switch (index) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        return device == function->device &&
+               (function->attribute_mask >> CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES & 1) &&
+               value >= 0 &&
+               value <= limits[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] -
+                            function->attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES];
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        return value >= -1 && value <= 100;
+    default:
+        return false;
+    }
+}
+
 static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
                               struct weir_function *function, CUdevice device)
 {
@@ -60,9 +79,14 @@ static CUresult set_attribute(struct weir_function *function, CUfunction_attribu
         .attribute = index,
         .value = value,
         .device = weir_guest.devices[device].host_ordinal};
-    CUresult result = weir_call_function_attribute_set(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS && cached) {
-        __atomic_store_n(&view.attributes[index], value, __ATOMIC_RELAXED);
+    CUresult result = cached && surely_taken(function, device, index, value)
+                          ? weir_post_function_attribute_set(weir_guest_channel(), &in)
+                          : weir_call_function_attribute_set(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        if (cached) {
+            __atomic_store_n(&view.attributes[index], value, __ATOMIC_RELAXED);
+        }
+        __atomic_fetch_add(&function->epoch, 1, __ATOMIC_RELAXED);
     }
     return result;
 }
@@ -75,6 +99,7 @@ static CUresult set_cache_config(struct weir_function *function, CUfunc_cache co
     if ((uint32_t)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    __atomic_fetch_add(&function->epoch, 1, __ATOMIC_RELAXED);
     const struct weir_op_function_cache_config_in in = {.f = function->handle,
                                                         .config = (uint32_t)config};
     return weir_post_function_cache_config(weir_guest_channel(), &in);

@@ -8,6 +8,8 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
@@ -56,6 +58,9 @@ CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     struct weir_op_cuGraphClone_out out;
     if (!phGraphClone) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_graph_set_has_mem((uintptr_t)originalGraph)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone);
     if (result != CUDA_SUCCESS) {
@@ -116,7 +121,11 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags
         return result;
     }
     *ret_exec = (CUgraphExec)(uintptr_t)in.x;
-    return weir_graph_set_include(in.x, (uintptr_t)graph);
+    result = weir_graph_set_include(in.x, (uintptr_t)graph);
+    if (result == CUDA_SUCCESS && (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)) {
+        result = weir_graph_set_auto_free(in.x);
+    }
+    return result;
 }
 
 CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -223,6 +232,96 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     return weir_graph_set_add_update((uintptr_t)hGraphExec, (uintptr_t)hGraph);
 }
 
+CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
+                                      CUgraphNode *hErrorNode_out,
+                                      CUgraphExecUpdateResult *updateResult_out)
+{
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    if (!updateResult_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_guest_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    *updateResult_out = info.result;
+    if (hErrorNode_out) {
+        *hErrorNode_out = info.errorNode;
+    }
+    return result;
+}
+
+/* ---------------------------------------------------------------- as a picture */
+
+static const char *type_name(CUgraphNodeType type)
+{
+    static const char *const names[] = {
+        "KERNEL",    "MEMCPY",     "MEMSET",       "HOST",           "GRAPH",
+        "EMPTY",     "WAIT_EVENT", "EVENT_RECORD", "EXT_SEM_SIGNAL", "EXT_SEM_WAIT",
+        "MEM_ALLOC", "MEM_FREE",   "BATCH_MEM_OP", "CONDITIONAL"};
+    return (unsigned int)type < sizeof(names) / sizeof(names[0]) ? names[type] : "UNKNOWN";
+}
+
+static CUresult dot_nodes(FILE *file, const CUgraphNode *nodes, size_t count)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUgraphNodeType type;
+        result = weir_guest_cuGraphNodeGetType(nodes[i], &type);
+        if (result == CUDA_SUCCESS) {
+            (void)fprintf(file, "\"%p\" [shape=\"rectangle\" label=\"%zu\\n%s\"];\n",
+                          (void *)nodes[i], i, type_name(type));
+        }
+    }
+    return result;
+}
+
+static CUresult dot_print(FILE *file, CUgraph graph)
+{
+    size_t n_nodes = 0;
+    size_t n_edges = 0;
+    CUresult result = weir_guest_cuGraphGetNodes(graph, NULL, &n_nodes);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_cuGraphGetEdges(graph, NULL, NULL, &n_edges);
+    }
+    CUgraphNode *nodes = calloc(n_nodes + 2 * n_edges + 1, sizeof(CUgraphNode));
+    if (!nodes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUgraphNode *from = nodes + n_nodes;
+    CUgraphNode *to = from + n_edges;
+    if (result == CUDA_SUCCESS && n_nodes) {
+        result = weir_guest_cuGraphGetNodes(graph, nodes, &n_nodes);
+    }
+    if (result == CUDA_SUCCESS && n_edges) {
+        result = weir_guest_cuGraphGetEdges(graph, from, to, &n_edges);
+    }
+    (void)fprintf(file, "digraph dot {\nsubgraph cluster_0 {\n");
+    if (result == CUDA_SUCCESS) {
+        result = dot_nodes(file, nodes, n_nodes);
+    }
+    for (size_t i = 0; i < n_edges && result == CUDA_SUCCESS; i++) {
+        (void)fprintf(file, "\"%p\" -> \"%p\";\n", (void *)from[i], (void *)to[i]);
+    }
+    (void)fprintf(file, "}\n}\n");
+    free(nodes);
+    return result;
+}
+
+/* The file is the program's: written here, from what the worker tells of nodes and edges. */
+CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    (void)flags; /* all of them ask for more detail */
+    if (!path || !weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    FILE *file = fopen(path, "we");
+    if (!file) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    CUresult result = dot_print(file, hGraph);
+    bool written = fclose(file) == 0;
+    return result == CUDA_SUCCESS && !written ? CUDA_ERROR_OPERATING_SYSTEM : result;
+}
+
 /* ---------------------------------------------------------------- generic nodes */
 
 static CUDA_MEMSET_NODE_PARAMS memset_of(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
@@ -246,6 +345,20 @@ static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3
 static CUDA_HOST_NODE_PARAMS host_of(const CUDA_HOST_NODE_PARAMS_v2 *p)
 {
     return (CUDA_HOST_NODE_PARAMS){.fn = p->fn, .userData = p->userData};
+}
+
+/* Laid out alike, and written to: the node's address is an output. */
+static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
+{
+    _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),
+                   "same fields");
+    return (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)p;
+}
+
+static CUDA_BATCH_MEM_OP_NODE_PARAMS memops_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
+{
+    return (CUDA_BATCH_MEM_OP_NODE_PARAMS){
+        .ctx = p->ctx, .count = p->count, .paramArray = p->paramArray, .flags = p->flags};
 }
 
 CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -278,24 +391,19 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphAddEventRecordNode(phGraphNode, hGraph, d, n,
                                                     p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return weir_guest_cuGraphAddMemAllocNode(phGraphNode, hGraph, d, n, alloc_of(&p->alloc));
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return weir_guest_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, p->free.dptr);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphAddBatchMemOpNode(phGraphNode, hGraph, d, n, &ops);
+    }
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return weir_graph_add_conditional(phGraphNode, hGraph, d, n, &p->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-}
-
-CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies,
-                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                      CUgraphNodeParams *nodeParams)
-{
-    for (size_t i = 0; dependencyData && i < numDependencies; i++) {
-        static const CUgraphEdgeData plain;
-        if (memcmp(&dependencyData[i], &plain, sizeof(plain)) != 0) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-    }
-    return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                     nodeParams);
 }
 
 CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p)
@@ -320,6 +428,10 @@ CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p
         return weir_guest_cuGraphEventWaitNodeSetEvent(hNode, p->eventWait.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphEventRecordNodeSetEvent(hNode, p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphBatchMemOpNodeSetParams(hNode, &ops);
+    }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -353,6 +465,10 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode,
                                                              p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        return weir_guest_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &ops);
+    }
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

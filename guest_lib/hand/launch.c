@@ -3,8 +3,9 @@
  *
  * A launch whose configuration is surely right is posted. One that the driver might refuse (too
  * many threads, too much shared memory, clusters, cooperative) is called, so that the program gets
- * the driver's own verdict at once, as autotuners expect; the shape of the last such launch that
- * went well is kept with the function, and the same shape is posted from then on.
+ * the driver's own verdict at once, as autotuners expect; the shapes of such launches that went
+ * well are kept with the function, and the same shapes are posted from then on. A shape is all that
+ * the verdict depends on: not the grid, mostly.
  */
 #include "guest_lib/launch.h"
 #include "guest_lib/entry.h"
@@ -23,7 +24,7 @@ struct request {
     struct weir_launch_dims dims;
     CUstream stream;
     uint32_t flags;
-    const CUlaunchAttribute *attributes;
+    CUlaunchAttribute *attributes; /* this call's own copy */
     uint32_t n_attributes;
     void **params;
     void **extra;
@@ -40,11 +41,39 @@ static bool within(const uint32_t dims[3], const struct weir_guest_device *devic
     return true;
 }
 
+/* A grid goes with clusters of this size: 0, 0, 0 stands for none. */
+static bool divides(const uint32_t cluster[3], const uint32_t grid[3])
+{
+    return !cluster[0] || (cluster[1] && cluster[2] && grid[0] % cluster[0] == 0 &&
+                           grid[1] % cluster[1] == 0 && grid[2] % cluster[2] == 0);
+}
+
+/* The clusters that a kernel was compiled for, if it was. */
+static void compiled_cluster(const struct weir_function *function, uint32_t ret_cluster[3])
+{
+    for (int i = 0; i < 3; i++) {
+        int id = (int)CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i;
+        ret_cluster[i] =
+            (function->attribute_mask >> id & 1) ? (uint32_t)function->attributes[id] : 0;
+    }
+}
+
+/* Is all right but for what attributes and flags may change? */
+static bool dims_good(const struct weir_function *function, const struct weir_launch_dims *dims,
+                      const struct weir_ctx *ctx)
+{
+    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    uint32_t cluster[3];
+    compiled_cluster(function, cluster);
+    return within(dims->block, device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
+           within(dims->grid, device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) &&
+           divides(cluster, dims->grid);
+}
+
 /* Would the driver surely take it? No is not an error: then it is asked. */
 static bool surely_good(struct weir_function *function, const struct weir_launch_dims *dims,
                         const struct weir_ctx *ctx)
 {
-    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
                             1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     struct weir_function_view view;
@@ -58,45 +87,115 @@ static bool surely_good(struct weir_function *function, const struct weir_launch
     int32_t max_shared = __atomic_load_n(
         &view.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], __ATOMIC_RELAXED);
     return threads <= (uint64_t)max_threads && dims->shared_bytes <= (uint32_t)max_shared &&
-           within(dims->block, device, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
-           within(dims->grid, device, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
+           dims_good(function, dims, ctx);
+}
+
+/*
+ * Does the verdict hold for every grid? Where the grid is within the device's bounds and divisible
+ * by the clusters it does, but for cooperative launches, which must fit on the device at once.
+ */
+static bool any_grid(const struct weir_function *function, const struct request *request,
+                     const struct weir_ctx *ctx)
+{
+    if (request->flags || !dims_good(function, &request->dims, ctx)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < request->n_attributes; i++) {
+        const CUlaunchAttributeValue *value = &request->attributes[i].value;
+        bool cluster = request->attributes[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        const uint32_t dims[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
+        if (cluster && !divides(dims, request->dims.grid)) {
+            return false;
+        }
+        if ((request->attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && value->cooperative) ||
+            request->attributes[i].id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where an attribute holds an event, or NULL. */
+static CUevent *event_in(CUlaunchAttribute *attribute)
+{
+    switch ((unsigned int)attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        return &attribute->value.programmaticEvent.event;
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return &attribute->value.launchCompletionEvent.event;
+    default:
+        return NULL;
+    }
 }
 
 /* A number for everything the driver's verdict depends on; 0 stands for "none". */
-static uint64_t shape_of(const struct request *request, CUdevice device)
+static uint64_t shape_of(const struct weir_function *function, const struct request *request,
+                         const struct weir_ctx *ctx)
 {
     struct {
         struct weir_launch_dims dims;
         uint32_t flags;
         CUdevice device;
+        uint32_t epoch;
         CUlaunchAttribute attributes[MAX_ATTRIBUTES];
     } shape;
     size_t bytes = offsetof(__typeof__(shape), attributes) +
                    request->n_attributes * sizeof(shape.attributes[0]);
     memset(&shape, 0, bytes);
     shape.dims = request->dims;
+    if (any_grid(function, request, ctx)) {
+        memset(shape.dims.grid, 0, sizeof(shape.dims.grid));
+    }
     shape.flags = request->flags;
-    shape.device = device;
+    shape.device = ctx->device;
+    shape.epoch = __atomic_load_n(&function->epoch, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < request->n_attributes; i++) {
         shape.attributes[i] = request->attributes[i];
+        CUevent *event = event_in(&shape.attributes[i]);
+        if (event) {
+            *event = NULL; /* any will do */
+        }
     }
     uint64_t hash = weir_hash64_of(&shape, bytes);
     return hash ? hash : 1;
 }
 
-/* Attributes that carry nothing but numbers. Others hold handles or return something. */
-static bool attribute_travels(CUlaunchAttributeID id)
+/* The bytes of an attribute's value that mean something; 0: it does not travel. */
+static size_t attribute_bytes(CUlaunchAttributeID id)
 {
-    return id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ||
-           id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
-           id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
-           id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
-           id == CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE ||
-           id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
-           id == CU_LAUNCH_ATTRIBUTE_PRIORITY || id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
-           id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN ||
-           id == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION ||
-           id == CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+    const CUlaunchAttributeValue *v = NULL;
+    switch ((unsigned int)id) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        return sizeof(v->accessPolicyWindow);
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        return sizeof(v->cooperative);
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        return sizeof(v->syncPolicy);
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        return sizeof(v->clusterDim);
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        return sizeof(v->clusterSchedulingPolicyPreference);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        return sizeof(v->programmaticStreamSerializationAllowed);
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        return sizeof(v->priority);
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        return sizeof(v->memSyncDomainMap);
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        return sizeof(v->memSyncDomain);
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        return sizeof(v->preferredClusterDim);
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        return sizeof(v->sharedMemCarveout);
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        return sizeof(v->nvlinkUtilCentricScheduling);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        return sizeof(v->programmaticEvent);
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return sizeof(v->launchCompletionEvent);
+    default:
+        return 0; /* device-side handles */
+    }
 }
 
 CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t count,
@@ -107,16 +206,23 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE) {
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE ||
+            (attributes[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+             !attributes[i].value.deviceUpdatableKernelNode.deviceUpdatable)) {
             continue;
         }
-        if (!attribute_travels(attributes[i].id)) {
+        size_t bytes = attribute_bytes(attributes[i].id);
+        if (!bytes) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
         if (kept == MAX_ATTRIBUTES) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        ret_attributes[kept++] = attributes[i];
+        /* What lies behind the value is the caller's stack: shapes are compared by their bytes. */
+        memset(&ret_attributes[kept], 0, sizeof(ret_attributes[kept]));
+        ret_attributes[kept].id = attributes[i].id;
+        memcpy(&ret_attributes[kept].value, &attributes[i].value, bytes);
+        kept++;
     }
     *ret_count = kept;
     return CUDA_SUCCESS;
@@ -203,16 +309,17 @@ static CUresult send(struct weir_function *function, const struct request *reque
     };
     bool special = request->flags || request->n_attributes;
     bool good = !special && surely_good(function, &request->dims, stream->ctx);
-    uint64_t shape = good ? 0 : shape_of(request, stream->ctx->device);
+    uint64_t shape = good ? 0 : shape_of(function, request, stream->ctx);
+    uint64_t *known = &function->good_shapes[shape % WEIR_FUNCTION_SHAPES];
     if (!good) {
-        good = __atomic_load_n(&function->good_shape, __ATOMIC_RELAXED) == shape;
+        good = __atomic_load_n(known, __ATOMIC_RELAXED) == shape;
     }
     if (good && !weir_guest_capturing()) {
         return weir_post_launch(weir_guest_channel(), &in);
     }
     CUresult result = weir_call_launch(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS && shape) {
-        __atomic_store_n(&function->good_shape, shape, __ATOMIC_RELAXED);
+        __atomic_store_n(known, shape, __ATOMIC_RELAXED);
     }
     return result;
 }
@@ -237,6 +344,34 @@ static CUresult check_device(struct weir_function *function, const struct weir_s
                : rc;
 }
 
+/* As send(), around the record of an event that an attribute asks for; one at most. */
+static CUresult send_with_event(struct weir_function *function, const struct request *request,
+                                struct weir_stream *stream, const struct weir_launch_buffer *buffer)
+{
+    struct weir_event *event;
+    CUevent *place = NULL;
+    uint64_t wire = 0;
+    for (uint32_t i = 0; i < request->n_attributes; i++) {
+        CUevent *found = event_in(&request->attributes[i]);
+        if (found && place) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        place = found ? found : place;
+    }
+    if (!place) {
+        return send(function, request, stream, buffer);
+    }
+    CUresult result = weir_event_get(*place, &event);
+    if (result == CUDA_SUCCESS) {
+        result = weir_event_launch_begin(event, stream, &wire);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *place = (CUevent)(uintptr_t)wire;
+    return weir_event_launch_end(event, stream, send(function, request, stream, buffer));
+}
+
 static CUresult launch(CUfunction f, const struct request *request)
 {
     struct weir_function *function = weir_function_get(f);
@@ -259,7 +394,7 @@ static CUresult launch(CUfunction f, const struct request *request)
         return result;
     }
     weir_stream_work_begin(stream);
-    result = send(function, request, stream, &buffer);
+    result = send_with_event(function, request, stream, &buffer);
     free(buffer.allocated);
     return weir_stream_work_end(stream, result);
 }

@@ -168,12 +168,7 @@ CUresult weir_guest_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
     if (!count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const char *name;
-    CUresult result = weir_library_name_at(library, 0, &name);
-    if (result == CUDA_SUCCESS) {
-        *count = library->image.n_names;
-    }
-    return result;
+    return weir_library_kernel_count(library, count);
 }
 
 CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels,
@@ -187,14 +182,9 @@ CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int nu
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned int i = 0; i < numKernels; i++) {
-        const char *name;
         struct weir_function *function;
-        CUresult result = weir_library_name_at(library, i, &name);
-        if (result != CUDA_SUCCESS || !name) {
-            return result;
-        }
-        result = weir_library_kernel(library, name, &function);
-        if (result != CUDA_SUCCESS) {
+        CUresult result = weir_library_kernel_at(library, i, &function);
+        if (result != CUDA_SUCCESS || !function) {
             return result;
         }
         kernels[i] = (CUkernel)(uintptr_t)function->handle;

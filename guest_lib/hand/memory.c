@@ -1,5 +1,6 @@
 /* Allocation, pinned and registered memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/graph_mem.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -96,6 +97,9 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
     struct weir_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS || !dptr) {
+        return rc;
+    }
+    if (weir_graph_mem_free(dptr, &rc)) {
         return rc;
     }
     return free_memory(dptr, KIND(WEIR_MEM_DEVICE) | KIND(WEIR_MEM_MANAGED));

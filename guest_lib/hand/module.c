@@ -163,12 +163,7 @@ CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
     if (!count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const char *name;
-    CUresult result = weir_module_name_at(module, 0, &name);
-    if (result == CUDA_SUCCESS) {
-        *count = module->image.n_names;
-    }
-    return result;
+    return weir_module_function_count(module, count);
 }
 
 CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
@@ -182,14 +177,9 @@ CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned i
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned int i = 0; i < numFunctions; i++) {
-        const char *name;
         struct weir_function *function;
-        CUresult result = weir_module_name_at(module, i, &name);
-        if (result != CUDA_SUCCESS || !name) {
-            return result;
-        }
-        result = weir_module_function(module, name, &function);
-        if (result != CUDA_SUCCESS) {
+        CUresult result = weir_module_function_at(module, i, &function);
+        if (result != CUDA_SUCCESS || !function) {
             return result;
         }
         functions[i] = (CUfunction)(uintptr_t)function->handle;
@@ -200,20 +190,16 @@ CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned i
 CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunction *ret_function)
 {
     struct weir_module *module = weir_module_get(mod);
-    const char *name = NULL;
     struct weir_function *function;
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = weir_module_name_at(module, index, &name);
-    if (result != CUDA_SUCCESS || !name) {
+    CUresult result = weir_module_function_at(module, index, &function);
+    if (result != CUDA_SUCCESS || !function) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
     }
-    result = weir_module_function(module, name, &function);
-    if (result == CUDA_SUCCESS) {
-        *ret_function = (CUfunction)(uintptr_t)function->handle;
-    }
-    return result;
+    *ret_function = (CUfunction)(uintptr_t)function->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,

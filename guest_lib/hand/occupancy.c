@@ -1,10 +1,58 @@
-/* The occupancy queries that cannot be forwarded as they are: a callback, or a nested
- * configuration. */
+/*
+ * Occupancy queries. Libraries ask the same ones before every launch, and an answer depends on the
+ * function, its settable attributes and the question alone: answers are kept in a small table, one
+ * a slot. A function's epoch, part of the question, grows with every attribute that is set.
+ */
+#include "base/hash.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/launch.h"
 #include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define SLOTS 1024
+
+enum question { BLOCKS, SHARED_BYTES, ACTIVE_CLUSTERS, CLUSTER_SIZE };
+
+struct answer {
+    uint64_t question; /* its hash; 0: empty */
+    uint64_t value;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards answers */
+static struct answer answers[SLOTS];
+
+/* A function and what is asked of it, as one number. */
+static uint64_t question_of(const struct weir_function *function, enum question kind, uint64_t a,
+                            uint64_t b, uint64_t c)
+{
+    const uint64_t words[] = {
+        function->handle, __atomic_load_n(&function->epoch, __ATOMIC_RELAXED), kind, a, b, c};
+    uint64_t hash = weir_hash64_of(words, sizeof(words));
+    return hash ? hash : 1;
+}
+
+static bool recall(uint64_t question, uint64_t *ret_value)
+{
+    pthread_mutex_lock(&lock);
+    const struct answer *answer = &answers[question % SLOTS];
+    bool found = answer->question == question;
+    if (found) {
+        *ret_value = answer->value;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static void keep(uint64_t question, uint64_t value)
+{
+    pthread_mutex_lock(&lock);
+    answers[question % SLOTS] = (struct answer){question, value};
+    pthread_mutex_unlock(&lock);
+}
 
 /* Resident blocks per multiprocessor for one block size. */
 static CUresult blocks_per_sm(const struct weir_function *function, int block, size_t shared_bytes,
@@ -16,10 +64,66 @@ static CUresult blocks_per_sm(const struct weir_function *function, int block, s
         .dynamicSMemSize = shared_bytes,
         .flags = flags};
     struct weir_op_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_out out;
+    uint64_t question = question_of(function, BLOCKS, (uint32_t)block, shared_bytes, flags);
+    uint64_t value;
+    if (recall(question, &value)) {
+        *ret_blocks = (int)value;
+        return CUDA_SUCCESS;
+    }
     CUresult result = weir_call_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
+        keep(question, (uint64_t)out.numBlocks);
         *ret_blocks = out.numBlocks;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
+{
+    struct weir_function *function = weir_function_get(func);
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return numBlocks ? blocks_per_sm(function, blockSize, dynamicSMemSize, flags, numBlocks)
+                     : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
+                                                                int blockSize,
+                                                                size_t dynamicSMemSize)
+{
+    return weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        numBlocks, func, blockSize, dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
+}
+
+CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize,
+                                                            CUfunction func, int numBlocks,
+                                                            int blockSize)
+{
+    struct weir_function *function = weir_function_get(func);
+    uint64_t value;
+    if (!function) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!dynamicSmemSize) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t question =
+        question_of(function, SHARED_BYTES, (uint32_t)numBlocks, (uint32_t)blockSize, 0);
+    if (recall(question, &value)) {
+        *dynamicSmemSize = value;
+        return CUDA_SUCCESS;
+    }
+    const struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_in in = {
+        .func = function->handle, .numBlocks = numBlocks, .blockSize = blockSize};
+    struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_out out;
+    CUresult result =
+        weir_call_cuOccupancyAvailableDynamicSMemPerBlock(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        keep(question, out.dynamicSmemSize);
+        *dynamicSmemSize = out.dynamicSmemSize;
     }
     return result;
 }
@@ -104,6 +208,14 @@ static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) { /* events have nothing to do with it */
+        if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
+            attributes[i].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            attributes[kept++] = attributes[i];
+        }
+    }
+    count = kept;
     const struct weir_op_occupancy_clusters_in in = {
         .f = function->handle,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -114,8 +226,20 @@ static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *
         .n_attributes = count,
     };
     struct weir_op_occupancy_clusters_out out;
+    const struct weir_launch_dims dims = {{in.grid[0], in.grid[1], in.grid[2]},
+                                          {in.block[0], in.block[1], in.block[2]},
+                                          in.shared_bytes};
+    uint64_t value;
+    uint64_t question = question_of(function, potential ? CLUSTER_SIZE : ACTIVE_CLUSTERS,
+                                    weir_hash64_of(&dims, sizeof(dims)),
+                                    weir_hash64_of(attributes, count * sizeof(attributes[0])), 0);
+    if (recall(question, &value)) {
+        *ret_value = (int)value;
+        return CUDA_SUCCESS;
+    }
     result = weir_call_occupancy_clusters(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
+        keep(question, (uint64_t)out.value);
         *ret_value = out.value;
     }
     return result;

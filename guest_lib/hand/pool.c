@@ -6,6 +6,7 @@
  * everybody else once the point is known to be passed. No message is sent for any of this unless
  * memory is short.
  */
+#include "guest_lib/graph_mem.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
 #include "guest_lib/state.h"
@@ -278,6 +279,9 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
     if (!dptr || !bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &rc)) {
+        return rc;
+    }
     struct weir_ctx *ctx;
     rc = context_for(pool, stream, &ctx);
     if (rc != CUDA_SUCCESS) {
@@ -333,6 +337,10 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     struct weir_stream *stream;
     CUresult rc = weir_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS || !dptr) {
+        return rc;
+    }
+    if ((weir_guest_capturing() && weir_graph_capture_free(stream, hStream, dptr, &rc)) ||
+        weir_graph_mem_free(dptr, &rc)) {
         return rc;
     }
     struct weir_mem mem;

@@ -11,8 +11,7 @@ static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint
         *ret = address;
         return weir_session_check_dptr(s, address, bytes);
     }
-    *ret = s->arena_dptr + address;
-    return weir_hand_in_arena(s, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return weir_session_arena_dptr(s, address, bytes, ret);
 }
 
 CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,

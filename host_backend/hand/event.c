@@ -70,6 +70,22 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
                : s->driver->cuEventRecordWithFlags(event->o.native, stream->o.native, in->flags);
 }
 
+CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event_mark_in *in,
+                              struct weir_op_event_mark_out *out)
+{
+    struct weir_stream *stream = weir_hand_stream(s, in->s);
+    struct weir_event *event = weir_hand_event(s, in->e);
+
+    if (stream == NULL || event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (weir_stream_capturing(s, stream)) {
+        out->captured = 1;
+        return CUDA_SUCCESS;
+    }
+    return weir_hand_write_word(s, stream->o.native, event->word, in->value);
+}
+
 static CUresult elapsed(struct weir_session *s, const struct weir_event *start,
                         const struct weir_event *end, float *ret_milliseconds)
 {

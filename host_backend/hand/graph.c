@@ -19,11 +19,19 @@ static CUresult nodes_of(struct weir_session *s, const uint64_t *handles, uint32
     return CUDA_SUCCESS;
 }
 
+static CUresult edges_of(const CUgraphEdgeData *edges, uint32_t n, uint32_t n_nodes,
+                         const CUgraphEdgeData **ret_edges)
+{
+    *ret_edges = n != 0 ? edges : NULL;
+    return n == 0 || n == n_nodes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_capture_begin_in *in,
                                  struct weir_op_capture_begin_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
     struct weir_object *graph = NULL;
+    const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
     CUresult result;
 
@@ -48,8 +56,9 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
             return CUDA_ERROR_INVALID_HANDLE;
         }
         WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
+        WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
         result = s->driver->cuStreamBeginCaptureToGraph(
-            stream->o.native, graph->native, in->n_dependencies != 0 ? nodes : NULL, NULL,
+            stream->o.native, graph->native, in->n_dependencies != 0 ? nodes : NULL, edges,
             in->n_dependencies, CU_STREAM_CAPTURE_MODE_RELAXED);
     } else {
         result =
@@ -194,6 +203,16 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
         return CUDA_SUCCESS;
     }
     out->id = id;
+    if (edges != NULL && n <= 4096) {
+        CUgraphEdgeData *kept = weir_session_alloc(s, (n + 1) * sizeof *kept);
+
+        if (kept == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(kept, edges, n * sizeof *kept); /* the driver's, until it is asked again */
+        out->edges = kept;
+        out->n_edges = (uint32_t)n;
+    }
     return name_capture(s, stream, graph, nodes, n, out);
 }
 
@@ -202,6 +221,7 @@ CUresult weir_host_capture_update(struct weir_session *s,
                                   struct weir_op_capture_update_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
 
     (void)out;
@@ -209,8 +229,9 @@ CUresult weir_host_capture_update(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
+    WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
     return weir_driver_has(s->driver, cuStreamUpdateCaptureDependencies_v2)
-               ? s->driver->cuStreamUpdateCaptureDependencies_v2(stream->o.native, nodes, NULL,
+               ? s->driver->cuStreamUpdateCaptureDependencies_v2(stream->o.native, nodes, edges,
                                                                  in->n_dependencies, in->flags)
                : s->driver->cuStreamUpdateCaptureDependencies(stream->o.native, nodes,
                                                               in->n_dependencies, in->flags);

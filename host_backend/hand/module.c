@@ -1,12 +1,11 @@
 /* Images, modules and libraries. */
 #include "host_backend/hand/hand.h"
 
-#include "host_backend/worker/image_check.h"
+#include "host_backend/worker/image_ready.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define IMAGE_MAX_BYTES (UINT64_C(1) << 30)
-#define WRAPPER_MAGIC   0x466243b1u
 
 struct weir_image *weir_hand_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes)
 {
@@ -194,67 +193,33 @@ void weir_hand_jit_logs(struct weir_jit_options *options, char *info, char *erro
 
 /* ---------------------------------------------------------------- what the driver is given */
 
-/* A wrapper as nvcc lays it out: version 2 lists more fatbins to be linked at load. */
-struct wrapper {
-    uint32_t magic, version;
-    const void *data;
-    const void *const *more;
-};
-
-/* A version-2 wrapper and its list over the parts of a bundle, in one block. */
-static CUresult wrap_bundle(const struct weir_image *image, void **ret_bundle)
-{
-    struct weir_bundle_part *parts;
-    struct wrapper *wrapper;
-    const void **list;
-    uint32_t n;
-
-    switch ((int)weir_bundle_check(image->data, image->bytes, &parts, &n)) {
-    case WEIR_OK:
-        break;
-    case WEIR_ERR_NO_MEMORY:
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    default:
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
-    wrapper = malloc(sizeof *wrapper + n * sizeof *list);
-    if (wrapper != NULL) {
-        list = (const void **)(wrapper + 1);
-        for (uint32_t i = 1; i < n; i++) {
-            list[i - 1] = image->data + parts[i].offset;
-        }
-        list[n - 1] = NULL;
-        *wrapper = (struct wrapper){WRAPPER_MAGIC, 2, image->data + parts[0].offset, list};
-        *ret_bundle = wrapper;
-    }
-    free(parts);
-    return wrapper != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 struct load {
     struct weir_image *image; /* a reference */
-    void *bundle;             /* owned */
-    const void *code;         /* what the driver is given */
-    char *info, *error;       /* of one operation; NULL: not wanted */
+    const void *code;         /* what the driver is given; the image's */
+    bool uses_printf;
+    char *info, *error; /* of one operation; NULL: not wanted */
 };
 
 static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t bytes,
                         uint32_t kind, bool want_logs, struct load *load)
 {
-    enum weir_image_form form;
     CUresult result = CUDA_SUCCESS;
 
+    if (kind > 1) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     *load = (struct load){.image = weir_hand_image(s, hash, bytes)};
     if (load->image == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    load->code = load->image->data;
-    if (kind == 1) {
-        result = wrap_bundle(load->image, &load->bundle);
-        load->code = load->bundle;
-    } else if (kind != 0) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else if (weir_image_check(load->image->data, load->image->bytes, &form) != WEIR_OK) {
+    switch ((int)weir_image_ready(&s->tenant->images, load->image, kind == 1, s->worker->sm,
+                                  &load->code, &load->uses_printf)) {
+    case WEIR_OK:
+        break;
+    case WEIR_ERR_NO_MEMORY:
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        break;
+    default:
         result = CUDA_ERROR_INVALID_IMAGE;
     }
     if (result == CUDA_SUCCESS && want_logs) {
@@ -265,7 +230,6 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
         }
     }
     if (result != CUDA_SUCCESS) {
-        free(load->bundle);
         weir_image_put(&s->tenant->images, load->image);
     }
     return result;
@@ -273,20 +237,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 
 static void give_up(struct weir_session *s, struct load *load)
 {
-    free(load->bundle);
     weir_image_put(&s->tenant->images, load->image);
-}
-
-/* Asked of the bytes once per image. Two sessions may look at once and find the same. */
-static bool uses_printf(struct weir_image *image)
-{
-    int known = __atomic_load_n(&image->uses_printf, __ATOMIC_RELAXED);
-
-    if (known < 0) {
-        known = weir_image_uses_printf(image->data, image->bytes);
-        __atomic_store_n(&image->uses_printf, known, __ATOMIC_RELAXED);
-    }
-    return known != 0;
 }
 
 /* The object of a module or library that the driver has loaded. load is taken on success. */
@@ -300,8 +251,8 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m = (struct weir_module *)o;
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
-    m->bundle = load->bundle;
-    m->uses_printf = uses_printf(load->image);
+    m->code = load->code;
+    m->uses_printf = load->uses_printf;
     *ret_uses_printf = m->uses_printf;
     return CUDA_SUCCESS;
 }

@@ -117,9 +117,8 @@ static void load_again(weir_handle handle, void *object, void *user)
     if (m->o.native != NULL) {
         return;
     }
-    result = s->driver->cuLibraryLoadData(&native, m->bundle != NULL ? m->bundle : m->image->data,
-                                          options->ids, options->values, options->n, library_ids,
-                                          library_values, 1);
+    result = s->driver->cuLibraryLoadData(&native, m->code, options->ids, options->values,
+                                          options->n, library_ids, library_values, 1);
     if (result == CUDA_SUCCESS && bind(s, &m->o, native) != CUDA_SUCCESS) {
         unbind(s, &m->o);
         (void)s->driver->cuLibraryUnload(native);

@@ -1,5 +1,5 @@
 /*
- * admin.sock: a client sends "status" and a newline, and reads rows until the end.
+ * admin.sock: a client sends "status" or "stats" and a newline, and reads rows until the end.
  *
  * A request makes the supervisor ask every ready worker; when all have answered, or after a second,
  * everyone who waits is answered with what is there.
@@ -19,6 +19,7 @@
 
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
+#define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -45,14 +46,16 @@ void weir_sup_admin_accept(struct weir_supervisor *sup)
     close(fd);
 }
 
-static void start_gathering(struct weir_supervisor *sup)
+static void start_gathering(struct weir_supervisor *sup, bool stats)
 {
-    struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+    struct weir_link_message message = {.type = stats ? WEIR_LINK_STATS : WEIR_LINK_STATUS};
 
     if (sup->gathering) {
         return;
     }
     sup->gathering = true;
+    sup->gathering_stats = stats;
+    sup->stats_bytes = 0;
     sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
     sup->gathered.n_sessions = 0;
     sup->gathered.n_tenants = 0;
@@ -74,12 +77,13 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
         return;
     }
     request[n > 0 ? n : 0] = 0;
-    if (strcmp(request, "status\n") != 0 || client->asked) {
+    client->wants_stats = strcmp(request, "stats\n") == 0;
+    if ((!client->wants_stats && strcmp(request, "status\n") != 0) || client->asked) {
         close_client(client);
         return;
     }
     client->asked = true;
-    start_gathering(sup);
+    start_gathering(sup, client->wants_stats); /* if one is under way: once that is over */
 }
 
 /* Append a copy of an element; a lack of memory loses a row of a report, no more. */
@@ -93,8 +97,27 @@ static void append(void **array, size_t *n, const void *element, size_t size)
     }
 }
 
+/* Append what a worker wrote into its file. */
+static void take_stats(struct weir_supervisor *sup, int fd)
+{
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    char *bigger;
+    ssize_t n;
+
+    if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->stats_bytes) {
+        return;
+    }
+    bigger = realloc(sup->stats_text, sup->stats_bytes + (size_t)bytes);
+    if (bigger == NULL) {
+        return;
+    }
+    sup->stats_text = bigger;
+    n = pread(fd, bigger + sup->stats_bytes, (size_t)bytes, 0);
+    sup->stats_bytes += n == bytes ? (size_t)n : 0;
+}
+
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
-                        const struct weir_link_message *message)
+                        const struct weir_link_message *message, int fd)
 {
     struct weir_status_report *g = &sup->gathered;
 
@@ -107,6 +130,9 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
     } else {
         sup->workers[worker].row = message->worker;
         sup->workers[worker].answering = false;
+        if (fd >= 0 && sup->gathering_stats) {
+            take_stats(sup, fd);
+        }
     }
 }
 
@@ -151,11 +177,25 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
     }
 }
 
+static void send_text(int fd, const char *text, size_t bytes)
+{
+    size_t sent = 0;
+
+    while (text != NULL && sent < bytes) {
+        ssize_t n = send(fd, text + sent, bytes - sent, MSG_NOSIGNAL);
+
+        if (n <= 0) {
+            break;
+        }
+        sent += (size_t)n;
+    }
+}
+
 static void answer(struct weir_supervisor *sup, int fd)
 {
     struct weir_status_report report = {.pid = (uint64_t)getpid(), .kept_fds = sup->n_kept};
     char *text = NULL;
-    size_t bytes = 0, sent = 0;
+    size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
     snprintf(report.version, sizeof report.version, "%s", WEIR_VERSION);
@@ -170,14 +210,7 @@ static void answer(struct weir_supervisor *sup, int fd)
         weir_status_text_write(out, &report);
         fclose(out);
     }
-    while (text != NULL && sent < bytes) {
-        ssize_t n = send(fd, text + sent, bytes - sent, MSG_NOSIGNAL);
-
-        if (n <= 0) {
-            break;
-        }
-        sent += (size_t)n;
-    }
+    send_text(fd, text, bytes);
     free(text);
     free(report.tenants);
     free(report.workers);
@@ -185,7 +218,7 @@ static void answer(struct weir_supervisor *sup, int fd)
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    bool complete = sup->gathering;
+    bool complete = sup->gathering, again = false;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         complete &= !sup->workers[i].used || !sup->workers[i].answering;
@@ -197,8 +230,15 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (client->fd < 0) {
             continue;
         }
-        if (client->asked && complete) {
-            answer(sup, client->fd);
+        if (client->asked && complete && client->wants_stats && !sup->gathering_stats) {
+            again = true;
+        } else if (client->asked && complete) {
+            if (client->wants_stats) {
+                send_text(client->fd, sup->stats_text, sup->stats_bytes);
+                send_text(client->fd, WEIR_STATUS_TEXT_END, sizeof WEIR_STATUS_TEXT_END - 1);
+            } else {
+                answer(sup, client->fd);
+            }
             close_client(client);
         } else if (!client->asked && now_ns >= client->deadline_ns) {
             close_client(client);
@@ -206,6 +246,12 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
     if (complete) {
         sup->gathering = false;
+        free(sup->stats_text);
+        sup->stats_text = NULL;
+        sup->stats_bytes = 0;
+    }
+    if (again) {
+        start_gathering(sup, true);
     }
 }
 
@@ -236,6 +282,7 @@ void weir_sup_admin_close(struct weir_supervisor *sup)
         close(sup->admin_fd);
         unlink(sup->admin_path);
     }
+    free(sup->stats_text);
     free(sup->gathered.sessions);
     free(sup->gathered.tenants);
 }

@@ -50,6 +50,7 @@ struct weir_kept_chunk {
 struct weir_admin_client {
     int fd; /* -1: free */
     bool asked;
+    bool wants_stats;
     uint64_t deadline_ns;
 };
 
@@ -69,6 +70,9 @@ struct weir_supervisor {
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     bool gathering;
+    bool gathering_stats; /* .. statistics, too */
+    char *stats_text;     /* rows of statistics so far */
+    size_t stats_bytes;
     uint64_t gather_deadline_ns;
     struct weir_status_report gathered; /* rows that workers have sent so far */
 };
@@ -115,9 +119,9 @@ void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
-/** A worker's status message. */
+/** A worker's status message, and the file that came with it, borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
-                        const struct weir_link_message *message);
+                        const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);

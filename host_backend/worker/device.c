@@ -222,7 +222,20 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     (void)driver->cuDeviceGetAttribute(
         &fd_ok, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->cu);
     worker->posix_fds = worker->posix_fds && fd_ok != 0;
-    return describe_attributes(worker, device);
+    if (describe_attributes(worker, device) != WEIR_OK) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (d->real) {
+        const struct weir_device_attribute *major =
+            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+        const struct weir_device_attribute *minor =
+            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+
+        uint32_t sm = (uint32_t)(major->value * 10 + minor->value);
+
+        worker->sm = device == &worker->devices[0] || worker->sm == sm ? sm : 0;
+    }
+    return WEIR_OK;
 }
 
 /* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/stats.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/op_hash.h"
 #include <stdio.h>
@@ -175,6 +176,7 @@ static void delist(struct weir_session *session)
             break;
         }
     }
+    weir_stats_keep_locked(session);
     pthread_mutex_unlock(&w->lock);
 }
 

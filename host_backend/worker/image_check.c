@@ -1,5 +1,5 @@
 /*
- * Images: forms, lengths, and a look for printf.
+ * Images: forms, lengths, a look for printf, and the choice of what a device can run.
  *
  * Fatbin: header {u32 magic, u16 version, u16 header bytes, u64 payload bytes}, then entries {u16
  * kind, u16, u32 header bytes, u64 payload bytes, u32 compressed bytes at 0x10, u64 flags at 0x28,
@@ -8,6 +8,7 @@
  */
 #include "host_backend/worker/image_check.h"
 
+#include "host_backend/worker/images.h"
 #include "proto/wire/bundle.h"
 #include <elf.h>
 #include <lz4.h>
@@ -21,9 +22,11 @@
 #define ENTRY_HEADER       64u
 #define ENTRY_LZ4          0x2000u
 #define ENTRY_ZSTD         0x8000u
-#define SCAN_MAX_BYTES     (64u << 20) /* of one entry, unpacked */
+#define SCAN_MAX_BYTES     (512u << 20) /* of one entry, unpacked */
 #define UNPACKED_MAX_BYTES (1ull << 30)
-#define SCAN_TOTAL_BYTES   (256u << 20) /* of all: bounds the time that a load can take here */
+#define SCAN_TOTAL_BYTES   (1024u << 20) /* of all: bounds the time that a load can take here */
+#define KIND_PTX           1
+#define KIND_ELF           2
 
 static bool inside(uint64_t offset, uint64_t length, uint64_t bytes)
 {
@@ -94,8 +97,10 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
 }
 
 struct entry {
+    const uint8_t *start; /* its header; data follows */
     const uint8_t *data;
     uint64_t stored, packed, unpacked, flags;
+    uint32_t arch; /* compute capability times ten */
     uint16_t kind;
 };
 
@@ -112,7 +117,7 @@ static bool texts_ok(const uint8_t *e, uint64_t header)
         return false;
     }
     if (options == 0) {
-        return read_u16(e) != 1;
+        return read_u16(e) != KIND_PTX;
     }
     return options >= ENTRY_HEADER && inside(options, 8, header) &&
            inside(read_u32(e + options), read_u32(e + options + 4), header);
@@ -128,9 +133,11 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
         return false;
     }
     header = read_u32(e + 4);
-    *ret = (struct entry){.kind = read_u16(e),
+    *ret = (struct entry){.start = e,
+                          .kind = read_u16(e),
                           .stored = read_u64(e + 8),
                           .packed = read_u32(e + 0x10),
+                          .arch = read_u32(e + 0x1c),
                           .flags = read_u64(e + 0x28),
                           .unpacked = read_u64(e + 0x38),
                           .data = e + header};
@@ -178,61 +185,161 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
     return room;
 }
 
+static bool mentions_printf(const uint8_t *data, uint64_t bytes)
+{
+    return memmem(data, bytes, "vprintf", 7) != NULL;
+}
+
+static bool is_good_elf(const uint8_t *data, uint64_t bytes)
+{
+    return bytes >= SELFMAG && memcmp(data, ELFMAG, SELFMAG) == 0 && elf_ok(data, bytes);
+}
+
 /*
  * A packed entry that the driver may be shown: driver 580 believes the sizes and does not survive a
- * lie. Entries larger than the limits above are believed too: they are vendors' libraries, and
- * unpacking them here would take as long as loading them.
+ * lie. Entries larger than the limits above are believed too: unpacking them here would take as
+ * long as loading them.
  */
-static bool packed_ok(const struct entry *entry, uint64_t *budget)
+static bool packed_ok(const struct entry *entry, uint64_t *budget, bool *prints)
 {
     uint64_t n = 0, before = *budget;
     uint8_t *room;
-    bool looked_at;
+    bool good;
 
     if ((entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) == 0 || entry->unpacked == 0 ||
         entry->unpacked > UNPACKED_MAX_BYTES || entry->packed > INT32_MAX) {
         return false;
     }
     room = unpack(entry, budget, &n);
-    looked_at = *budget != before;
     if (room == NULL) {
-        return !looked_at;
+        *prints = true; /* cannot be told */
+        return *budget == before;
     }
-    if (entry->kind == 2) {
-        looked_at = n >= SELFMAG && memcmp(room, ELFMAG, SELFMAG) == 0 && elf_ok(room, n);
-    } else {
-        looked_at = n == entry->unpacked;
-    }
+    good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
+    *prints |= entry->kind > KIND_ELF || mentions_printf(room, n);
     free(room);
-    return looked_at;
+    return good;
+}
+
+static bool entry_ok(const struct entry *entry, uint64_t *budget, bool *prints)
+{
+    if (entry->packed != 0) {
+        return packed_ok(entry, budget, prints);
+    }
+    *prints |= entry->kind > KIND_ELF || mentions_printf(entry->data, entry->stored);
+    return entry->kind != KIND_ELF || (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0 ||
+           is_good_elf(entry->data, entry->stored);
+}
+
+/* Binary code runs on its own generation, from its own minor version on. */
+static bool runs_as_it_is(const struct entry *entry, uint32_t sm)
+{
+    return entry->kind == KIND_ELF && entry->arch / 10 == sm / 10 && entry->arch <= sm;
+}
+
+/* What is kept of a fatbin: everything, or code for the device and PTX only where there is none. */
+enum keep {
+    KEEP_ALL,
+    KEEP_PTX,  /* and what is neither PTX nor for another device */
+    KEEP_CODE, /* the same without PTX */
+};
+
+static bool is_kept(const struct entry *entry, enum keep keep, uint32_t sm)
+{
+    switch (entry->kind) {
+    case KIND_ELF:
+        return keep == KEEP_ALL || runs_as_it_is(entry, sm);
+    case KIND_PTX:
+        return keep == KEEP_ALL || (keep == KEEP_PTX && entry->arch <= sm);
+    default:
+        return true;
+    }
+}
+
+/* Look at the headers alone. False: a length lies. */
+static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum keep *ret_keep)
+{
+    bool code = false, ptx = false;
+    struct entry entry;
+    uint64_t at = 0;
+
+    while (at < bytes) {
+        if (!next_entry(payload, bytes, &at, &entry)) {
+            return false;
+        }
+        code |= runs_as_it_is(&entry, sm);
+        ptx |= entry.kind == KIND_PTX && entry.arch <= sm;
+    }
+    *ret_keep = sm == 0 ? KEEP_ALL : code ? KEEP_CODE : ptx ? KEEP_PTX : KEEP_ALL;
+    return true;
+}
+
+enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
+                                    uint8_t **ret_copy, bool *ret_uses_printf)
+{
+    uint64_t payload, at = 0, kept = 0, budget = SCAN_TOTAL_BYTES;
+    bool prints = false;
+    struct entry entry;
+    uint8_t *copy;
+    enum keep keep;
+
+    if (bytes < FATBIN_HEADER || read_u32(data) != FATBIN_MAGIC || read_u16(data + 4) != 1 ||
+        read_u16(data + 6) != FATBIN_HEADER) {
+        return WEIR_ERR_INVALID;
+    }
+    payload = read_u64(data + 8);
+    if (!inside(FATBIN_HEADER, payload, bytes) ||
+        !choose(data + FATBIN_HEADER, payload, sm, &keep)) {
+        return WEIR_ERR_INVALID;
+    }
+    copy = calloc(1, FATBIN_HEADER + payload + WEIR_IMAGE_TAIL_BYTES);
+    if (copy == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
+        uint64_t length = (uint64_t)(entry.data - entry.start) + entry.stored;
+
+        if (!is_kept(&entry, keep, sm)) {
+            continue;
+        }
+        if (!entry_ok(&entry, &budget, &prints)) {
+            free(copy);
+            return WEIR_ERR_INVALID;
+        }
+        memcpy(copy + FATBIN_HEADER + kept, entry.start, length);
+        kept += length;
+    }
+    if (kept == payload) {
+        free(copy);
+        copy = NULL;
+    } else {
+        uint8_t *fitting = realloc(copy, FATBIN_HEADER + kept + WEIR_IMAGE_TAIL_BYTES);
+
+        copy = fitting != NULL ? fitting : copy;
+        memcpy(copy, data, FATBIN_HEADER);
+        memcpy(copy + 8, &kept, sizeof kept);
+    }
+    *ret_copy = copy;
+    *ret_uses_printf = prints;
+    return WEIR_OK;
+}
+
+bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes)
+{
+    return bytes >= sizeof(uint32_t) && read_u32(data) == FATBIN_MAGIC;
+}
+
+uint64_t weir_fatbin_bytes(const uint8_t *data)
+{
+    return FATBIN_HEADER + read_u64(data + 8);
 }
 
 static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
 {
-    uint64_t payload, at = 0, budget = SCAN_TOTAL_BYTES;
-    struct entry entry;
+    bool prints;
+    uint8_t *copy;
 
-    if (bytes < FATBIN_HEADER || read_u16(data + 4) != 1 || read_u16(data + 6) != FATBIN_HEADER) {
-        return false;
-    }
-    payload = read_u64(data + 8);
-    if (!inside(FATBIN_HEADER, payload, bytes)) {
-        return false;
-    }
-    while (at < payload) {
-        if (!next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
-            return false;
-        }
-        if (entry.kind == 2 && entry.packed == 0 && (entry.flags & (ENTRY_LZ4 | ENTRY_ZSTD)) == 0 &&
-            (entry.stored < SELFMAG || memcmp(entry.data, ELFMAG, SELFMAG) != 0 ||
-             !elf_ok(entry.data, entry.stored))) {
-            return false;
-        }
-        if (entry.packed != 0 && !packed_ok(&entry, &budget)) {
-            return false;
-        }
-    }
-    return true;
+    return weir_fatbin_select(data, bytes, 0, &copy, &prints) == WEIR_OK;
 }
 
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
@@ -240,7 +347,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
 {
     size_t text;
 
-    if (bytes >= 4 && read_u32(data) == FATBIN_MAGIC) {
+    if (weir_fatbin_begins(data, bytes)) {
         *ret_form = WEIR_IMAGE_FATBIN;
         return fatbin_ok(data, bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
@@ -289,13 +396,9 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
     }
     at = weir_bundle_header_bytes(header.n_parts);
     for (uint32_t i = 0; i < header.n_parts; i++) {
-        enum weir_image_form form;
-
         parts[i].offset = at;
         parts[i].bytes = read_u64(data + sizeof header + 8ul * i);
-        if (!inside(at, parts[i].bytes, bytes) ||
-            weir_image_check(data + at, parts[i].bytes, &form) != WEIR_OK ||
-            form != WEIR_IMAGE_FATBIN) {
+        if (!inside(at, parts[i].bytes, bytes)) {
             free(parts);
             return WEIR_ERR_INVALID;
         }
@@ -306,51 +409,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
     return WEIR_OK;
 }
 
-static bool mentions_printf(const uint8_t *data, uint64_t bytes)
-{
-    return memmem(data, bytes, "vprintf", 7) != NULL;
-}
-
-/* Unpack an entry and look; true also when there is no room to unpack it. */
-static bool packed_mentions(const struct entry *entry, uint64_t *budget)
-{
-    uint64_t n;
-    uint8_t *room = unpack(entry, budget, &n);
-    bool found = room == NULL || mentions_printf(room, n);
-
-    free(room);
-    return found;
-}
-
-static bool fatbin_mentions(const uint8_t *data)
-{
-    uint64_t payload = read_u64(data + 8), at = 0, budget = SCAN_TOTAL_BYTES;
-    struct entry entry;
-
-    while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
-        if (entry.packed != 0 ? packed_mentions(&entry, &budget)
-                              : entry.kind > 2 || mentions_printf(entry.data, entry.stored)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool weir_image_uses_printf(const uint8_t *data, uint64_t bytes)
 {
-    struct weir_bundle_part *parts;
-    uint32_t n;
-    bool found = false;
-
-    if (bytes >= 4 && read_u32(data) == FATBIN_MAGIC) {
-        return fatbin_mentions(data);
-    }
-    if (weir_bundle_check(data, bytes, &parts, &n) == WEIR_OK) {
-        for (uint32_t i = 0; i < n && !found; i++) {
-            found = fatbin_mentions(data + parts[i].offset);
-        }
-        free(parts);
-        return found;
-    }
     return mentions_printf(data, bytes);
 }

@@ -31,7 +31,7 @@ struct weir_bundle_part {
 #define WEIR_BUNDLE_PARTS_MAX 4096
 
 /**
- * Check a bundle and its parts, each of which must be a fatbin.
+ * Check a bundle's header and lengths; what the parts are is weir_fatbin_select()'s to say.
  * @param ret_parts  of malloc: the caller's.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
  * @thread any
@@ -40,7 +40,29 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts,
                                    uint32_t *ret_n_parts) WEIR_MUST_CHECK;
 
-/** May code of this image call printf? True when it cannot be told. Checked images only. */
+/**
+ * Check a fatbin and take out of it what a device can use.
+ *
+ * Kept are the binary code that runs there, PTX where there is none, and kinds that are not known
+ * here; everything where nothing would be left, so that the driver says what is wrong.
+ *
+ * @param sm        the device's compute capability times ten; 0 keeps everything.
+ * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
+ * of what was kept; NULL: everything was kept, use data.
+ * @param ret_uses_printf  may code that was kept call printf? True when it cannot be told.
+ * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
+                                    uint8_t **ret_copy, bool *ret_uses_printf) WEIR_MUST_CHECK;
+
+/** Is this the beginning of a fatbin? */
+bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
+
+/** Length of a fatbin that was checked. */
+uint64_t weir_fatbin_bytes(const uint8_t *data);
+
+/** May code of this image, which is no fatbin, call printf? */
 bool weir_image_uses_printf(const uint8_t *data, uint64_t bytes);
 
 #endif

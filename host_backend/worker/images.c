@@ -2,6 +2,7 @@
  * time. */
 #include "host_backend/worker/images.h"
 
+#include "host_backend/worker/image_ready.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@ void weir_image_store_init(struct weir_image_store *store, uint64_t cap_bytes)
 
 static void destroy_image(struct weir_image *image)
 {
+    weir_image_codes_destroy(image->codes);
+    pthread_mutex_destroy(&image->lock);
     free(image->data);
     free(image);
 }
@@ -90,7 +93,7 @@ static bool make_room_locked(struct weir_image_store *store, uint64_t bytes)
         }
         victim = *last;
         *last = victim->next;
-        store->bytes -= victim->bytes;
+        store->bytes -= victim->bytes + victim->more_bytes;
         destroy_image(victim);
     }
     return true;
@@ -119,7 +122,8 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
         status = WEIR_ERR_NO_MEMORY;
     } else {
         *image = (struct weir_image){
-            .next = store->images, .hash = real, .data = data, .bytes = bytes, .uses_printf = -1};
+            .next = store->images, .hash = real, .data = data, .bytes = bytes};
+        pthread_mutex_init(&image->lock, NULL);
         store->images = image;
         store->bytes += bytes;
     }
@@ -129,6 +133,14 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
     }
     pthread_mutex_unlock(&store->lock);
     return status;
+}
+
+void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    image->more_bytes += bytes;
+    store->bytes += bytes;
+    pthread_mutex_unlock(&store->lock);
 }
 
 uint64_t weir_image_store_bytes(struct weir_image_store *store)

@@ -16,13 +16,17 @@
 
 #define WEIR_IMAGE_TAIL_BYTES 64 /* of NUL behind every image: PTX ends, over-reads stay inside */
 
+struct weir_image_code;
+
 struct weir_image {
     struct weir_image *next; /* most recently used first */
     struct weir_hash hash;
     uint8_t *data; /* owned; bytes + WEIR_IMAGE_TAIL_BYTES */
     uint64_t bytes;
+    uint64_t more_bytes; /* of codes; under the store's lock */
     uint32_t refs;
-    int uses_printf; /* -1: not looked at yet */
+    pthread_mutex_t lock;          /* guards codes */
+    struct weir_image_code *codes; /* what of it a driver is given (worker/image_ready.h) */
 };
 
 struct weir_image_store {
@@ -54,6 +58,9 @@ void weir_image_put(struct weir_image_store *store, struct weir_image *image);
 enum weir_status weir_image_add(struct weir_image_store *store, const struct weir_hash *hash,
                                 uint8_t *data, uint64_t bytes,
                                 struct weir_image **ret_image) WEIR_MUST_CHECK;
+
+/** An image keeps more beside its bytes from now on: counts against the cap. @thread any */
+void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes);
 
 uint64_t weir_image_store_bytes(struct weir_image_store *store);
 

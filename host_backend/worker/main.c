@@ -6,6 +6,7 @@
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/stats.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/clock.h"
@@ -125,7 +126,7 @@ static void send_row(struct weir_worker *worker, const struct weir_link_message 
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
 }
 
-static void on_status(struct weir_worker *worker)
+static void on_status(struct weir_worker *worker, bool stats)
 {
     struct weir_link_message message = {0};
 
@@ -158,6 +159,15 @@ static void on_status(struct weir_worker *worker)
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_STATUS_END;
     fill_worker_row(worker, &message.worker);
+    if (stats) {
+        int fd = weir_stats_file(worker);
+
+        (void)!weir_link_send(worker->link, &message, fd); /* as in send_row() */
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
     send_row(worker, &message);
 }
 
@@ -185,7 +195,8 @@ static bool on_message(struct weir_worker *worker)
         }
         break;
     case WEIR_LINK_STATUS:
-        on_status(worker);
+    case WEIR_LINK_STATS:
+        on_status(worker, message.type == WEIR_LINK_STATS);
         break;
     case WEIR_LINK_STOP:
         return false;
@@ -272,6 +283,7 @@ static void close_worker(struct weir_worker *worker)
     }
     weir_worker_close_device(worker);
     weir_prints_finish(&worker->prints);
+    weir_stats_finish(worker);
     close(worker->wake_fd);
     pthread_cond_destroy(&worker->idle);
     pthread_mutex_destroy(&worker->lock);

@@ -146,7 +146,6 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
 
         weir_range_remove(&session->ranges, o);
         weir_image_put(&session->tenant->images, m->image);
-        free(m->bundle);
         free(m->options);
     }
     if (o->kind == WEIR_KIND_FUNCTION) {

@@ -29,20 +29,6 @@
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
 
-static CUresult register_segment(struct weir_session *s)
-{
-    CUdeviceptr base = 0;
-    CUstream work;
-
-    WEIR_TRY(s->driver->cuMemHostRegister_v2(
-        s->view.base, s->view.bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
-    s->registered = true;
-    WEIR_TRY(s->driver->cuMemHostGetDevicePointer_v2(&base, s->view.base, 0));
-    s->words_dptr = base + (uint64_t)((uint8_t *)s->view.words - (uint8_t *)s->view.base);
-    s->arena_dptr = base + (uint64_t)(s->view.arena - (uint8_t *)s->view.base);
-    return weir_session_work_stream(s, &work);
-}
-
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
     CUresult result =
@@ -71,6 +57,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
 {
     struct weir_session *s = calloc(1, sizeof *s);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
+    CUstream work;
 
     if (s == NULL) {
         params->transport->ops->destroy(params->transport);
@@ -95,7 +82,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     if (s->awaited != NULL) {
         status = weir_objects_init(s);
     }
-    if (status == WEIR_OK && register_segment(s) != CUDA_SUCCESS) {
+    if (status == WEIR_OK && (weir_session_register(s) != CUDA_SUCCESS ||
+                              weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
         status = WEIR_ERR_DRIVER;
     }
     if (status != WEIR_OK) {
@@ -494,9 +482,7 @@ void weir_session_destroy(struct weir_session *session)
             (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
         }
     }
-    if (s->registered) {
-        (void)s->driver->cuMemHostUnregister(s->view.base);
-    }
+    weir_session_unregister(s);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);
@@ -504,7 +490,9 @@ void weir_session_destroy(struct weir_session *session)
     pthread_cond_destroy(&s->calls_done);
     pthread_mutex_destroy(&s->calls_lock);
     pthread_mutex_destroy(&s->send_lock);
+    free(s->stats);
     free(s->awaited);
+    free(s->conditions);
     free(s->print_text);
     free(s->reply);
     free(s);

@@ -85,7 +85,7 @@ struct weir_event {
 struct weir_module {
     struct weir_object o;
     struct weir_image *image; /* a reference: the driver may read it as long as the module lives */
-    void *bundle;             /* wrapper and pointers made for a version-2 bundle, or NULL */
+    const void *code;         /* what of it the driver was given; the image's */
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf;
@@ -169,9 +169,9 @@ struct weir_session {
 
     /* The segment, and where the GPU sees its words and arena. */
     struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
-    bool registered;
-    uint64_t words_dptr;
-    uint64_t arena_dptr;
+    uint64_t words_dptr;           /* 0: not registered */
+    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
+    uint32_t n_parts;
     bool remote;
 
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
@@ -195,6 +195,12 @@ struct weir_session {
         bool wide;
     } * awaited;
     uint32_t n_awaited;
+
+    /* Conditions of graphs that this session made; those of graphs that are gone are dead. */
+    struct weir_condition {
+        uint64_t native, graph;
+    } * conditions;
+    uint32_t n_conditions;
     bool uses_printf;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
@@ -240,6 +246,8 @@ struct weir_session {
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t objects;
 
+    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+
     /* Device printf text, under the worker's prints lock (worker/prints.c). */
     char *print_text;
     size_t print_bytes;
@@ -257,7 +265,7 @@ struct weir_session_params {
 };
 
 /**
- * Make a session around an open transport whose segment exists; registers the segment with the
+ * Make a session around an open transport whose segment exists; registers its words with the
  * driver.
  *
  * @param ret_session  gives it; run it with weir_session_run().
@@ -291,6 +299,25 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
 
 /** The current device's stream for clearing memory. @thread owner */
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
+/**
+ * Register the words with the driver; the arena's parts follow when they are used.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @thread owner
+ */
+CUresult weir_session_register(struct weir_session *session);
+
+/**
+ * Where the GPU finds a block of the arena; registers the part that it lies in.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
+ * @return the driver's  this part could not be registered; the next use tries again.
+ * @thread owner
+ */
+CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
+                                 CUdeviceptr *ret_dptr);
+
+/** Undo both; the GPU has no work with the segment any more. @thread owner */
+void weir_session_unregister(struct weir_session *session);
 
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define IMAGES_CAP_BYTES (UINT64_C(1) << 30)
+#define IMAGES_CAP_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 {

@@ -85,6 +85,7 @@ struct weir_worker {
     char driver_name[WEIR_HOST_TEXT_BYTES];
     struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
     uint32_t n_devices;
+    uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
     bool real;           /* NVIDIA's driver, not softgpu */
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */
     bool posix_fds;      /* memory can be exported, of all */
@@ -100,6 +101,7 @@ struct weir_worker {
     uint32_t n_sessions; /* also those on their way up or down */
     uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_ended_session *ended; /* the last ones' statistics, newest first */
 
     struct weir_prints prints;
     struct weir_zmq_server *zmq;

@@ -1,5 +1,6 @@
 """The exported symbols of the guest library and of softgpu, and headers of their hand-written halves."""
 
+from emit_trace import as_word
 from writer import header, source
 
 
@@ -19,31 +20,51 @@ def call_args(entry, default):
     return ", ".join(args)
 
 
-def emit_export(entry, symbol, prefix, implemented):
+def emit_export(entry, symbol, prefix, implemented, around):
     default = "CU_STREAM_PER_THREAD" if symbol != entry.name else "CU_STREAM_LEGACY"
     lines = [f"WEIR_EXPORT CUresult {symbol}({entry.parameter_list})", "{"]
+    before, after = around(entry, symbol)
     if implemented:
-        if not entry.before_init:
-            lines += [f"    CUresult entered = WEIR_{prefix.upper()}_ENTER({entry.name});",
-                      "    if (__builtin_expect(entered != CUDA_SUCCESS, 0)) {",
-                      "        return entered;", "    }"]
         target = entry.same_as or entry.name
-        lines.append(f"    return weir_{prefix}_{target}({call_args(entry, default)});")
+        call = f"weir_{prefix}_{target}({call_args(entry, default)})"
+        lines += before
+        if entry.before_init:
+            lines.append(f"    CUresult weir_rc = {call};")
+        else:
+            lines += [f"    CUresult weir_rc = WEIR_{prefix.upper()}_ENTER({entry.name});",
+                      "    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {",
+                      f"        weir_rc = {call};", "    }"]
     else:
         lines += [f"    (void){p.name};" for p in entry.params]
-        lines += ["    static unsigned char told;",
+        lines += ["    static unsigned char told;", *before,
                   "    if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {",
                   f'        weir_{prefix}_unsupported("{symbol}");', "    }",
-                  "    return CUDA_ERROR_NOT_SUPPORTED;"]
-    return "\n".join(lines + ["}"])
+                  "    CUresult weir_rc = CUDA_ERROR_NOT_SUPPORTED;"]
+    return "\n".join(lines + after + ["    return weir_rc;", "}"])
 
 
-def emit_exports(model, prefix, entry_header, implemented):
-    bodies = "\n\n".join(emit_export(e, symbol, prefix, implemented(e))
+def around_nothing(_entry, _symbol):
+    return [], []
+
+
+def around_counted(model):
+    """Every call of the guest is counted, and printed if somebody wants that (guest_lib/calls.h)."""
+    def around(entry, symbol):
+        words = ", ".join(as_word(model, p) for p in entry.params) or "0"
+        return (["    struct weir_calls_thread *weir_me = weir_calls_begin();"],
+                [f"    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_{symbol}), 0)) {{",
+                 f"        const uint64_t weir_words[] = {{{words}}};",
+                 f"        weir_trace_call(WEIR_SYMBOL_{symbol}, weir_rc, weir_words);", "    }"])
+    return around
+
+
+def emit_exports(model, prefix, headers, implemented, around):
+    bodies = "\n\n".join(emit_export(e, symbol, prefix, implemented(e), around)
                          for e in model.entries.values() for symbol in e.symbols)
     addresses = "\n".join(
         f"    (void *){s}," for e in model.entries.values() for s in e.symbols)
-    return source(f"""#include "{entry_header}"
+    includes = "\n".join(f'#include "{name}"' for name in headers)
+    return source(f"""{includes}
 #include "proto/cuda_abi.h"
 #include "proto/{'guest' if prefix == 'guest' else 'softgpu'}_hand.h"
 #include "proto/symbols.h"
@@ -82,12 +103,13 @@ def emit(model):
     soft = [e for e in entries if not e.same_as and e.softgpu]
     return {
         "proto/guest_exports.c": emit_exports(
-            model, "guest", "guest_lib/entry.h", lambda e: of(e).guest != "none"),
+            model, "guest", ["guest_lib/entry.h", "guest_lib/calls.h", "guest_lib/trace.h"],
+            lambda e: of(e).guest != "none", around_counted(model)),
         "proto/guest_hand.h": emit_hand(
             guest, "guest", "WEIR_PROTO_GUEST_HAND_H",
             "The guest's half of each carried entry point: by hand in guest_lib/hand, or guest_auto.c."),
         "proto/softgpu_exports.c": emit_exports(
-            model, "soft", "softgpu/driver/entry.h", lambda e: of(e).softgpu),
+            model, "soft", ["softgpu/driver/entry.h"], lambda e: of(e).softgpu, around_nothing),
         "proto/softgpu_hand.h": emit_hand(
             soft, "soft", "WEIR_PROTO_SOFTGPU_HAND_H",
             "softgpu's body of each entry point that it has, by hand in softgpu/driver."),

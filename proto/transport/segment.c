@@ -52,6 +52,10 @@ static enum weir_status plan(const struct weir_segment_params *params, bool with
     header.to_guest_offset = header.to_host_offset + header.ring_bytes;
     header.arena_offset = header.to_guest_offset + header.ring_bytes;
     header.segment_bytes = header.arena_offset + header.arena_bytes;
+    if (with_rings) {
+        header.stats_offset = header.segment_bytes;
+        header.segment_bytes += round_to_page(sizeof(struct weir_stats_page));
+    }
     *ret_header = header;
     return WEIR_OK;
 }
@@ -70,6 +74,9 @@ static struct weir_segment_view view_of(void *base, const struct weir_segment_he
         .to_guest = bytes + header->to_guest_offset,
         .arena = bytes + header->arena_offset,
         .arena_bytes = header->arena_bytes,
+        .stats = header->stats_offset
+                     ? (struct weir_stats_page *)(void *)(bytes + header->stats_offset)
+                     : NULL,
     };
 }
 
@@ -152,7 +159,9 @@ static bool geometry_is_sound(const struct weir_segment_header *header, uint64_t
            part_fits(header, header->words_offset, (uint64_t)header->n_words * 4) &&
            part_fits(header, header->to_host_offset, header->ring_bytes) &&
            part_fits(header, header->to_guest_offset, header->ring_bytes) &&
-           part_fits(header, header->arena_offset, header->arena_bytes);
+           part_fits(header, header->arena_offset, header->arena_bytes) &&
+           (header->stats_offset == 0 ||
+            part_fits(header, header->stats_offset, sizeof(struct weir_stats_page)));
 }
 
 enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,

@@ -1,13 +1,15 @@
 /*
- * The shared segment of a co-located session: header, completion words, two rings, staging arena.
+ * The shared segment of a co-located session: header, completion words, two rings, staging arena,
+ * statistics.
  *
  *     0          header, one page: geometry (constant), state and deferred errors (host writes)
  *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest
  * reads to_host    ring of records from the guest to_guest   ring of records from the host arena
  * staging for pageable copies, images and whatever else is bulk
  *
- * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both
- * and registered with the driver by the worker, so the GPU reads and writes it directly. Shared
+ * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both.
+ * Words and arena are registered with the driver by the worker, so the GPU reads and writes them
+ * directly. Shared
  * segment rules: fixed-width types, offsets and never pointers; every value read by the host that
  * the guest could have written is copied once and then checked.
  *
@@ -17,6 +19,7 @@
 #define WEIR_PROTO_TRANSPORT_SEGMENT_H
 
 #include "base/status.h"
+#include "proto/transport/stats_page.h"
 #include <stdint.h>
 
 #define WEIR_SEGMENT_MAGIC   0x52494557u /* "WEIR" */
@@ -38,6 +41,37 @@
  * behind a call that itself waits for the GPU.
  */
 #define WEIR_WORDS_TICKETS 64u
+
+/*
+ * The worker registers words at once and the arena in parts, each when the GPU is first to reach it
+ * (registering takes about 0.3 ms per MiB). Parts begin at 0, 256 KiB, 1, 4, 8 and 16 MiB, and from
+ * there every 16 MiB. What the GPU copies lies in one part: the driver knows no range across two.
+ */
+#define WEIR_SEGMENT_PART_MAX_BYTES (16ull << 20)
+
+/** Which part of the arena an offset lies in. */
+static inline uint32_t weir_segment_part(uint64_t offset)
+{
+    if (offset >= WEIR_SEGMENT_PART_MAX_BYTES) {
+        return 4 + (uint32_t)(offset / WEIR_SEGMENT_PART_MAX_BYTES);
+    }
+    return (uint32_t)(offset >= 256u << 10) + (offset >= 1u << 20) + (offset >= 4u << 20) +
+           (offset >= 8u << 20);
+}
+
+/** Where a part begins; the next one's beginning, or the arena's end, is its end. */
+static inline uint64_t weir_segment_part_start(uint32_t part)
+{
+    static const uint32_t small[] = {0, 256u << 10, 1u << 20, 4u << 20, 8u << 20};
+    return part < 5 ? small[part] : (part - 4) * WEIR_SEGMENT_PART_MAX_BYTES;
+}
+
+/** Where a part of an arena ends. */
+static inline uint64_t weir_segment_part_end(uint32_t part, uint64_t arena_bytes)
+{
+    uint64_t end = weir_segment_part_start(part + 1);
+    return end < arena_bytes ? end : arena_bytes;
+}
 
 struct weir_ring_control {
     /* Producer's cache line. */
@@ -61,7 +95,8 @@ struct weir_segment_header {
     uint64_t to_guest_offset;
     uint64_t arena_offset;
     uint64_t arena_bytes;
-    uint8_t pad0[64];
+    uint64_t stats_offset; /* of a struct weir_stats_page; 0: there is none */
+    uint8_t pad0[56];
     /* State line, written by the host only. */
     uint32_t closed;         /* not 0: the host has ended the session; value is a CUresult */
     uint32_t deferred_seq;   /* counts deferred errors */
@@ -94,6 +129,7 @@ struct weir_segment_view {
     uint8_t *to_guest;
     uint8_t *arena;
     uint64_t arena_bytes;
+    struct weir_stats_page *stats; /* NULL: none */
 };
 
 #endif

@@ -5,7 +5,7 @@
  * Waiting is adaptive. A waiter first spins for as long as it was told; then it raises its "waits"
  * flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in slices,
  * because a dead peer wakes nobody: after each slice it asks the socket. The peer makes the system
- * call to wake only when it finds the flag raised.
+ * call to wake only when it finds the flag raised, and once more when it ends in order.
  *
  * When the peer has gone, what it had published before is still received; only then comes CLOSED.
  */
@@ -220,6 +220,9 @@ static void shm_destroy(struct weir_transport *t)
     if (shm->pid_fd >= 0) {
         close(shm->pid_fd);
     }
+    /* A peer that sleeps on either index asks the socket now, not when its slice is over. */
+    weir_futex_wake(&shm->to_peer.control->tail, 1);
+    weir_futex_wake(&shm->from_peer.control->head, 1);
     weir_segment_unmap(&shm->view);
     weir_ring_buffer_finish(&shm->received);
     free(shm);

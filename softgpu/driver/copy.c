@@ -515,6 +515,91 @@ CUresult weir_soft_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size
                                            n_attributes, stream);
 }
 
+static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
+{
+    const CUmemcpy3DOperand *array = op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY   ? &op->src
+                                     : op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? &op->dst
+                                                                                    : NULL;
+    CUDA_ARRAY3D_DESCRIPTOR shape;
+    *ret_bytes = 1;
+    if (array == NULL) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&shape, array->op.array.array));
+    unsigned one =
+        shape.Format == CU_AD_FORMAT_UNSIGNED_INT8 || shape.Format == CU_AD_FORMAT_SIGNED_INT8 ? 1
+        : shape.Format == CU_AD_FORMAT_UNSIGNED_INT16 ||
+                shape.Format == CU_AD_FORMAT_SIGNED_INT16 || shape.Format == CU_AD_FORMAT_HALF
+            ? 2
+            : 4;
+    *ret_bytes = one * shape.NumChannels;
+    return CUDA_SUCCESS;
+}
+
+/* One member of a batch as a plain copy; of a pointer's rows and layers, 0 means packed. */
+static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
+{
+    const CUextent3D *e = &op->extent;
+    size_t element;
+    if (e->width == 0 || e->height == 0 || e->depth == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(element_of(op, &element));
+    memset(c, 0, sizeof *c);
+    c->WidthInBytes = e->width * element;
+    c->Height = e->height;
+    c->Depth = e->depth;
+    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+        c->srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        c->srcArray = op->src.op.array.array;
+        c->srcXInBytes = op->src.op.array.offset.x * element;
+        c->srcY = op->src.op.array.offset.y;
+        c->srcZ = op->src.op.array.offset.z;
+    } else {
+        c->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+        c->srcDevice = op->src.op.ptr.ptr;
+        c->srcPitch = (op->src.op.ptr.rowLength ? op->src.op.ptr.rowLength : e->width) * element;
+        c->srcHeight = op->src.op.ptr.layerHeight ? op->src.op.ptr.layerHeight : e->height;
+    }
+    if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+        c->dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        c->dstArray = op->dst.op.array.array;
+        c->dstXInBytes = op->dst.op.array.offset.x * element;
+        c->dstY = op->dst.op.array.offset.y;
+        c->dstZ = op->dst.op.array.offset.z;
+    } else {
+        c->dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+        c->dstDevice = op->dst.op.ptr.ptr;
+        c->dstPitch = (op->dst.op.ptr.rowLength ? op->dst.op.ptr.rowLength : e->width) * element;
+        c->dstHeight = op->dst.op.ptr.layerHeight ? op->dst.op.ptr.layerHeight : e->height;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
+                                           unsigned long long flags, CUstream stream)
+{
+    if (count == 0 || ops == NULL || flags != 0 || stream == CU_STREAM_LEGACY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        CUDA_MEMCPY3D copy;
+        WEIR_SOFT_TRY(box_of(&ops[i], &copy));
+        WEIR_SOFT_TRY(weir_soft_cuMemcpy3DAsync_v2(&copy, stream));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
+                                        size_t *fail_index, unsigned long long flags,
+                                        CUstream stream)
+{
+    if (fail_index != NULL) {
+        *fail_index = SIZE_MAX;
+    }
+    return weir_soft_cuMemcpy3DBatchAsync_v2(count, ops, flags, stream);
+}
+
 /* ------------------------------------------------------------------ sets */
 
 static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ctx *ctx,

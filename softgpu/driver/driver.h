@@ -194,6 +194,7 @@ struct weir_soft_alloc {
     uint64_t map_base;   /* of kinds that are a mapping of their own */
     bool accessible;     /* entered in the memory map */
     bool freeing;        /* cuMemFreeAsync has been called */
+    bool graph_live;     /* GRAPH: a launch has allocated it, nothing has freed it */
     bool read_only;
     bool sync_memops;
     struct weir_soft_pool *pool;   /* POOL: counted */

@@ -345,6 +345,43 @@ static CUresult capture_launch(struct weir_soft_stream *stream,
                                                                    : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The memory that a node of this kind allocates or frees, or NULL. */
+static struct weir_soft_alloc *memory_of(const struct exec_node *node, CUgraphNodeType type)
+{
+    if (node->type != type || node->op == NULL) {
+        return NULL;
+    }
+    return weir_soft_space_at(type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? node->op->alloc.memory->base
+                                                                   : node->op->free.address);
+}
+
+/* Has an earlier launch left something allocated? */
+static bool any_live(const struct weir_soft_graph_exec *exec)
+{
+    for (uint32_t i = 0; i < exec->n_nodes; i++) {
+        const struct weir_soft_alloc *alloc =
+            memory_of(&exec->nodes[i], CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+        if ((alloc != NULL && alloc->graph_live) ||
+            (exec->nodes[i].child != NULL && any_live(exec->nodes[i].child))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void note_live(const struct weir_soft_graph_exec *exec, CUgraphNodeType type)
+{
+    for (uint32_t i = 0; i < exec->n_nodes; i++) {
+        struct weir_soft_alloc *alloc = memory_of(&exec->nodes[i], type);
+        if (alloc != NULL) {
+            alloc->graph_live = type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        }
+        if (exec->nodes[i].child != NULL) {
+            note_live(exec->nodes[i].child, type);
+        }
+    }
+}
+
 CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
 {
     WEIR_SOFT_LOCKED();
@@ -358,6 +395,11 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     if (stream->legacy) {
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
+    if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) == 0 && any_live(exec)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    note_live(exec, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    note_live(exec, CU_GRAPH_NODE_TYPE_MEM_FREE);
     struct weir_soft_ctx *ctx = stream->object.ctx;
     struct weir_soft_task *first = weir_soft_task_new(ctx, NULL, stream->priority);
     struct weir_soft_task *last = weir_soft_task_new(ctx, NULL, stream->priority);

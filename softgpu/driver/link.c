@@ -47,12 +47,6 @@ CUresult weir_soft_cuLinkCreate_v2(unsigned int n_options, CUjit_option *options
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuLinkCreate(unsigned int n_options, CUjit_option *options, void **values,
-                                CUlinkState *ret)
-{
-    return weir_soft_cuLinkCreate_v2(n_options, options, values, ret);
-}
-
 static CUresult add(struct weir_soft_link *link, CUjitInputType type, const void *data,
                     size_t bytes)
 {
@@ -96,13 +90,6 @@ CUresult weir_soft_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void
     return add(link, type, data, bytes);
 }
 
-CUresult weir_soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t bytes,
-                                 const char *name, unsigned int n_options, CUjit_option *options,
-                                 void **values)
-{
-    return weir_soft_cuLinkAddData_v2(state, type, data, bytes, name, n_options, options, values);
-}
-
 CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
                                     unsigned int n_options, CUjit_option *options, void **values)
 {
@@ -122,12 +109,6 @@ CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, cons
     CUresult rc = add(link, type, data, bytes);
     free(data);
     return rc;
-}
-
-CUresult weir_soft_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
-                                 unsigned int n_options, CUjit_option *options, void **values)
-{
-    return weir_soft_cuLinkAddFile_v2(state, type, path, n_options, options, values);
 }
 
 static char *serialize(const struct weir_soft_image *image, size_t *ret_bytes)

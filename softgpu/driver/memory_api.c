@@ -113,7 +113,7 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
         return CUDA_SUCCESS;
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
-        alloc->freeing = false;
+        alloc->freeing = alloc->graph_live = false;
         return weir_soft_space_set_accessible(alloc, false);
     }
     weir_soft_space_free(alloc);
@@ -253,11 +253,6 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
     bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     return weir_soft_space_adopt(
         &like, read_only ? WEIR_SOFT_READ : WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
-}
-
-CUresult weir_soft_cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
-{
-    return weir_soft_cuMemHostRegister_v2(p, bytes, flags);
 }
 
 CUresult weir_soft_cuMemHostUnregister(void *p)

@@ -336,6 +336,9 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
          alloc->kind != WEIR_SOFT_ALLOC_DEVICE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (stream->capture == NULL) {
+        alloc->graph_live = false;
+    }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
     if (op == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;

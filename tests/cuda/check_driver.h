@@ -83,6 +83,7 @@
     X(LinkComplete)                                                                                \
     X(LinkDestroy)                                                                                 \
     X(OccupancyMaxActiveBlocksPerMultiprocessor)                                                   \
+    X(OccupancyAvailableDynamicSMemPerBlock)                                                       \
     X(MemGetInfo_v2)                                                                               \
     X(MemAlloc_v2)                                                                                 \
     X(MemAllocPitch_v2)                                                                            \
@@ -101,7 +102,10 @@
     X(MemcpyDtoD_v2)                                                                               \
     X(Memcpy)                                                                                      \
     X(MemcpyHtoDAsync_v2)                                                                          \
+    X(MemcpyBatchAsync_v2)                                                                         \
+    X(Memcpy3DBatchAsync_v2)                                                                       \
     X(MemcpyDtoHAsync_v2)                                                                          \
+    X(MemcpyDtoDAsync_v2)                                                                          \
     X(Memcpy2D_v2)                                                                                 \
     X(MemsetD8_v2)                                                                                 \
     X(MemsetD16_v2)                                                                                \
@@ -129,12 +133,27 @@
     X(EventSynchronize)                                                                            \
     X(EventElapsedTime_v2)                                                                         \
     X(EventDestroy_v2)                                                                             \
+    X(TensorMapEncodeTiled)                                                                        \
+    X(TensorMapEncodeIm2col)                                                                       \
+    X(TensorMapReplaceAddress)                                                                     \
     X(GraphCreate)                                                                                 \
     X(GraphAddKernelNode_v2)                                                                       \
     X(GraphAddMemsetNode)                                                                          \
     X(GraphAddMemcpyNode)                                                                          \
     X(GraphAddHostNode)                                                                            \
     X(GraphAddEmptyNode)                                                                           \
+    X(GraphAddMemAllocNode)                                                                        \
+    X(GraphAddMemFreeNode)                                                                         \
+    X(GraphMemAllocNodeGetParams)                                                                  \
+    X(GraphMemFreeNodeGetParams)                                                                   \
+    X(DeviceGetGraphMemAttribute)                                                                  \
+    X(DeviceGraphMemTrim)                                                                          \
+    X(GraphAddBatchMemOpNode)                                                                      \
+    X(GraphBatchMemOpNodeGetParams)                                                                \
+    X(GraphExecBatchMemOpNodeSetParams)                                                            \
+    X(GraphDebugDotPrint)                                                                          \
+    X(GraphConditionalHandleCreate)                                                                \
+    X(GraphAddNode_v2)                                                                             \
     X(GraphGetNodes)                                                                               \
     X(GraphNodeGetType)                                                                            \
     X(GraphInstantiateWithFlags)                                                                   \

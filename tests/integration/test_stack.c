@@ -88,6 +88,7 @@ static void graph_of_a_capture_runs_twice(void **state)
     assert_int_equal(cuMemAlloc_v2(&memory, sizeof(words)), CUDA_SUCCESS);
     assert_int_equal(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     assert_int_equal(cuMemsetD32_v2(memory, 1, 64), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS); /* the stream does not wait for it */
     assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                      CUDA_SUCCESS);
     launch(memory, 64, 10, 1, stream);

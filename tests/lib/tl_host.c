@@ -128,6 +128,14 @@ static void fill(const struct weir_op_memset_in *in)
     assert(name##_ok);                                                                             \
     (void)name##_ok
 
+static bool is_held(struct tl_host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    bool held = host->hold;
+    pthread_mutex_unlock(&host->lock);
+    return held;
+}
+
 /* A flat switch over the operations that the tests use. */
 static void serve(struct tl_host *host, const struct weir_record *record)
 {
@@ -160,6 +168,9 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         write_word(host, *slot(stream_words, in.s), in.value);
         break;
     }
+    case WEIR_OP_stream_query:
+        status = is_held(host) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+        break;
     case WEIR_OP_event_record: {
         DECODE(event_record, in);
         write_word(host, *slot(event_words, in.e), in.value);

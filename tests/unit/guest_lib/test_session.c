@@ -123,6 +123,60 @@ static void query_is_not_ready_until_the_mark_is_seen(void **state)
     OK(weir_guest_cuCtxSynchronize());
 }
 
+static void query_right_after_the_work_does_not_wait(void **state)
+{
+    enum { TRIES = 100 };
+    struct tl_host *host = *state;
+    CUstream s;
+    CUdeviceptr ptr;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemAlloc_v2(&ptr, 4096));
+    for (int i = 0; i < TRIES; i++) { /* this thread may lose its core between the two calls */
+        OK(weir_guest_cuMemsetD8Async(ptr, 7, 4096, s));
+        CUresult result = weir_guest_cuStreamQuery(s);
+        assert_true(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY);
+        while (result == CUDA_ERROR_NOT_READY) { /* a loop of queries comes to its end */
+            result = weir_guest_cuStreamQuery(s);
+        }
+        OK(result);
+    }
+    tl_host_drain();
+    assert_true(tl_host_count(host, WEIR_OP_stream_query) < TRIES);
+    assert_true(tl_host_count(host, WEIR_OP_stream_mark) > 0);
+    assert_true(tl_host_count(host, WEIR_OP_stream_mark) <= TRIES);
+    OK(weir_guest_cuMemFree_v2(ptr));
+    OK(weir_guest_cuStreamDestroy_v2(s));
+}
+
+static void query_long_after_the_work_asks_the_host(void **state)
+{
+    struct tl_host *host = *state;
+    CUstream s;
+    CUdeviceptr ptr;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemAlloc_v2(&ptr, 4096));
+    OK(weir_guest_cuMemsetD8Async(ptr, 7, 4096, s));
+    usleep(1000); /* far more than "just now" */
+    OK(weir_guest_cuStreamQuery(s));
+    OK(weir_guest_cuStreamQuery(s));
+    tl_host_drain();
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_query), 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
+    tl_host_hold(host, true);
+    OK(weir_guest_cuMemsetD8Async(ptr, 7, 4096, s));
+    usleep(1000);
+    for (int i = 0; i < 3; i++) { /* the first asks and marks, the others look */
+        assert_int_equal(weir_guest_cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    }
+    tl_host_drain();
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_query), 2);
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
+    tl_host_hold(host, false);
+    OK(weir_guest_cuStreamQuery(s));
+    OK(weir_guest_cuMemFree_v2(ptr));
+    OK(weir_guest_cuStreamDestroy_v2(s));
+}
+
 static void legacy_stream_ignores_non_blocking_streams(void **state)
 {
     struct tl_host *host = *state;
@@ -536,6 +590,8 @@ int main(void)
         TEST(context_destroy_returns_its_chunks),
         TEST(idle_stream_needs_no_message),
         TEST(query_is_not_ready_until_the_mark_is_seen),
+        TEST(query_right_after_the_work_does_not_wait),
+        TEST(query_long_after_the_work_asks_the_host),
         TEST(legacy_stream_ignores_non_blocking_streams),
         TEST(event_states),
         TEST(completed_event_makes_its_stream_idle),

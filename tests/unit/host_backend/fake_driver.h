@@ -3,6 +3,7 @@
 #define WEIR_TESTS_UNIT_HOST_BACKEND_FAKE_DRIVER_H
 
 #include "proto/driver_table.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@ static char fake_log[4096];
 static uintptr_t fake_next;
 static int fake_live; /* objects made and not destroyed */
 static CUstream fake_capturing;
+static atomic_size_t fake_registered_bytes; /* by all registrations so far */
+static atomic_int fake_refusals;            /* registrations still to be refused */
 
 static void fake_note(const char *what, const void *a, const void *b)
 {
@@ -93,8 +96,12 @@ static CUresult fake_write32(CUstream stream, CUdeviceptr address, cuuint32_t va
 static CUresult fake_register(void *p, size_t bytes, unsigned flags)
 {
     (void)p;
-    (void)bytes;
     (void)flags;
+    if (fake_refusals > 0) {
+        fake_refusals--;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fake_registered_bytes += bytes;
     fake_live++;
     return CUDA_SUCCESS;
 }
@@ -151,6 +158,8 @@ static void fake_driver_init(struct weir_driver *d)
 {
     memset(d, 0, sizeof *d);
     fake_log[0] = 0;
+    fake_registered_bytes = 0;
+    fake_refusals = 0;
     fake_next = 100;
     fake_live = 0;
     fake_capturing = NULL;

@@ -1,5 +1,6 @@
 /* The image store and the checks that stand between a guest's image and the driver. */
 #include "host_backend/worker/image_check.h"
+#include "host_backend/worker/image_ready.h"
 #include "host_backend/worker/images.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -166,12 +167,43 @@ static void check_of_text_wants_text(void **state)
     assert_int_equal(weir_image_check((const uint8_t *)"\1\2\3\4", 4, &form), WEIR_ERR_INVALID);
 }
 
-static void bundle_check_finds_parts_or_refuses(void **state)
+/* Store bytes; the reference is the caller's. */
+static struct weir_image *store_bytes(struct weir_image_store *store, const uint8_t *bytes,
+                                      size_t n)
+{
+    uint8_t *data = calloc(1, n + WEIR_IMAGE_TAIL_BYTES);
+    struct weir_image *image;
+    struct weir_hash hash = weir_hash_of(bytes, n);
+
+    assert_non_null(data);
+    memcpy(data, bytes, n);
+    assert_int_equal(weir_image_add(store, &hash, data, n, &image), WEIR_OK);
+    return image;
+}
+
+/* Is it ready to load; if so, may it print? */
+static enum weir_status ready(const uint8_t *bytes, size_t n, bool is_bundle, bool *ret_prints)
+{
+    struct weir_image_store store;
+    struct weir_image *image;
+    enum weir_status status;
+    const void *code;
+
+    weir_image_store_init(&store, 1 << 20);
+    image = store_bytes(&store, bytes, n);
+    status = weir_image_ready(&store, image, is_bundle, 0, &code, ret_prints);
+    weir_image_put(&store, image);
+    weir_image_store_finish(&store);
+    return status;
+}
+
+static void bundle_is_ready_or_refused(void **state)
 {
     _Alignas(16) uint8_t data[512] = {0};
     struct weir_bundle_header header = {.magic = WEIR_BUNDLE_MAGIC, .n_parts = 2};
     struct weir_bundle_part *parts;
     size_t first = weir_bundle_header_bytes(2), n_first, n_second;
+    bool prints = false;
     uint32_t n;
 
     (void)state;
@@ -185,24 +217,139 @@ static void bundle_check_finds_parts_or_refuses(void **state)
     assert_int_equal(n, 2);
     assert_true(parts[1].bytes == n_second);
     free(parts);
-    assert_true(weir_image_uses_printf(data, first));
-    for (size_t cut = 0; cut < first; cut++) {
-        assert_int_equal(weir_bundle_check(data, cut, &parts, &n), WEIR_ERR_INVALID);
+    assert_int_equal(ready(data, first, true, &prints), WEIR_OK);
+    assert_true(prints);
+    assert_int_equal(ready(data, first, false, &prints), WEIR_ERR_INVALID);
+    for (size_t cut = 1; cut < first; cut++) {
+        assert_int_equal(ready(data, cut, true, &prints), WEIR_ERR_INVALID);
     }
 }
 
 static void uses_printf_is_seen_or_assumed(void **state)
 {
     uint8_t data[256];
+    bool prints;
     size_t n;
 
     (void)state;
     n = make_fatbin(data, "call vprintf");
-    assert_true(weir_image_uses_printf(data, n));
+    assert_int_equal(ready(data, n, false, &prints), WEIR_OK);
+    assert_true(prints);
     n = make_fatbin(data, "nothing here");
-    assert_false(weir_image_uses_printf(data, n));
-    put_u32(data + 16 + 0x10, 8); /* compressed in a way that nobody knows: cannot be told */
-    assert_true(weir_image_uses_printf(data, n));
+    assert_int_equal(ready(data, n, false, &prints), WEIR_OK);
+    assert_false(prints);
+    data[16] = 64; /* a kind that nobody knows: cannot be told */
+    assert_int_equal(ready(data, n, false, &prints), WEIR_OK);
+    assert_true(prints);
+    data[16] = 1;
+    put_u32(data + 16 + 0x10, 8); /* packed in a way that nobody knows */
+    assert_int_equal(ready(data, n, false, &prints), WEIR_ERR_INVALID);
+}
+
+/* A fatbin of several entries of 64 bytes of text or of a small ELF file. */
+struct part {
+    uint16_t kind;
+    uint32_t arch;
+    bool bad; /* its content would be refused */
+};
+
+static size_t make_parts(uint8_t *at, const struct part *parts, size_t n_parts)
+{
+    uint8_t *e = at + 16;
+
+    memset(at, 0, 16 + n_parts * 224);
+    put_u32(at, 0xba55ed50);
+    at[4] = 1;
+    at[6] = 16;
+    put_u64(at + 8, n_parts * 224);
+    for (size_t i = 0; i < n_parts; i++, e += 224) {
+        Elf64_Ehdr elf = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB},
+                          .e_shoff = sizeof elf,
+                          .e_shnum = 1,
+                          .e_shentsize = sizeof(Elf64_Shdr)};
+
+        e[0] = (uint8_t)parts[i].kind;
+        put_u32(e + 4, 80);
+        put_u64(e + 8, 144);
+        put_u32(e + 0x14, 64);
+        put_u32(e + 0x1c, parts[i].arch);
+        put_u32(e + 64, 72);
+        if (parts[i].kind == 2) {
+            elf.e_shoff = parts[i].bad ? 4096 : elf.e_shoff;
+            memcpy(e + 80, &elf, sizeof elf);
+        }
+    }
+    return 16 + n_parts * 224;
+}
+
+static void select_keeps_what_the_device_runs(void **state)
+{
+    static const struct {
+        const char *name;
+        struct part parts[4];
+        size_t n_parts;
+        uint32_t kept; /* bit per part */
+        bool refused;
+    } rows[] = {
+        {"code of its generation", {{2, 80, 0}, {2, 90, 0}, {2, 100, 0}, {1, 90, 0}}, 4, 2, false},
+        {"an older minor runs", {{2, 80, 0}, {1, 80, 0}, {2, 90, 0}, {1, 120, 0}}, 4, 4, false},
+        {"PTX where there is no code", {{2, 80, 0}, {1, 80, 0}, {1, 100, 0}}, 3, 2, false},
+        {"unknown kinds stay", {{2, 80, 0}, {2, 90, 0}, {64, 0, 0}}, 3, 6, false},
+        {"nothing that runs: all", {{2, 80, 0}, {2, 100, 0}}, 2, 3, false},
+        {"bad code of others is not shown", {{2, 80, 1}, {2, 90, 0}}, 2, 2, false},
+        {"bad code is refused", {{2, 80, 0}, {2, 90, 1}}, 2, 0, true},
+        {"bad code and nothing that runs", {{2, 80, 1}, {2, 100, 0}}, 2, 0, true},
+    };
+    uint8_t data[16 + 4 * 224];
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        size_t n = make_parts(data, rows[r].parts, rows[r].n_parts), at = 16;
+        uint8_t *copy = NULL;
+        const uint8_t *given;
+        bool prints;
+        enum weir_status status = weir_fatbin_select(data, n, 90, &copy, &prints);
+
+        print_message("%s\n", rows[r].name);
+        assert_int_equal(status, rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
+        if (rows[r].refused) {
+            continue;
+        }
+        given = copy != NULL ? copy : data;
+        for (size_t i = 0; i < rows[r].n_parts; i++) {
+            if (rows[r].kept & (1u << i)) {
+                assert_memory_equal(given + at, data + 16 + i * 224, 224);
+                at += 224;
+            }
+        }
+        assert_int_equal(weir_fatbin_bytes(given), at);
+        free(copy);
+    }
+}
+
+static void ready_is_done_once_and_counted(void **state)
+{
+    static const struct part parts[] = {{2, 80, false}, {2, 90, false}};
+    uint8_t data[16 + 2 * 224];
+    size_t n = make_parts(data, parts, 2);
+    struct weir_image_store store;
+    struct weir_image *image;
+    const void *code, *again, *all;
+    bool prints;
+
+    (void)state;
+    weir_image_store_init(&store, 1 << 20);
+    image = store_bytes(&store, data, n);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &prints), WEIR_OK);
+    assert_ptr_not_equal(code, image->data);
+    assert_true(weir_image_store_bytes(&store) == n + 16 + 224);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &prints), WEIR_OK);
+    assert_ptr_equal(code, again);
+    assert_true(weir_image_store_bytes(&store) == n + 16 + 224);
+    assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &prints), WEIR_OK);
+    assert_ptr_equal(all, image->data);
+    weir_image_put(&store, image);
+    weir_image_store_finish(&store);
 }
 
 int main(void)
@@ -213,8 +360,10 @@ int main(void)
         cmocka_unit_test(check_of_cut_fatbin_is_refused),
         cmocka_unit_test(check_of_lying_elf_is_refused),
         cmocka_unit_test(check_of_text_wants_text),
-        cmocka_unit_test(bundle_check_finds_parts_or_refuses),
+        cmocka_unit_test(bundle_is_ready_or_refused),
         cmocka_unit_test(uses_printf_is_seen_or_assumed),
+        cmocka_unit_test(select_keeps_what_the_device_runs),
+        cmocka_unit_test(ready_is_done_once_and_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

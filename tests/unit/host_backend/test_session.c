@@ -8,6 +8,9 @@
 #include "fake_driver.h"
 #include "proto/ops.h"
 
+#define ARENA_BYTES (2u << 20)
+#define WORDS_BYTES (64u * 4)
+
 struct fixture {
     struct weir_worker worker;
     struct weir_tenant *tenant;
@@ -29,7 +32,8 @@ static void *run(void *argument)
 static int set_up(void **state)
 {
     struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
-    struct weir_segment_params sizes = {.n_words = 64, .ring_bytes = 1 << 16, .arena_bytes = 4096};
+    struct weir_segment_params sizes = {
+        .n_words = 64, .ring_bytes = 1 << 16, .arena_bytes = ARENA_BYTES};
     struct weir_session_params params = {.worker = &f.worker, .id = 1, .program = "test"};
 
     (void)state;
@@ -191,6 +195,69 @@ static void nodes_die_with_their_graph(void **state)
     assert_int_equal(call(WEIR_OP_graph_host_set, &set, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
+/* A copy inside the arena, which needs no other memory; returns the deferred errors so far. */
+static uint32_t copy_in_arena(uint64_t dst, uint64_t src, uint64_t bytes, uint32_t *ret_error)
+{
+    struct weir_op_copy_in in = {
+        .s = name(WEIR_KIND_STREAM, 1), .dst = dst, .src = src, .bytes = bytes, .flags = 3};
+
+    assert_int_equal(send_op(WEIR_OP_copy, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    return deferred(ret_error);
+}
+
+static void arena_is_registered_part_by_part_when_used(void **state)
+{
+    static const struct {
+        uint64_t dst, src, bytes;
+        size_t registered; /* of the arena, afterwards */
+    } rows[] = {{0, 4096, 4096, 256u << 10},
+                {8192, 0, 4096, 256u << 10},
+                {(256u << 10) - 16, 0, 16, 256u << 10},
+                {ARENA_BYTES - 16, 256u << 10, 16, (256u + 768 + 1024) << 10},
+                {1u << 20, 256u << 10, 768u << 10, (256u + 768 + 1024) << 10}};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    assert_int_equal(deferred(&error), 0);
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(copy_in_arena(rows[i].dst, rows[i].src, rows[i].bytes, &error), 0);
+        assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES + rows[i].registered);
+    }
+}
+
+static void block_in_two_parts_or_outside_is_refused(void **state)
+{
+    static const uint64_t rows[][2] = {
+        {(256u << 10) - 16, 32}, {0, (256u << 10) + 1},        {ARENA_BYTES - 16, 17},
+        {ARENA_BYTES, 1},        {ARENA_BYTES - 16, 1u << 31}, {~0ull - 7, 16},
+        {16, ~0ull - 8}};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(copy_in_arena(rows[i][0], 0, rows[i][1], &error), i + 1);
+        assert_int_equal(error, CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
+static void part_that_could_not_be_registered_is_tried_again(void **state)
+{
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    assert_int_equal(deferred(&error), 0);
+    atomic_store(&fake_refusals, 1);
+    assert_int_equal(copy_in_arena(0, 16, 16, &error), 1);
+    assert_int_equal(error, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES);
+    assert_int_equal(copy_in_arena(0, 16, 16, &error), 1);
+    assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES + (256u << 10));
+}
+
 static void everything_is_freed_when_the_guest_vanishes(void **state)
 {
     struct weir_op_event_create_in event = {.c = name(WEIR_KIND_CONTEXT, 1), .word = 9};
@@ -232,6 +299,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(handle_of_another_kind_or_used_twice_is_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(nodes_die_with_their_graph, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(arena_is_registered_part_by_part_when_used, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(block_in_two_parts_or_outside_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(part_that_could_not_be_registered_is_tried_again, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(everything_is_freed_when_the_guest_vanishes, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(broken_record_ends_the_session, set_up, tear_down),

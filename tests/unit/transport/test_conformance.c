@@ -237,11 +237,48 @@ static void expect_closed_within_a_second(struct weir_transport *waiting,
     assert_int_equal(try_receive(waiting, 0), WEIR_ERR_CLOSED);
 }
 
+static uint64_t destroyed_ns;
+
+static void *destroy_in_a_long_slice(void *user)
+{
+    struct weir_transport *t = user;
+    usleep(150000); /* slices of 20, 40, 80 and 160 ms: asleep for another 150 ms */
+    destroyed_ns = weir_clock_now_ns();
+    t->ops->destroy(t);
+    return NULL;
+}
+
+/* Is a waiter woken, rather than finding out when its slice is over? */
+static bool end_is_noticed_at_once(struct tl_pair *pair, bool host_ends)
+{
+    struct weir_transport **ending = host_ends ? &pair->host : &pair->guest;
+    struct weir_transport *waiting = host_ends ? pair->guest : pair->host;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, destroy_in_a_long_slice, *ending), 0);
+    assert_int_equal(try_receive(waiting, 10 * SECOND), WEIR_ERR_CLOSED);
+    uint64_t closed_ns = weir_clock_now_ns();
+    pthread_join(thread, NULL);
+    *ending = NULL;
+    return closed_ns - destroyed_ns < 75 * WEIR_NS_PER_MS;
+}
+
+static void expect_noticed_at_once(struct tl_pair *pair, bool host_ends)
+{
+    bool at_once = current == WEIR_TRANSPORT_ZMQ;         /* libzmq's own pace */
+    for (int tries = 0; tries < 5 && !at_once; tries++) { /* on a busy machine */
+        tl_pair_destroy(pair);
+        tl_pair_make(current, NULL, pair);
+        at_once = end_is_noticed_at_once(pair, host_ends);
+    }
+    assert_true(at_once);
+}
+
 static void guest_notices_that_host_ends(struct tl_pair *pair)
 {
     assert_false(pair->guest->ops->peer_gone(pair->guest));
     expect_closed_within_a_second(pair->guest, pair->host);
     pair->host = NULL;
+    expect_noticed_at_once(pair, true);
 }
 
 static void host_notices_that_guest_ends(struct tl_pair *pair)
@@ -249,6 +286,7 @@ static void host_notices_that_guest_ends(struct tl_pair *pair)
     assert_false(pair->host->ops->peer_gone(pair->host));
     expect_closed_within_a_second(pair->host, pair->guest);
     pair->guest = NULL;
+    expect_noticed_at_once(pair, false);
 }
 
 static void full_sender_notices_that_peer_ends(struct tl_pair *pair)

@@ -1,0 +1,128 @@
+/*
+ * Counting calls: every export begins with weir_calls_begin() and ends with weir_calls_end().
+ *
+ * What a call was is told by what its thread did meanwhile: the channel marks sending and waiting.
+ * A call without a mark was answered in the guest. Counters lie in the session's statistics page
+ * (proto/transport/stats_page.h), a block a thread, so that counting is a plain addition; before
+ * the session, and for a remote one, in memory of the process.
+ *
+ * Source: docs/design/stats.md
+ */
+#ifndef WEIR_GUEST_LIB_CALLS_H
+#define WEIR_GUEST_LIB_CALLS_H
+
+#include "proto/cuda_abi.h"
+#include "proto/symbols.h"
+#include "proto/transport/stats_page.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum weir_calls_mark {
+    WEIR_CALLS_POSTED = 1, /* sent something that has no reply */
+    WEIR_CALLS_WAITED = 2, /* waited for a reply, a word, or room in the ring */
+    WEIR_CALLS_DETAIL = 4, /* the call is timed */
+};
+
+enum weir_calls_detail {
+    WEIR_CALLS_PLAIN = 0,
+    WEIR_CALLS_TIMED = 1,     /* all calls are timed */
+    WEIR_CALLS_TRACED = 2,    /* .. and printed */
+    WEIR_CALLS_UNDECIDED = 4, /* nobody has looked at the environment yet */
+};
+
+/*
+ * Of the calling thread. An export asks for it once: in a library that is loaded late, finding it
+ * is a call. (The static TLS block is no place for it: programs with many libraries run out of
+ * that.)
+ */
+struct weir_calls_thread {
+    struct weir_stats_counts *counts; /* its block of the page; NULL: none, or a shared one */
+    uint32_t marks;
+    uint32_t block; /* its number; 0: none */
+    uint32_t posts;
+    uint64_t start_ns;
+    uint64_t wait_start_ns;
+};
+
+/* What became of a call, for those who print it. */
+struct weir_calls_last {
+    uint64_t start_ns;
+    uint64_t ns;
+    uint32_t marks;
+};
+
+extern __thread struct weir_calls_thread weir_calls_thread __attribute__((visibility("hidden")));
+extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atomic */
+
+/** The part of weir_calls_begin() for timed calls. @thread any */
+void weir_calls_begin_timed(struct weir_calls_thread *mine);
+
+/** The part of weir_calls_end() for all but calls answered in the guest. @thread any */
+bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol);
+
+/** A call begins. Gives what its end needs. @thread any */
+static inline struct weir_calls_thread *weir_calls_begin(void)
+{
+    struct weir_calls_thread *mine = &weir_calls_thread;
+    mine->marks = 0;
+    if (__builtin_expect(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) != 0, 0)) {
+        weir_calls_begin_timed(mine);
+    }
+    return mine;
+}
+
+/** Count the call. True: it is to be printed (weir_trace_call()). @thread any */
+static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol)
+{
+    struct weir_stats_counts *counts = mine->counts;
+    if (__builtin_expect(mine->marks == 0 && counts, 1)) {
+        uint64_t *guest = &counts[symbol].guest;
+        __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED); /* this thread alone writes it */
+        return false;
+    }
+    return weir_calls_end_slow(mine, symbol);
+}
+
+/** A record was sent that has no reply. @thread any */
+static inline void weir_calls_mark_posted(void)
+{
+    weir_calls_thread.marks |= WEIR_CALLS_POSTED;
+}
+
+/** The thread is about to wait; the first time in a call the clock is read. @thread any */
+void weir_calls_mark_waiting(void);
+
+/** The last ended call of this thread that weir_calls_end() said is to be printed. @thread any */
+struct weir_calls_last weir_calls_last(void);
+
+/**
+ * A session begins: count in its page from now on, and bring along what was counted before.
+ *
+ * @param page  of the segment, mapped until the process ends; NULL: remote, count in memory of our
+ * own.
+ * @thread init_lock held
+ */
+void weir_calls_session(struct weir_stats_page *page);
+
+/** The session is taken apart (tests; a failed cuInit): forget its page. @thread no other calls */
+void weir_calls_session_over(void);
+
+/** In a forked child: the parent's page is not ours. @thread the child's only one */
+void weir_calls_in_child(void);
+
+/**
+ * The numbers of a function over all threads, until now.
+ * @thread any
+ */
+void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_counts);
+
+/** After a call that waited: tell a remote host, if a second is over. @thread any; no lock held */
+void weir_calls_push(uint64_t now_ns);
+
+/** The process ends: tell a remote host for the last time. @thread any; no lock held */
+void weir_calls_push_last(void);
+
+/** At the process's end: print the table that WEIR_STATS asks for. @thread any */
+void weir_calls_report(void);
+
+#endif

@@ -1,0 +1,200 @@
+/* See graph_mem.h. One lock; the count of blocks lets everybody else pass without it. */
+#include "guest_lib/graph_mem.h"
+
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/stream.h"
+#include "proto/guest_hand.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct block {
+    struct weir_mem mem;
+    bool live;
+    struct block *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static struct block *blocks;
+static uint32_t n_blocks; /* atomic for readers without the lock */
+static uint64_t used, used_high, reserved, reserved_high;
+
+static struct block **find_locked(uint64_t base)
+{
+    struct block **at = &blocks;
+    while (*at && (*at)->mem.base != base) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static bool none(void)
+{
+    return __atomic_load_n(&n_blocks, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void set_live_locked(struct block *block, bool live)
+{
+    if (block->live != live) {
+        block->live = live;
+        used = live ? used + block->mem.bytes : used - block->mem.bytes;
+        used_high = used > used_high ? used : used_high;
+    }
+}
+
+CUresult weir_graph_mem_new(struct weir_ctx *ctx, uint64_t bytes, uint64_t *ret_base)
+{
+    struct block *block = calloc(1, sizeof(*block));
+    if (!block) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, NULL, &block->mem);
+    if (result != CUDA_SUCCESS) {
+        free(block);
+        return result;
+    }
+    *ret_base = block->mem.base;
+    pthread_mutex_lock(&lock);
+    block->next = blocks;
+    blocks = block;
+    reserved += bytes;
+    reserved_high = reserved > reserved_high ? reserved : reserved_high;
+    __atomic_store_n(&n_blocks, n_blocks + 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+bool weir_graph_mem_known(uint64_t base)
+{
+    if (none()) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    bool known = *find_locked(base) != NULL;
+    pthread_mutex_unlock(&lock);
+    return known;
+}
+
+void weir_graph_mem_drop(uint64_t base)
+{
+    struct weir_mem now;
+    pthread_mutex_lock(&lock);
+    struct block **at = find_locked(base);
+    struct block *block = *at;
+    bool live = block && block->live;
+    if (block) {
+        *at = block->next;
+        set_live_locked(block, false);
+        reserved -= block->mem.bytes;
+        __atomic_store_n(&n_blocks, n_blocks - 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    /* Its context may be gone, and the address somebody else's since. */
+    if (block && !live && weir_mem_find(base, &now) && now.buffer_id == block->mem.buffer_id &&
+        weir_mem_remove(base, 1u << WEIR_MEM_DEVICE, &now)) {
+        weir_mem_release(&now);
+    }
+    free(block);
+}
+
+void weir_graph_mem_set_live(uint64_t base, bool live)
+{
+    pthread_mutex_lock(&lock);
+    struct block *block = *find_locked(base);
+    if (block) {
+        set_live_locked(block, live);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool weir_graph_mem_is_live(uint64_t base)
+{
+    pthread_mutex_lock(&lock);
+    const struct block *block = *find_locked(base);
+    bool live = block && block->live;
+    pthread_mutex_unlock(&lock);
+    return live;
+}
+
+bool weir_graph_mem_free(uint64_t base, CUresult *ret_result)
+{
+    if (none()) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    struct block *block = *find_locked(base);
+    if (block) {
+        *ret_result = block->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        set_live_locked(block, false);
+    }
+    pthread_mutex_unlock(&lock);
+    return block != NULL;
+}
+
+/* ---------------------------------------------------------------- the account */
+
+static uint64_t *counter_of(CUgraphMem_attribute attr)
+{
+    switch ((unsigned int)attr) {
+    case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+        return &used;
+    case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+        return &used_high;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+        return &reserved;
+    case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+        return &reserved_high;
+    default:
+        return NULL;
+    }
+}
+
+CUresult weir_guest_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
+                                                 void *value)
+{
+    const uint64_t *counter = counter_of(attr);
+    if (!weir_guest_device_get(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!value || !counter) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&lock);
+    memcpy(value, counter, sizeof(*counter));
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* High-water marks alone can be set, and to nothing but 0: they begin again at what there is. */
+CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
+                                                 void *value)
+{
+    uint64_t wanted;
+    bool high =
+        attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+    if (!weir_guest_device_get(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!value || !high) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(&wanted, value, sizeof(wanted));
+    if (wanted) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&lock);
+    if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
+        used_high = used;
+    } else {
+        reserved_high = reserved;
+    }
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* Memory is held by graphs alone: none lies idle. */
+CUresult weir_guest_cuDeviceGraphMemTrim(CUdevice device)
+{
+    return weir_guest_device_get(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}

@@ -1,0 +1,47 @@
+/*
+ * Memory of graphs: what their allocation nodes give out.
+ *
+ * A block is cut from the context's heap when its node is made, and keeps its address for as long
+ * as anything can execute the graph: allocation and free nodes are empty nodes to the driver, and
+ * whether a block is *live* (allocated by a launch, not yet freed) is an account kept here.
+ */
+#ifndef WEIR_GUEST_LIB_GRAPH_MEM_H
+#define WEIR_GUEST_LIB_GRAPH_MEM_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_ctx;
+struct weir_stream;
+
+/** A block of a graph's memory; not live. @thread any */
+CUresult weir_graph_mem_new(struct weir_ctx *ctx, uint64_t bytes, uint64_t *ret_base);
+
+/** Is there such a block? @thread any */
+bool weir_graph_mem_known(uint64_t base);
+
+/**
+ * Nothing can execute the block's graph any more, and no launch of it is under way: a live block
+ * becomes ordinary memory of the program's, any other is given back.
+ */
+void weir_graph_mem_drop(uint64_t base);
+
+/** A launch (live true) allocated the block, or freed it. @thread any */
+void weir_graph_mem_set_live(uint64_t base, bool live);
+bool weir_graph_mem_is_live(uint64_t base);
+
+/** Is it a block that the program now frees by itself? Then *ret_result is the answer. @thread any
+ */
+bool weir_graph_mem_free(uint64_t base, CUresult *ret_result);
+
+/**
+ * cuMemAllocAsync and cuMemFreeAsync in a stream that is captured become nodes. False: it is not,
+ * and *ret_result says whether that could be found out.
+ */
+bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint64_t bytes,
+                              CUdeviceptr *ret_address, CUresult *ret_result);
+bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdeviceptr address,
+                             CUresult *ret_result);
+
+#endif

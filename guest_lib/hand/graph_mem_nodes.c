@@ -1,0 +1,140 @@
+/* Allocation and free nodes: empty nodes to the driver, see guest_lib/graph_mem.h. */
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "guest_lib/graph_mem.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_ctx **ret_ctx)
+{
+    CUresult result = weir_ctx_current(ret_ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!params || !params->bytesize ||
+        params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        (params->accessDescCount && !params->accessDescs)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_guest_device_get(params->poolProps.location.id) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult weir_guest_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                           const CUgraphNode *dependencies, size_t numDependencies,
+                                           CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+    struct weir_ctx *ctx;
+    uint64_t base;
+    CUresult result = check_alloc(nodeParams, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_graph_set *set = weir_graph_set_of((uintptr_t)hGraph);
+    result = set ? weir_graph_mem_new(ctx, nodeParams->bytesize, &base) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        result = weir_graph_set_mem(set, base, false);
+        if (result != CUDA_SUCCESS) {
+            weir_graph_mem_drop(base);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        nodeParams->dptr = base;
+        struct weir_graph_node record = {.handle = (uintptr_t)*phGraphNode,
+                                         .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                                         .params = {.alloc = *nodeParams}};
+        record.params.alloc.accessDescs = NULL;
+        record.params.alloc.accessDescCount = 0;
+        result = weir_graph_node_keep(&record);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_guest_cuGraphDestroyNode(*phGraphNode);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                          const CUgraphNode *dependencies, size_t numDependencies,
+                                          CUdeviceptr dptr)
+{
+    if (!weir_graph_mem_known(dptr)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct weir_graph_set *set = weir_graph_set_of((uintptr_t)hGraph);
+    result = set ? weir_graph_set_mem(set, dptr, true) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {.handle = (uintptr_t)*phGraphNode,
+                                               .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                                               .params = {.freed = dptr}};
+        result = weir_graph_node_keep(&record);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_guest_cuGraphDestroyNode(*phGraphNode);
+    }
+    return result;
+}
+
+static CUresult look_up(CUgraphNode node, CUgraphNodeType type, struct weir_graph_node *ret_record)
+{
+    return weir_graph_node_find((uintptr_t)node, ret_record) && ret_record->type == type
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
+                                                 CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+{
+    struct weir_graph_node record;
+    CUresult result = look_up(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &record);
+    if (result == CUDA_SUCCESS && !params_out) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        *params_out = record.params.alloc;
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
+{
+    struct weir_graph_node record;
+    CUresult result = look_up(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, &record);
+    if (result == CUDA_SUCCESS && !dptr_out) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        *dptr_out = record.params.freed;
+    }
+    return result;
+}
+
+/* The driver sees an empty node where the program sees one of memory. */
+CUresult weir_guest_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+    struct weir_graph_node record;
+    if (!type) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_graph_node_find((uintptr_t)hNode, &record)) {
+        *type = record.type;
+        return CUDA_SUCCESS;
+    }
+    const struct weir_op_cuGraphNodeGetType_in in = {.hNode = (uintptr_t)hNode};
+    struct weir_op_cuGraphNodeGetType_out out;
+    CUresult result = weir_call_cuGraphNodeGetType(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        *type = (CUgraphNodeType)out.type;
+    }
+    return result;
+}

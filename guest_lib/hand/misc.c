@@ -1,0 +1,102 @@
+/* Entries that the guest answers by itself: logs, and features that no device here has. */
+#include "guest_lib/entry.h"
+#include "guest_lib/module.h"
+#include "proto/guest_hand.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------- logs */
+
+/* The driver's messages about failed calls stay in the worker: this process's log is empty. */
+static uintptr_t next_callback; /* atomic; names of registrations */
+
+CUresult weir_guest_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
+                                           CUlogsCallbackHandle *callback_out)
+{
+    (void)userData;
+    if (!callbackFunc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uintptr_t name = 8 * __atomic_add_fetch(&next_callback, 1, __ATOMIC_RELAXED);
+    if (callback_out) {
+        *callback_out = (CUlogsCallbackHandle)name;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+{
+    uintptr_t last = 8 * __atomic_load_n(&next_callback, __ATOMIC_RELAXED);
+    uintptr_t name = (uintptr_t)callback;
+    return name && name % 8 == 0 && name <= last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+{
+    if (!iterator_out || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *iterator_out = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile,
+                                     unsigned int flags)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    (void)iterator;
+    if (!pathToFile || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd = open(pathToFile, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    (void)close(fd);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
+                                       unsigned int flags)
+{
+    (void)iterator;
+    if (!buffer || !size || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (*size) {
+        buffer[0] = '\0';
+    }
+    *size = 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- what is not there */
+
+CUresult weir_guest_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
+{
+    if (!pi || (unsigned int)type >= CU_EXEC_AFFINITY_TYPE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *pi = 0; /* the worker's context is shared, and made without */
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
+                                         CUexecAffinityType type)
+{
+    (void)type;
+    return pExecAffinity ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Host code that stands in for device functions exists where the two share an address space. */
+CUresult weir_guest_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
+{
+    if (!fptr || !symbol) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_library_get(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}

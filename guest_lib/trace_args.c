@@ -1,0 +1,200 @@
+/* Arguments as text, from the tables that the generator makes of the API's description. */
+#include "guest_lib/trace.h"
+#include "proto/trace_table.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define STRING_SHOWN 96
+#define STRUCT_DEPTH 3
+
+void weir_trace_put(struct weir_trace_line *line, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(line->text + line->used, line->room - line->used, fmt, args);
+    va_end(args);
+    size_t left = line->room - line->used - 1;
+    line->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
+}
+
+/* Quoted for C, without what could break a line or, inside JSON, a string. */
+static void put_string(struct weir_trace_line *line, const char *text, bool json)
+{
+    if (!text) {
+        weir_trace_put(line, "NULL");
+        return;
+    }
+    const char *quote = json ? "'" : "\"";
+    weir_trace_put(line, "%s", quote);
+    size_t i = 0;
+    for (; i < STRING_SHOWN && text[i]; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool plain = isprint(c) && c != '"' && c != '\\';
+        weir_trace_put(line, plain ? "%c" : json ? "?" : "\\x%02x", c);
+    }
+    weir_trace_put(line, "%s%s", quote, i == STRING_SHOWN && text[i] ? ".." : "");
+}
+
+static void put_enum(struct weir_trace_line *line, int64_t value, uint16_t table)
+{
+    struct weir_trace_range range = weir_trace_enums[table];
+    for (uint16_t i = 0; i < range.count; i++) {
+        const struct weir_trace_name *name = &weir_trace_names[range.first + i];
+        if (name->value == value || (int32_t)name->value == value) {
+            weir_trace_put(line, "%s", name->name);
+            return;
+        }
+    }
+    weir_trace_put(line, "%" PRId64, value);
+}
+
+static size_t form_bytes(enum weir_trace_form form)
+{
+    switch (form) {
+    case WEIR_TRACE_I8:
+    case WEIR_TRACE_U8:
+        return 1;
+    case WEIR_TRACE_U16:
+        return 2;
+    case WEIR_TRACE_I32:
+    case WEIR_TRACE_U32:
+    case WEIR_TRACE_F32:
+    case WEIR_TRACE_HEX32:
+    case WEIR_TRACE_ENUM:
+        return 4;
+    case WEIR_TRACE_I64:
+    case WEIR_TRACE_U64:
+    case WEIR_TRACE_F64:
+    case WEIR_TRACE_HEX:
+    case WEIR_TRACE_STRING:
+    case WEIR_TRACE_STRUCT:
+    case WEIR_TRACE_OPAQUE:
+        break;
+    }
+    return 8;
+}
+
+static void put_struct(struct weir_trace_line *line, const void *at, uint16_t table, int depth,
+                       bool json);
+
+/* A value whose bits lie at at. */
+static void put_value(struct weir_trace_line *line, const void *at,
+                      const struct weir_trace_item *item, int depth, bool json)
+{
+    enum weir_trace_form form = (enum weir_trace_form)item->form;
+    if (form == WEIR_TRACE_STRUCT) {
+        put_struct(line, at, item->table, depth, json);
+        return;
+    }
+    uint64_t bits = 0;
+    float f;
+    double d;
+    memcpy(&bits, at, form_bytes(form));
+    switch (form) {
+    case WEIR_TRACE_I8:
+        weir_trace_put(line, "%d", (int8_t)bits);
+        break;
+    case WEIR_TRACE_I32:
+        weir_trace_put(line, "%" PRId32, (int32_t)bits);
+        break;
+    case WEIR_TRACE_I64:
+        weir_trace_put(line, "%" PRId64, (int64_t)bits);
+        break;
+    case WEIR_TRACE_U8:
+    case WEIR_TRACE_U16:
+    case WEIR_TRACE_U32:
+    case WEIR_TRACE_U64:
+        weir_trace_put(line, "%" PRIu64, bits);
+        break;
+    case WEIR_TRACE_F32:
+        memcpy(&f, &bits, sizeof f);
+        weir_trace_put(line, "%g", (double)f);
+        break;
+    case WEIR_TRACE_F64:
+        memcpy(&d, &bits, sizeof d);
+        weir_trace_put(line, "%g", d);
+        break;
+    case WEIR_TRACE_HEX:
+    case WEIR_TRACE_HEX32:
+        weir_trace_put(line, "%#" PRIx64, bits);
+        break;
+    case WEIR_TRACE_ENUM:
+        put_enum(line, (int32_t)bits, item->table);
+        break;
+    case WEIR_TRACE_STRING:
+        put_string(line, (const char *)(uintptr_t)bits, json);
+        break;
+    case WEIR_TRACE_STRUCT:
+    case WEIR_TRACE_OPAQUE:
+        weir_trace_put(line, "{..}");
+        break;
+    }
+}
+
+static void put_struct(struct weir_trace_line *line, const void *at, uint16_t table, int depth,
+                       bool json)
+{
+    struct weir_trace_range range = weir_trace_structs[table];
+    if (depth == STRUCT_DEPTH || range.count == 0) {
+        weir_trace_put(line, "{..}");
+        return;
+    }
+    for (uint16_t i = 0; i < range.count; i++) {
+        const struct weir_trace_item *field = &weir_trace_fields[range.first + i];
+        weir_trace_put(line, "%s%s=", i ? ", " : "{", field->name);
+        put_value(line, (const uint8_t *)at + field->offset, field, depth + 1, json);
+    }
+    weir_trace_put(line, "}");
+}
+
+/* Text that a call has written: its argument is where. */
+static void put_text_out(struct weir_trace_line *line, uint64_t word, bool wrote, bool json)
+{
+    if (wrote) {
+        put_string(line, (const char *)(uintptr_t)word, json);
+    } else {
+        weir_trace_put(line, "%#" PRIx64, word);
+    }
+}
+
+static void put_arg(struct weir_trace_line *line, const struct weir_trace_item *item,
+                    const uint64_t *word, bool success, bool json)
+{
+    const void *behind = (const void *)(uintptr_t)*word;
+    switch ((enum weir_trace_by)item->by) {
+    case WEIR_TRACE_BY_VALUE:
+        put_value(line, word, item, 0, json);
+        return;
+    case WEIR_TRACE_BY_STRUCT:
+        put_value(line, behind, item, 0, json);
+        return;
+    case WEIR_TRACE_BY_TEXT_OUT:
+        put_text_out(line, *word, success && behind, json);
+        return;
+    case WEIR_TRACE_BY_OUT:
+    case WEIR_TRACE_BY_IN:
+        if (!success || !behind) {
+            weir_trace_put(line, behind ? "%p" : "NULL", behind);
+            return;
+        }
+        weir_trace_put(line, "%s", item->by == WEIR_TRACE_BY_OUT ? "[" : "");
+        put_value(line, behind, item, 0, json);
+        weir_trace_put(line, "%s", item->by == WEIR_TRACE_BY_OUT ? "]" : "");
+        return;
+    }
+}
+
+void weir_trace_put_args(struct weir_trace_line *line, enum weir_symbol symbol, CUresult result,
+                         const uint64_t *words, bool json)
+{
+    const struct weir_trace_symbol *called = &weir_trace_symbols[symbol];
+    for (uint16_t i = 0; i < called->n_args; i++) {
+        const struct weir_trace_item *item = &weir_trace_args[called->first + i];
+        weir_trace_put(line, json ? "%s\"%s\":\"" : "%s%s=", i ? (json ? "," : ", ") : "",
+                       item->name);
+        put_arg(line, item, &words[i], result == CUDA_SUCCESS, json);
+        weir_trace_put(line, "%s", json ? "\"" : "");
+    }
+}

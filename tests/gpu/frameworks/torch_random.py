@@ -1,0 +1,23 @@
+"""Random numbers of the device: seeds, states, generators."""
+import result
+
+torch = result.torch_ready()
+torch.cuda.manual_seed_all(42)
+result.tensor("normal", torch.randn(10000, device="cuda"))
+result.tensor("uniform", torch.rand(10000, device="cuda", dtype=torch.float64))
+result.tensor("integers", torch.randint(-5, 1000, (10000,), device="cuda"))
+result.tensor("permutation", torch.randperm(70000, device="cuda"))
+result.tensor("bernoulli", torch.full((5000,), 0.3, device="cuda").bernoulli())
+result.tensor("exponential", torch.empty(5000, device="cuda").exponential_())
+result.tensor("cauchy", torch.empty(5000, device="cuda").cauchy_())
+result.tensor("poisson", torch.poisson(torch.full((5000,), 4.0, device="cuda")))
+result.tensor("gamma", torch._standard_gamma(torch.full((5000,), 2.0, device="cuda")))
+result.tensor("multinomial", torch.multinomial(torch.ones(100, device="cuda"), 50))
+result.tensor("dropout", torch.nn.functional.dropout(torch.ones(10000, device="cuda"), 0.4))
+state = torch.cuda.get_rng_state()
+first = torch.randn(100, device="cuda")
+torch.cuda.set_rng_state(state)
+result.check(torch.equal(first, torch.randn(100, device="cuda")), "the state comes back")
+generator = torch.Generator(device="cuda").manual_seed(2 ** 40 + 7)
+result.tensor("generator", torch.randn(1000, device="cuda", generator=generator))
+result.done()

@@ -1,0 +1,222 @@
+/* weir stats: what guests' calls did, by function, as a table or as JSON lines. */
+#include "host_backend/control.h"
+#include "tools/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS_SHOWN 25
+
+struct wish {
+    const char *tenant; /* NULL: any */
+    long long session;  /* 0: any */
+    bool all;
+    bool json;
+};
+
+typedef int (*compare_fn)(const void *left, const void *right);
+
+static int falling(uint64_t a, uint64_t b)
+{
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+static int by_wait(const void *left, const void *right)
+{
+    const struct weir_status_function *a = left;
+    const struct weir_status_function *b = right;
+    return falling(a->wait_ns, b->wait_ns);
+}
+
+static int by_waited(const void *left, const void *right)
+{
+    const struct weir_status_function *a = left;
+    const struct weir_status_function *b = right;
+    return falling(a->waited, b->waited);
+}
+
+static int by_calls(const void *left, const void *right)
+{
+    const struct weir_status_function *a = left;
+    const struct weir_status_function *b = right;
+    return falling(a->guest + a->posted + a->waited, b->guest + b->posted + b->waited);
+}
+
+static const struct {
+    const char *name;
+    compare_fn compare;
+} orders[] = {{"time", by_wait}, {"waited", by_waited}, {"calls", by_calls}};
+
+static compare_fn find_order(const char *name)
+{
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        if (strcmp(orders[i].name, name) == 0) {
+            return orders[i].compare;
+        }
+    }
+    return NULL;
+}
+
+static bool is_wanted(const struct weir_status_counted *session, const struct wish *wish)
+{
+    return (!wish->tenant || strcmp(wish->tenant, session->tenant) == 0) &&
+           (!wish->session || (uint64_t)wish->session == session->id);
+}
+
+static double mean_us(const struct weir_status_function *f)
+{
+    return f->waited ? (double)f->wait_ns / 1e3 / (double)f->waited : 0;
+}
+
+static void print_function(const struct weir_status_function *f)
+{
+    printf("%-44s %10llu %10llu %10llu %12.3f %10.1f %10.1f\n", f->name,
+           (unsigned long long)f->guest, (unsigned long long)f->posted,
+           (unsigned long long)f->waited, (double)f->wait_ns / 1e6, mean_us(f),
+           (double)f->max_ns / 1e3);
+}
+
+static void add_to(struct weir_status_function *total, const struct weir_status_function *f)
+{
+    total->guest += f->guest;
+    total->posted += f->posted;
+    total->waited += f->waited;
+    total->wait_ns += f->wait_ns;
+    total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
+}
+
+static void print_table(const struct weir_status_counted *session,
+                        const struct weir_status_function *functions, size_t n, bool all)
+{
+    struct weir_status_function total = {.name = "total"};
+    printf("session %llu, tenant %s, %s (pid %llu) via %s, %s %.1f s\n",
+           (unsigned long long)session->id, session->tenant, session->program,
+           (unsigned long long)session->pid, session->transport,
+           session->ended ? "ended, lived" : "up", session->age_s);
+    printf("%-44s %10s %10s %10s %12s %10s %10s\n", "FUNCTION", "GUEST", "POSTED", "WAITED",
+           "WAIT ms", "MEAN us", "MAX us");
+    for (size_t i = 0; i < n; i++) {
+        if (all || i < ROWS_SHOWN) {
+            print_function(&functions[i]);
+        }
+        add_to(&total, &functions[i]);
+    }
+    if (!all && n > ROWS_SHOWN) {
+        printf("(%zu more: --all)\n", n - ROWS_SHOWN);
+    }
+    print_function(&total);
+    printf("\n");
+}
+
+/* Tenants' names are checked by the configuration, functions' by the worker; a program's may hold
+ * anything. */
+static void print_json_text(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') {
+            printf("\\%c", c);
+        } else if (c < 0x20 || c >= 0x7f) {
+            printf("\\u%04x", c);
+        } else {
+            putchar(c);
+        }
+    }
+    putchar('"');
+}
+
+static void print_json(const struct weir_status_counted *session,
+                       const struct weir_status_function *functions, size_t n)
+{
+    printf("{\"session\":%llu,\"tenant\":\"%s\",\"program\":", (unsigned long long)session->id,
+           session->tenant);
+    print_json_text(session->program);
+    printf(",\"pid\":%llu,\"transport\":\"%s\",\"ended\":%s,\"age_s\":%.3f,\"functions\":[",
+           (unsigned long long)session->pid, session->transport, session->ended ? "true" : "false",
+           session->age_s);
+    for (size_t i = 0; i < n; i++) {
+        const struct weir_status_function *f = &functions[i];
+        printf("%s{\"name\":\"%s\",\"guest\":%llu,\"posted\":%llu,\"waited\":%llu,"
+               "\"wait_ns\":%llu,\"max_ns\":%llu,\"busy_ns\":%llu}",
+               i ? "," : "", f->name, (unsigned long long)f->guest, (unsigned long long)f->posted,
+               (unsigned long long)f->waited, (unsigned long long)f->wait_ns,
+               (unsigned long long)f->max_ns, (unsigned long long)f->busy_ns);
+    }
+    printf("]}\n");
+}
+
+static void show(const struct weir_status_report *report, const struct wish *wish,
+                 compare_fn compare)
+{
+    size_t at = 0;
+    size_t shown = 0;
+    for (size_t i = 0; i < report->n_counted; i++) {
+        size_t first = at;
+        while (at < report->n_functions && report->functions[at].counted == i) {
+            at++;
+        }
+        if (!is_wanted(&report->counted[i], wish)) {
+            continue;
+        }
+        struct weir_status_function *functions =
+            report->n_functions ? report->functions + first : NULL;
+        if (at > first) {
+            qsort(functions, at - first, sizeof *functions, compare);
+        }
+        if (wish->json) {
+            print_json(&report->counted[i], functions, at - first);
+        } else {
+            print_table(&report->counted[i], functions, at - first, wish->all);
+        }
+        shown++;
+    }
+    if (!shown && !wish->json) {
+        printf("(no sessions)\n");
+    }
+}
+
+int weir_cmd_stats(int argc, char **argv)
+{
+    const char *run_dir = NULL;
+    const char *session = NULL;
+    const char *sort = "time";
+    struct wish wish = {0};
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {"tenant", "NAME", "only this tenant's sessions", &wish.tenant, NULL},
+        {"session", "N", "only this session", &session, NULL},
+        {"sort", "time|waited|calls", "what comes first (default time)", &sort, NULL},
+        {"all", NULL, "all functions, not only the first 25", NULL, &wish.all},
+        {"json", NULL, "one JSON object a line, a session each", NULL, &wish.json},
+        {.name = NULL},
+    };
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]",
+                            "Show how often guests' calls were answered in the guest, posted, or\n"
+                            "waited for: of running sessions and of the last that have ended.",
+                            options, &first, &exit_status)) {
+        return exit_status;
+    }
+    compare_fn compare = find_order(sort);
+    if (!compare) {
+        fprintf(stderr, "weir stats: --sort is time, waited or calls\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (session && !weir_option_number("session", session, 1, INT64_MAX, &wish.session)) {
+        return WEIR_EXIT_USAGE;
+    }
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_stats(run_dir, &report);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir stats: %s/admin.sock: %s%s\n",
+                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
+                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+        return WEIR_EXIT_FAILED;
+    }
+    show(report, &wish, compare);
+    weir_status_report_destroy(report);
+    return WEIR_EXIT_OK;
+}
