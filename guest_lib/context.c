@@ -80,6 +80,16 @@ CUresult weir_ctx_current(struct weir_ctx **ret_ctx)
     return weir_ctx_resolve(NULL, ret_ctx);
 }
 
+CUresult weir_ctx_on_device(struct weir_ctx *ctx, CUdevice device, struct weir_ctx **ret_ctx)
+{
+    if (ctx->device == device) {
+        *ret_ctx = ctx;
+        return CUDA_SUCCESS;
+    }
+    const struct weir_ctx *primary = weir_guest.devices[device].primary;
+    return weir_ctx_resolve((CUcontext)(uintptr_t)primary->handle, ret_ctx);
+}
+
 CUdevice weir_device_current(void)
 {
     CUcontext current = weir_ctx_stack_current();

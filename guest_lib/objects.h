@@ -118,6 +118,12 @@ CUresult weir_ctx_current(struct weir_ctx **ret_ctx);
 /** The device of the calling thread's current context; 0 without one. @thread any */
 CUdevice weir_device_current(void);
 
+/**
+ * A context of a device for memory that is to lie there: ctx where it is of that device, else the
+ * device's primary one. CUDA_ERROR_INVALID_CONTEXT when that is not active.
+ */
+CUresult weir_ctx_on_device(struct weir_ctx *ctx, CUdevice device, struct weir_ctx **ret_ctx);
+
 /** The context behind a handle, in any state but unknown; NULL for what never was one. */
 struct weir_ctx *weir_ctx_get(CUcontext handle);
 

@@ -168,29 +168,38 @@ static int probe_guest(const char *library, const char *url)
         return 255;
     }
     CUresult (*init)(unsigned int);
+    CUresult (*count)(int *);
     CUresult (*name)(char *, int, CUdevice);
     CUresult (*memory)(size_t *, CUdevice);
     *(void **)&init = dlsym(handle, "cuInit");
+    *(void **)&count = dlsym(handle, "cuDeviceGetCount");
     *(void **)&name = dlsym(handle, "cuDeviceGetName");
     *(void **)&memory = dlsym(handle, "cuDeviceTotalMem_v2");
-    if (!init || !name || !memory) {
+    if (!init || !count || !name || !memory) {
         return 255;
     }
     uint64_t start_ns = weir_clock_now_ns();
     CUresult result = init(0);
-    char device[128] = "";
-    size_t bytes = 0;
+    double took_ms = (double)(weir_clock_now_ns() - start_ns) / 1e6;
+    int n = 0;
     if (result == CUDA_SUCCESS) {
-        result = name(device, sizeof(device), 0);
+        result = count(&n);
     }
-    if (result == CUDA_SUCCESS) {
-        result = memory(&bytes, 0);
+    for (int i = 0; result == CUDA_SUCCESS && i < n; i++) {
+        char device[128] = "";
+        size_t bytes = 0;
+        result = name(device, sizeof(device), i);
+        if (result == CUDA_SUCCESS) {
+            result = memory(&bytes, i);
+        }
+        if (result == CUDA_SUCCESS && i == 0) {
+            ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device, bytes >> 20,
+               took_ms);
+        } else if (result == CUDA_SUCCESS) {
+            ok("and device %d: %s, %zu MiB", i, device, bytes >> 20);
+        }
     }
-    if (result == CUDA_SUCCESS) {
-        ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device, bytes >> 20,
-           (double)(weir_clock_now_ns() - start_ns) / 1e6);
-        fflush(stdout);
-    }
+    fflush(stdout);
     return (int)result;
 }
 

@@ -18,8 +18,9 @@ static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct wei
         (params->accessDescCount && !params->accessDescs)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_guest_device_get(params->poolProps.location.id) ? CUDA_SUCCESS
-                                                                : CUDA_ERROR_INVALID_DEVICE;
+    CUdevice device = params->poolProps.location.id;
+    return weir_guest_device_get(device) ? weir_ctx_on_device(*ret_ctx, device, ret_ctx)
+                                         : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult weir_guest_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,

@@ -9,7 +9,6 @@
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
-#include "guest_lib/state.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
 #include <string.h>
@@ -255,19 +254,6 @@ static CUresult new_block(struct weir_pool *pool, struct weir_ctx *ctx, uint64_t
     return CUDA_SUCCESS;
 }
 
-/* Whose heap the pool's memory is cut from: the stream's context, or where the stream is of another
- * device than the pool, the primary context of the pool's. */
-static CUresult context_for(const struct weir_pool *pool, const struct weir_stream *stream,
-                            struct weir_ctx **ret_ctx)
-{
-    if (pool->device == stream->ctx->device) {
-        *ret_ctx = stream->ctx;
-        return CUDA_SUCCESS;
-    }
-    struct weir_ctx *primary = weir_guest.devices[pool->device].primary;
-    return weir_ctx_resolve((CUcontext)(uintptr_t)primary->handle, ret_ctx);
-}
-
 static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t bytes,
                            CUstream hStream)
 {
@@ -283,7 +269,7 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
         return rc;
     }
     struct weir_ctx *ctx;
-    rc = context_for(pool, stream, &ctx);
+    rc = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
