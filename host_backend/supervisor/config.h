@@ -48,6 +48,8 @@ struct weir_host_config {
     uint32_t device;
     uint64_t window_base;
     uint64_t window_bytes;
+    uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
+    uint64_t vmm_bytes;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };
