@@ -75,8 +75,7 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
     if (in->bytes == 0 || in->bytes % s->worker->granularity_bytes != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if ((in->handle_types & ~known) != 0 ||
-        (in->handle_types != 0 && s->transport->ops->send_fd == NULL)) {
+    if ((in->handle_types & ~known) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_vmm_alloc_create(s->tenant, in->bytes, in->handle_types, &alloc));

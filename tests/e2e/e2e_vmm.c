@@ -1,0 +1,149 @@
+/*
+ * Virtual memory management as the tests of it need it.
+ *
+ * e2e_vmm hold BYTES     create and map so much, print "held", keep it until stdin ends.
+ * e2e_vmm offer BYTES PATH
+ *                        the same, exported: who connects to PATH gets the descriptor. The maker's
+ * own handle and mapping are given up first: the descriptor alone keeps the memory. e2e_vmm take
+ * PATH      connect, import, map, read: its contents must be what the maker wrote. e2e_vmm refused
+ * PATH   connect; importing must fail, and this session must go on. e2e_vmm fails BYTES    so much
+ * must be refused with CUDA_ERROR_OUT_OF_MEMORY just now. e2e_vmm reserve N      N reservations of
+ * 160 GiB at once, memory at both ends of each.
+ */
+#include "tests/cuda/vmm.h"
+
+#include <sys/un.h>
+
+#define SEGMENT_BYTES (160ull << 30)
+#define MARK          0x600df00du
+
+static void map_all(CUdeviceptr *ret_space, size_t bytes, CUmemGenericAllocationHandle handle)
+{
+    DRV(cu.MemAddressReserve(ret_space, bytes, 0, 0, 0));
+    vmm_map(*ret_space, bytes, handle);
+}
+
+static void until_stdin_ends(void)
+{
+    while (getchar() != EOF) {
+    }
+}
+
+static void hold(size_t bytes)
+{
+    CUdeviceptr space;
+    map_all(&space, bytes, vmm_create(bytes, 0));
+    DRV(cu.MemsetD32_v2(space, MARK, bytes / 4));
+    printf("held\n");
+    until_stdin_ends();
+}
+
+static struct sockaddr_un address_of(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    return address;
+}
+
+/* Serves until it is killed. */
+static void offer(size_t bytes, const char *path)
+{
+    struct sockaddr_un address = address_of(path);
+    CUdeviceptr space;
+    int fd = -1;
+    CUmemGenericAllocationHandle handle = vmm_create(bytes, 1);
+    map_all(&space, bytes, handle);
+    DRV(cu.MemsetD32_v2(space, MARK, bytes / 4));
+    DRV(cu.MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    DRV(cu.MemUnmap(space, bytes));
+    DRV(cu.MemRelease(handle));
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+        listen(listener, 8) != 0) {
+        check_die("no socket at %s", path);
+    }
+    printf("offered\n");
+    for (;;) {
+        int client = accept(listener, NULL, NULL);
+        uint64_t size = bytes;
+        vmm_send_fd(client, fd, &size, sizeof(size));
+        close(client);
+    }
+}
+
+static int fetch(const char *path, uint64_t *ret_bytes)
+{
+    struct sockaddr_un address = address_of(path);
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(s, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        check_die("nobody at %s", path);
+    }
+    int fd = vmm_receive_fd(s, ret_bytes, sizeof(*ret_bytes));
+    close(s);
+    return fd;
+}
+
+static void take(const char *path, int wanted)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr space;
+    uint64_t bytes;
+    int fd = fetch(path, &bytes);
+    CUresult result = cu.MemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    close(fd);
+    if (!wanted) {
+        check_true(result != CUDA_SUCCESS, "another tenant's memory is refused");
+        map_all(&space, vmm_unit, vmm_create(vmm_unit, 0));
+        check_int(vmm_word(space), 0, "and this session goes on");
+        return;
+    }
+    DRV(result);
+    map_all(&space, bytes, handle);
+    check_true(vmm_word(space) == MARK && vmm_word(space + bytes - 4) == MARK,
+               "what the other process wrote");
+    printf("taken\n");
+    until_stdin_ends();
+    check_true(vmm_word(space) == MARK, "still there");
+}
+
+static void reserve(int n)
+{
+    enum { MOST = 64 };
+    CUdeviceptr space[MOST];
+    CUmemGenericAllocationHandle handle = vmm_create(vmm_unit, 0);
+    for (int i = 0; i < n && i < MOST; i++) {
+        DRV(cu.MemAddressReserve(&space[i], SEGMENT_BYTES, 0, 0, 0));
+        vmm_map(space[i], vmm_unit, handle);
+        vmm_map(space[i] + SEGMENT_BYTES - vmm_unit, vmm_unit, handle);
+        DRV(cu.MemsetD32_v2(space[i], (unsigned)i + 1, 4));
+    }
+    check_int(vmm_word(space[0] + SEGMENT_BYTES - vmm_unit), n, "one memory at all ends");
+    check_int(vmm_word(space[n / 2]), n, "and in the middle");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: e2e_vmm hold|offer|take|refused|fails|reserve ...\n");
+        return 2;
+    }
+    vmm_begin("e2e_vmm");
+    if (strcmp(argv[1], "hold") == 0) {
+        hold(strtoull(argv[2], NULL, 0));
+    } else if (strcmp(argv[1], "offer") == 0 && argc == 4) {
+        offer(strtoull(argv[2], NULL, 0), argv[3]);
+    } else if (strcmp(argv[1], "take") == 0) {
+        take(argv[2], 1);
+    } else if (strcmp(argv[1], "refused") == 0) {
+        take(argv[2], 0);
+    } else if (strcmp(argv[1], "reserve") == 0) {
+        reserve(atoi(argv[2]));
+    } else {
+        CUmemAllocationProp prop = vmm_prop(0);
+        CUmemGenericAllocationHandle handle = 0;
+        check_code(cu.MemCreate(&handle, strtoull(argv[2], NULL, 0), &prop, 0),
+                   CUDA_ERROR_OUT_OF_MEMORY, "refused");
+    }
+    return driver_end();
+}
