@@ -367,7 +367,7 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
 }
 
 /* The area for reservations may lie anywhere beside the windows of all tenants. */
-static bool areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
+bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
 {
     uint64_t windows_end = c->window_base + WEIR_CONFIG_TENANTS_MAX * c->window_bytes;
 
@@ -401,7 +401,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
         weir_diag_set(ret_diag, 0, 0, "window_base is not a multiple of window_bytes");
         status = WEIR_ERR_SYNTAX;
     }
-    if (status == WEIR_OK && !areas_ok(&parse->config, ret_diag)) {
+    if (status == WEIR_OK && !weir_config_areas_ok(&parse->config, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK) {

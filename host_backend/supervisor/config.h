@@ -69,6 +69,9 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config,
                                    struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
+/** Do the addresses for reservations lie beside the windows? Says why not. */
+bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_diag *ret_diag);
+
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;

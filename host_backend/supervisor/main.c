@@ -72,6 +72,10 @@ static enum weir_status load(const struct weir_serve_params *params,
         fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
     } else {
         override(config, params);
+        if (!weir_config_areas_ok(config, &diag)) {
+            fprintf(stderr, "weir serve: %s\n", diag.message);
+            status = WEIR_ERR_INVALID;
+        }
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
         fprintf(stderr, "listen_tcp needs server_key (see weir keygen)\n");

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENANT_SHARE 4 /* of the area: a quarter at most */
+#define TENANT_SHARE  4 /* of the area: a quarter at most */
+#define RESERVE_TRIES 4
 #define CLEAR_SPIN_NS                                                                              \
     (200 * WEIR_NS_PER_US) /* 2 MiB take a few microseconds, a sleep a hundred                     \
                             */
@@ -187,14 +188,43 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Where the driver has something of its own, the place is given up for good. */
+static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
+                             struct weir_vmm_space *space)
+{
+    const struct weir_driver *driver = &s->worker->driver;
+
+    for (int i = 0; i < RESERVE_TRIES; i++) {
+        CUdeviceptr got = 0;
+        CUresult result;
+
+        WEIR_TRY(take_area(s, hint, alignment, space));
+        result = driver->cuMemAddressReserve(&got, space->bytes, s->worker->granularity_bytes,
+                                             space->base, 0);
+        if (result != CUDA_SUCCESS) {
+            give_area(s, space);
+            return result;
+        }
+        if (got == space->base) {
+            return CUDA_SUCCESS;
+        }
+        weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu",
+                      (unsigned long long)space->base, (unsigned long long)space->bytes);
+        (void)driver->cuMemAddressFree(got, space->bytes);
+        pthread_mutex_lock(&s->worker->vmm_lock);
+        s->tenant->vmm_bytes -= space->room;
+        pthread_mutex_unlock(&s->worker->vmm_lock);
+        hint = 0;
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t alignment, uint64_t hint,
                           uint64_t *ret_base)
 {
     struct weir_worker *w = s->worker;
     uint64_t unit = w->granularity_bytes;
     struct weir_vmm_space space = {.bytes = bytes};
-    CUdeviceptr got = 0;
-    CUresult result;
 
     alignment = alignment > unit ? alignment : unit;
     if (bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0) {
@@ -205,21 +235,11 @@ CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t align
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
-    WEIR_TRY(take_area(s, hint, alignment, &space));
-    result = w->driver.cuMemAddressReserve(&got, bytes, unit, space.base, 0);
-    if (result == CUDA_SUCCESS && got != space.base) {
-        weir_log_error("vmm: the driver has no room at base=0x%llx bytes=%llu",
-                       (unsigned long long)space.base, (unsigned long long)bytes);
-        (void)w->driver.cuMemAddressFree(got, bytes);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS && weir_vmm_space_add(&s->vmm, space) != WEIR_OK) {
+    WEIR_TRY(reserve_area(s, alignment, hint, &space));
+    if (weir_vmm_space_add(&s->vmm, space) != WEIR_OK) {
         (void)w->driver.cuMemAddressFree(space.base, bytes);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result != CUDA_SUCCESS) {
         give_area(s, &space);
-        return result;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_base = space.base;
     return CUDA_SUCCESS;

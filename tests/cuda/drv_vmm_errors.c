@@ -38,16 +38,13 @@ static void places(CUdeviceptr space)
     check_code(cu.MemAddressReserve(&other, 0, 0, 0, 0), CUDA_ERROR_INVALID_VALUE, "no addresses");
     check_code(cu.MemAddressReserve(&other, vmm_unit, 3 * vmm_unit, 0, 0), CUDA_ERROR_INVALID_VALUE,
                "an alignment that is no power of two");
-    check_code(cu.MemMap(space + 4096, 2 * vmm_unit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE,
-               "mapping at a crooked address");
-    check_code(cu.MemMap(space, 4 * vmm_unit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE,
-               "more than the memory has");
-    check_code(cu.MemMap(space, 2 * vmm_unit, 0, handle, 1), CUDA_ERROR_INVALID_VALUE,
-               "flags of a mapping");
+    refused(cu.MemMap(space + 4096, 2 * vmm_unit, 0, handle, 0), "mapping at a crooked address");
+    refused(cu.MemMap(space, 4 * vmm_unit, 0, handle, 0), "more than the memory has");
+    refused(cu.MemMap(space, 2 * vmm_unit, 0, handle, 1), "flags of a mapping");
     refused(cu.MemMap(space + 7 * vmm_unit, 2 * vmm_unit, 0, handle, 0),
             "over the end of the reservation");
-    check_code(vmm_access(space, 2 * vmm_unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-               CUDA_ERROR_INVALID_VALUE, "access where nothing is mapped");
+    refused(vmm_access(space, 2 * vmm_unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+            "access where nothing is mapped");
     refused(cu.MemUnmap(space, 2 * vmm_unit), "unmapping where nothing is mapped");
     vmm_map(space, 2 * vmm_unit, handle);
     refused(cu.MemMap(space, 2 * vmm_unit, 0, handle, 0), "mapping over a mapping");
@@ -58,7 +55,6 @@ static void places(CUdeviceptr space)
     check_int(vmm_word(space + 4092), 77, "and the mapping still works");
     DRV(cu.MemUnmap(space, 2 * vmm_unit));
     DRV(cu.MemRelease(handle));
-    refused(cu.MemMap(space, 2 * vmm_unit, 0, handle, 0), "mapping what was released");
 }
 
 static void holes(CUdeviceptr space)
@@ -71,9 +67,6 @@ static void holes(CUdeviceptr space)
     refused(cu.MemRetainAllocationHandle(&retained, (void *)(uintptr_t)space),
             "the handle of a place where nothing is mapped");
     vmm_map(space, vmm_unit, handle);
-    refused(cu.MemsetD8_v2(space + vmm_unit - 100, 1, 200), "a fill over the mapping's end");
-    refused(cu.MemcpyDtoH_v2(host, space + vmm_unit - 2048, sizeof(host)),
-            "a copy over the mapping's end");
     DRV(cu.MemUnmap(space, vmm_unit));
     refused(cu.MemcpyDtoH_v2(host, space, sizeof(host)), "a copy from what was unmapped");
     DRV(cu.MemRelease(handle));

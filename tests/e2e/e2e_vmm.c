@@ -1,14 +1,14 @@
 /*
  * Virtual memory management as the tests of it need it.
  *
- * e2e_vmm hold BYTES     create and map so much, print "held", keep it until stdin ends.
- * e2e_vmm offer BYTES PATH
- *                        the same, exported: who connects to PATH gets the descriptor. The maker's
- * own handle and mapping are given up first: the descriptor alone keeps the memory. e2e_vmm take
- * PATH      connect, import, map, read: its contents must be what the maker wrote. e2e_vmm refused
- * PATH   connect; importing must fail, and this session must go on. e2e_vmm fails BYTES    so much
- * must be refused with CUDA_ERROR_OUT_OF_MEMORY just now. e2e_vmm reserve N      N reservations of
- * 160 GiB at once, memory at both ends of each.
+ *     e2e_vmm hold BYTES        create and map so much, print "held", keep it until stdin ends
+ *     e2e_vmm offer BYTES PATH  the same, exported, handle and mapping given up: the descriptor alone
+ *                               keeps it. Who connects to PATH gets the descriptor.
+ *     e2e_vmm take PATH         connect, import, map: the contents must be what the maker wrote
+ *     e2e_vmm refused PATH      connect; importing must fail, and this session must go on
+ *     e2e_vmm fresh BYTES       so much new memory, of which every word is zero
+ *     e2e_vmm fails BYTES       so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now
+ *     e2e_vmm reserve N         N reservations of 160 GiB at once, memory at both ends of each
  */
 #include "tests/cuda/vmm.h"
 
@@ -107,6 +107,35 @@ static void take(const char *path, int wanted)
     check_true(vmm_word(space) == MARK, "still there");
 }
 
+/* In pieces that are mapped at once, every second one exported before. */
+static void fresh(size_t bytes)
+{
+    CUdeviceptr space;
+    int fd = -1, good = 1;
+    size_t piece = 4 * vmm_unit, pieces = bytes / piece;
+    unsigned *host = malloc(piece);
+    DRV(cu.MemAddressReserve(&space, bytes, 0, 0, 0));
+    for (size_t i = 0; i < pieces; i++) {
+        CUmemGenericAllocationHandle handle = vmm_create(piece, 1);
+        if (i % 2) {
+            DRV(cu.MemExportToShareableHandle(&fd, handle,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+            close(fd);
+        }
+        DRV(cu.MemMap(space + i * piece, piece, 0, handle, 0));
+    }
+    DRV(vmm_access(space, pieces * piece, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    for (size_t i = 0; i < pieces; i++) {
+        DRV(cu.MemcpyDtoH_v2(host, space + i * piece, piece));
+        for (size_t k = 0; k < piece / sizeof(*host); k++) {
+            good = good && host[k] == 0;
+        }
+    }
+    DRV(cu.MemsetD32_v2(space, MARK, pieces * piece / 4));
+    check_true(good, "new memory reads as zero");
+    free(host);
+}
+
 static void reserve(int n)
 {
     enum { MOST = 64 };
@@ -125,7 +154,7 @@ static void reserve(int n)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: e2e_vmm hold|offer|take|refused|fails|reserve ...\n");
+        fprintf(stderr, "usage: e2e_vmm hold|offer|take|refused|fresh|fails|reserve ...\n");
         return 2;
     }
     vmm_begin("e2e_vmm");
@@ -137,6 +166,8 @@ int main(int argc, char **argv)
         take(argv[2], 1);
     } else if (strcmp(argv[1], "refused") == 0) {
         take(argv[2], 0);
+    } else if (strcmp(argv[1], "fresh") == 0) {
+        fresh(strtoull(argv[2], NULL, 0));
     } else if (strcmp(argv[1], "reserve") == 0) {
         reserve(atoi(argv[2]));
     } else {

@@ -53,6 +53,12 @@ class Vmm(lib.Case):
         lib.until(lambda: self.used(host) == 0, 5, "now nobody does")
         host.wait_idle()
 
+    def test_new_memory_is_empty(self):
+        host = self.host({"alice": {}, "bob": {}})
+        for tenant in ("alice", "bob", "alice"):
+            self.finished(host, "e2e_vmm", "fresh", 64 * MIB, tenant=tenant)
+        host.wait_idle()
+
     def test_killed_with_an_open_export(self):
         host = self.host()
         self.finished(host, "e2e_minimal")
