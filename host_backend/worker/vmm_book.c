@@ -160,6 +160,9 @@ size_t weir_vmm_maps_of(const struct weir_vmm_book *book, uint64_t base, uint64_
 
 void weir_vmm_maps_remove(struct weir_vmm_book *book, size_t first, size_t n)
 {
+    if (n == 0) {
+        return; /* there may be no array */
+    }
     for (size_t i = first; i < first + n; i++) {
         book->n_read_only -= book->maps[i].access == READ_ONLY;
     }
