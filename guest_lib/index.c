@@ -204,6 +204,11 @@ bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t byt
     }
 }
 
+CUdevice weir_mem_device(const struct weir_mem *mem)
+{
+    return mem->kind == WEIR_MEM_MAPPED ? mem->device : mem->ctx ? mem->ctx->device : 0;
+}
+
 static struct node *first_match(struct node *node, bool (*match)(const struct weir_mem *, void *),
                                 void *user)
 {

@@ -47,6 +47,8 @@ struct weir_mem {
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference: per kind */
+    CUdevice device;        /* of a mapping .. */
+    uint32_t handle_types;  /* .. and what its memory may be exported as */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
@@ -85,9 +87,8 @@ bool weir_mem_touches(uint64_t base, uint64_t bytes);
  */
 bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes);
 
-/** The device of a range, and what it may be exported as (vmm.c). */
+/** The device of a range. */
 CUdevice weir_mem_device(const struct weir_mem *mem);
-uint32_t weir_mem_handle_types(const struct weir_mem *mem);
 
 /** Take out every range for which match is true; drop is called for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),

@@ -62,8 +62,8 @@ struct weir_guest {
     uint64_t window_base; /* device addresses of this tenant; pinned memory lies here too */
     uint64_t window_bytes;
     uint64_t granularity_bytes; /* of cuMemCreate and cuMemAddressReserve */
-    bool same_process;    /* loop transport: the worker's mappings are ours */
-    bool launch_blocking; /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
+    bool same_process;          /* loop transport: the worker's mappings are ours */
+    bool launch_blocking;       /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
     int n_cpus;
 
     /* Flags that other parts raise; atomic. */

@@ -139,6 +139,10 @@ CUresult weir_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
                            .device_base = address,
                            .buffer_id = weir_objects_next_id(),
                            .owner = found};
+    if (found) {
+        mem.device = found->prop.location.id;
+        mem.handle_types = (uint32_t)found->prop.requestedHandleTypes;
+    }
     CUresult rc = CUDA_ERROR_INVALID_VALUE;
     if (found && bytes <= found->bytes && weir_mem_insert(&mem)) {
         rc = map_locked(&mem, found);
@@ -245,21 +249,6 @@ CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint
     }
     weir_lock_release(&vmm_lock);
     return rc;
-}
-
-CUdevice weir_mem_device(const struct weir_mem *mem)
-{
-    if (mem->kind == WEIR_MEM_MAPPED) {
-        return ((const struct weir_vmm_handle *)mem->owner)->prop.location.id;
-    }
-    return mem->ctx ? mem->ctx->device : 0;
-}
-
-uint32_t weir_mem_handle_types(const struct weir_mem *mem)
-{
-    return mem->kind == WEIR_MEM_MAPPED
-               ? (uint32_t)((const struct weir_vmm_handle *)mem->owner)->prop.requestedHandleTypes
-               : 0;
 }
 
 /* ---------------------------------------------------------------- between processes */

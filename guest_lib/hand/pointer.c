@@ -83,7 +83,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = flag(true);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *ret = word(weir_mem_handle_types(mem));
+        *ret = word(mem->handle_types);
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:

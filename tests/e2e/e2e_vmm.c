@@ -1,14 +1,14 @@
 /*
  * Virtual memory management as the tests of it need it.
  *
- *     e2e_vmm hold BYTES        create and map so much, print "held", keep it until stdin ends
- *     e2e_vmm offer BYTES PATH  the same, exported, handle and mapping given up: the descriptor alone
- *                               keeps it. Who connects to PATH gets the descriptor.
- *     e2e_vmm take PATH         connect, import, map: the contents must be what the maker wrote
- *     e2e_vmm refused PATH      connect; importing must fail, and this session must go on
- *     e2e_vmm fresh BYTES       so much new memory, of which every word is zero
- *     e2e_vmm fails BYTES       so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now
- *     e2e_vmm reserve N         N reservations of 160 GiB at once, memory at both ends of each
+ * e2e_vmm hold BYTES       create and map so much, print "held", keep it until stdin ends.
+ * e2e_vmm offer BYTES PATH the same, exported; who connects to PATH gets the descriptor.
+ * e2e_vmm take PATH        connect, import, map: the contents must be what the maker wrote.
+ * e2e_vmm refused PATH     connect; importing must fail, and this session must go on.
+ * e2e_vmm fresh BYTES      so much new memory, of which every word is zero.
+ * e2e_vmm account BYTES    what cuMemGetInfo says while so much is made, mapped, released.
+ * e2e_vmm fails BYTES      so much must be refused just now.
+ * e2e_vmm reserve N        N reservations of 160 GiB at once, memory at both ends of each.
  */
 #include "tests/cuda/vmm.h"
 
@@ -45,7 +45,7 @@ static struct sockaddr_un address_of(const char *path)
     return address;
 }
 
-/* Serves until it is killed. */
+/* Serves until it is killed. Handle and mapping are given up: the descriptor alone keeps it. */
 static void offer(size_t bytes, const char *path)
 {
     struct sockaddr_un address = address_of(path);
@@ -118,8 +118,8 @@ static void fresh(size_t bytes)
     for (size_t i = 0; i < pieces; i++) {
         CUmemGenericAllocationHandle handle = vmm_create(piece, 1);
         if (i % 2) {
-            DRV(cu.MemExportToShareableHandle(&fd, handle,
-                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+            DRV(cu.MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                              0));
             close(fd);
         }
         DRV(cu.MemMap(space + i * piece, piece, 0, handle, 0));
@@ -134,6 +134,33 @@ static void fresh(size_t bytes)
     DRV(cu.MemsetD32_v2(space, MARK, pieces * piece / 4));
     check_true(good, "new memory reads as zero");
     free(host);
+}
+
+static size_t free_bytes(void)
+{
+    size_t now = 0, total = 0;
+    DRV(cu.MemGetInfo_v2(&now, &total));
+    return now;
+}
+
+static void account(size_t bytes)
+{
+    CUdeviceptr space;
+    CUmemGenericAllocationHandle handle, again;
+    size_t before = free_bytes();
+    DRV(cu.MemAddressReserve(&space, bytes, 0, 0, 0));
+    check_true(free_bytes() + vmm_unit > before, "addresses cost nothing");
+    handle = vmm_create(bytes, 0);
+    check_true(free_bytes() + bytes <= before, "memory costs what it is");
+    vmm_map(space, bytes, handle);
+    DRV(cu.MemRelease(handle));
+    check_true(free_bytes() + bytes <= before, "released but mapped: not free");
+    DRV(cu.MemRetainAllocationHandle(&again, (void *)(uintptr_t)space));
+    DRV(cu.MemUnmap(space, bytes));
+    check_true(free_bytes() + bytes <= before, "unmapped but retained: not free");
+    DRV(cu.MemRelease(again));
+    check_true(free_bytes() + vmm_unit > before, "then it is free");
+    DRV(cu.MemAddressFree(space, bytes));
 }
 
 static void reserve(int n)
@@ -154,7 +181,7 @@ static void reserve(int n)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: e2e_vmm hold|offer|take|refused|fresh|fails|reserve ...\n");
+        fprintf(stderr, "usage: e2e_vmm hold|offer|take|refused|fresh|account|fails|reserve ...\n");
         return 2;
     }
     vmm_begin("e2e_vmm");
@@ -168,6 +195,8 @@ int main(int argc, char **argv)
         take(argv[2], 0);
     } else if (strcmp(argv[1], "fresh") == 0) {
         fresh(strtoull(argv[2], NULL, 0));
+    } else if (strcmp(argv[1], "account") == 0) {
+        account(strtoull(argv[2], NULL, 0));
     } else if (strcmp(argv[1], "reserve") == 0) {
         reserve(atoi(argv[2]));
     } else {

@@ -30,6 +30,12 @@ class Vmm(lib.Case):
         lib.until(lambda: self.used(host) == 0, 5, "the memory is free")
         host.wait_idle()
 
+    def test_memory_is_accounted(self):
+        host = self.host({"alice": {"memory": "256MiB"}}, remote=self.remote(("alice",)))
+        for arrangement in (lib.SHM, lib.ZMQ, lib.TCP):
+            self.finished(host, "e2e_vmm", "account", 128 * MIB, arrangement=arrangement)
+            host.wait_idle()
+
     def test_reservations_of_a_large_device(self):
         host = self.host()
         self.finished(host, "e2e_vmm", "reserve", 12)
