@@ -11,6 +11,7 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
+#include "guest_lib/vmm.h"
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/op_hash.h"
@@ -124,6 +125,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
 {
     weir_guest.window_base = welcome->window_base;
     weir_guest.window_bytes = welcome->window_bytes;
+    weir_guest.granularity_bytes =
+        welcome->device.granularity_bytes ? welcome->device.granularity_bytes : 2 << 20;
     if (weir_guest.same_process || !welcome->window_bytes) {
         return CUDA_SUCCESS;
     }
@@ -210,6 +213,7 @@ void weir_guest_stop(void)
     weir_calls_session_over();
     weir_callbacks_finish();
     weir_mem_finish();
+    weir_vmm_finish();
     weir_staging_finish();
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], free_context, NULL);

@@ -61,8 +61,9 @@ struct weir_guest {
     struct weir_guest_device devices[WEIR_GUEST_MAX_DEVICES];
     uint64_t window_base; /* device addresses of this tenant; pinned memory lies here too */
     uint64_t window_bytes;
-    bool same_process;    /* loop transport: the worker's mappings are ours */
-    bool launch_blocking; /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
+    uint64_t granularity_bytes; /* of cuMemCreate and cuMemAddressReserve */
+    bool same_process;          /* loop transport: the worker's mappings are ours */
+    bool launch_blocking;       /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
     int n_cpus;
 
     /* Flags that other parts raise; atomic. */

@@ -42,6 +42,8 @@ struct weir_link_config {
     uint32_t device;
     uint64_t window_base;
     uint64_t window_bytes;
+    uint64_t vmm_base;
+    uint64_t vmm_bytes;
 };
 
 struct weir_link_tenant {

@@ -78,7 +78,8 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr) {
+    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr ||
+        weir_mem_is_pool_import(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = weir_ctx_synchronize(ctx);
