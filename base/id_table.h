@@ -1,7 +1,7 @@
 /*
  * Handles: index + generation, never a pointer of the process that owns the object.
  *
- * A handle is 64 bits: kind 8 | origin 1 | generation 15 | index 24 | tag 16 (0x57E1), so that it
+ * A handle is 64 bits: kind 8 | origin 1 | generation 15 | index 24 | tag 16 (0x57E0), so that it
  * is never NULL, never one of CUDA's small constants (streams 1 and 2), and a wild value is
  * refused. The guest names most objects itself (origin 0) so that creating them needs no answer;
  * the host names those that it finds (nodes of a captured graph: origin 1). Both sides keep a table
@@ -19,7 +19,7 @@
 
 typedef uint64_t weir_handle;
 
-#define WEIR_HANDLE_TAG        0x57E1u
+#define WEIR_HANDLE_TAG        0x57E0u
 #define WEIR_HANDLE_INDEX_BITS 24
 #define WEIR_HANDLE_MAX_INDEX  ((1u << WEIR_HANDLE_INDEX_BITS) - 1)
 

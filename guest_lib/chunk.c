@@ -41,6 +41,16 @@ struct weir_mem_heap {
 static struct weir_lock grant_lock; /* a reply and its descriptor are received by one thread */
 static uint64_t cached_bytes[WEIR_GUEST_MAX_DEVICES]; /* atomic: free bytes of device chunks */
 
+void weir_mem_fd_lock(void)
+{
+    weir_lock_acquire(&grant_lock);
+}
+
+void weir_mem_fd_unlock(void)
+{
+    weir_lock_release(&grant_lock);
+}
+
 CUresult weir_mem_init(void)
 {
     return CUDA_SUCCESS;
@@ -318,6 +328,7 @@ void weir_mem_release(const struct weir_mem *mem)
         break;
     case WEIR_MEM_MODULE:
     case WEIR_MEM_IMPORTED:
+    case WEIR_MEM_MAPPED:
         break;
     }
 }

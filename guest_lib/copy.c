@@ -5,6 +5,7 @@
  */
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
 #include <string.h>
 
@@ -22,10 +23,11 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_s
     if (!weir_mem_find(address, &mem)) {
         bool in_window = address >= weir_guest.window_base &&
                          address - weir_guest.window_base < weir_guest.window_bytes;
-        return !address || (in_window && !weir_guest.same_process) ? CUDA_ERROR_INVALID_VALUE
-                                                                   : CUDA_SUCCESS;
+        return !address || (in_window && !weir_guest.same_process) || weir_vmm_is_reserved(address)
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : CUDA_SUCCESS;
     }
-    if (bytes > mem.bytes - (address - mem.base)) {
+    if (!weir_mem_reaches(&mem, address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (weir_mem_gpu_visible(&mem)) {

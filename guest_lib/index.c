@@ -165,6 +165,50 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
+void weir_mem_set_flags(uint64_t base, unsigned int flags)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = floor_locked(base);
+    if (node && node->mem.base == base) {
+        node->mem.flags = flags;
+    }
+    weir_lock_release(&tree.lock);
+}
+
+bool weir_mem_touches(uint64_t base, uint64_t bytes)
+{
+    const struct weir_mem probe = {.base = base, .bytes = bytes};
+    weir_lock_acquire(&tree.lock);
+    bool touches = overlaps_locked(&probe);
+    weir_lock_release(&tree.lock);
+    return touches;
+}
+
+bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes)
+{
+    struct weir_mem next = *mem;
+    for (;;) {
+        uint64_t here = next.bytes - (address - next.base);
+        if (next.kind == WEIR_MEM_MAPPED && next.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            return false;
+        }
+        if (bytes <= here) {
+            return true;
+        }
+        address += here;
+        bytes -= here;
+        if (next.kind != WEIR_MEM_MAPPED || !weir_mem_find(address, &next) ||
+            next.kind != WEIR_MEM_MAPPED) {
+            return false;
+        }
+    }
+}
+
+CUdevice weir_mem_device(const struct weir_mem *mem)
+{
+    return mem->device;
+}
+
 static struct node *first_match(struct node *node, bool (*match)(const struct weir_mem *, void *),
                                 void *user)
 {
@@ -200,7 +244,7 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
     if (!weir_mem_find(address, ret_mem) || !weir_mem_gpu_visible(ret_mem) ||
-        bytes > ret_mem->bytes - (address - ret_mem->base)) {
+        !weir_mem_reaches(ret_mem, address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

@@ -25,6 +25,7 @@ enum weir_mem_kind {
     WEIR_MEM_DEVICE,     /* cuMemAlloc, pools */
     WEIR_MEM_MODULE,     /* a module's global: belongs to its module */
     WEIR_MEM_IMPORTED,   /* cuIpcOpenMemHandle */
+    WEIR_MEM_MAPPED,     /* cuMemMap: flags are the access, owner is a struct weir_vmm_handle */
     WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
     WEIR_MEM_MANAGED,    /* cuMemAllocManaged: the same, other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister */
@@ -40,13 +41,14 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* as asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;     /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
+    unsigned int flags;     /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access */
     uint64_t device_base;   /* address for the GPU of `base` */
     struct weir_ctx *ctx;   /* NULL for library globals, and for memory of an invisible device */
     CUdevice device;        /* where it lies, or its context is; -1: not visible here */
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference: per kind */
+    uint32_t handle_types;  /* of a mapping: what its memory may be exported as */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
@@ -56,7 +58,7 @@ static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
-    return mem->kind <= WEIR_MEM_IMPORTED;
+    return mem->kind <= WEIR_MEM_MAPPED;
 }
 
 /* ---------------------------------------------------------------- index */
@@ -72,6 +74,21 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
 
 /** Change sync_memops of the range that holds address. @thread any */
 bool weir_mem_set_sync(uint64_t address, bool sync_memops);
+
+/** Change flags of the range that begins at base: a mapping's access. @thread any */
+void weir_mem_set_flags(uint64_t base, unsigned int flags);
+
+/** Does any range overlap this one? @thread any */
+bool weir_mem_touches(uint64_t base, uint64_t bytes);
+
+/**
+ * Do bytes from address on lie in the range, or, if that is a mapping, also in accessible mappings
+ * that follow it without a gap? @thread any
+ */
+bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes);
+
+/** The device of a range. */
+CUdevice weir_mem_device(const struct weir_mem *mem);
 
 /** Take out every range for which match is true; drop is called for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
@@ -100,6 +117,10 @@ CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t 
 /** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
 void weir_mem_release(const struct weir_mem *mem);
 
+/** One thread at a time calls for a descriptor and receives it. */
+void weir_mem_fd_lock(void);
+void weir_mem_fd_unlock(void);
+
 /** Give the current context's empty device chunks back to the host. @thread any */
 void weir_mem_trim(void);
 
@@ -119,6 +140,17 @@ uint64_t weir_pool_handle(const struct weir_pool *pool);
 
 /** A pool's block was freed by cuMemFree, or with its context: take it off the account. */
 void weir_pool_forget(const struct weir_mem *mem);
+
+#define WEIR_MEM_OF_POOL 1u /* flags of an imported range: cuMemPoolImportPointer's */
+
+/** Was it made by cuMemPoolImportPointer? Then cuMemFree and cuMemFreeAsync take it. */
+static inline bool weir_mem_is_pool_import(const struct weir_mem *mem)
+{
+    return mem->kind == WEIR_MEM_IMPORTED && mem->flags == WEIR_MEM_OF_POOL;
+}
+
+/** Undo cuMemPoolImportPointer: no work of this process uses the memory. */
+CUresult weir_pool_free_import(uint64_t address);
 
 /** What stream-ordered allocation kept of a context is gone. */
 void weir_pools_context_gone(struct weir_ctx *ctx);

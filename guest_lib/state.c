@@ -11,6 +11,7 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
+#include "guest_lib/vmm.h"
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/op_hash.h"
@@ -124,6 +125,13 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
 {
     weir_guest.window_base = welcome->window_base;
     weir_guest.window_bytes = welcome->window_bytes;
+    weir_guest.granularity_bytes = 0;
+    for (uint32_t i = 0; i < welcome->n_devices; i++) { /* the host's, which is the largest */
+        uint64_t bytes = welcome->devices[i].granularity_bytes;
+        bytes = bytes ? bytes : 2 << 20;
+        weir_guest.granularity_bytes =
+            bytes > weir_guest.granularity_bytes ? bytes : weir_guest.granularity_bytes;
+    }
     if (weir_guest.same_process || !welcome->window_bytes) {
         return CUDA_SUCCESS;
     }
@@ -220,6 +228,7 @@ void weir_guest_stop(void)
     weir_calls_session_over();
     weir_callbacks_finish();
     weir_mem_finish();
+    weir_vmm_finish();
     weir_staging_finish();
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], free_context, NULL);

@@ -65,8 +65,9 @@ struct weir_guest {
     struct weir_guest_device devices[WEIR_GUEST_MAX_DEVICES];
     uint64_t window_base; /* device addresses of this tenant; pinned memory lies here too */
     uint64_t window_bytes;
-    bool same_process;    /* loop transport: the worker's mappings are ours */
-    bool launch_blocking; /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
+    uint64_t granularity_bytes; /* of cuMemCreate and cuMemAddressReserve */
+    bool same_process;          /* loop transport: the worker's mappings are ours */
+    bool launch_blocking;       /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
     int n_cpus;
 
     /* Flags that other parts raise; atomic. */
@@ -110,15 +111,15 @@ static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 /** Can a kernel on one visible device reach the memory of another? False for itself. @thread any */
 bool weir_guest_can_access(CUdevice device, CUdevice peer);
 
-/** The device of an ordinal of the host's, or NULL where it is not visible. @thread any */
-static inline struct weir_guest_device *weir_guest_device_of_host(int host_ordinal)
+/** The device that the host counts so, or -1 where it is not visible. @thread any */
+static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {
         if (weir_guest.devices[i].host_ordinal == host_ordinal) {
-            return &weir_guest.devices[i];
+            return i;
         }
     }
-    return NULL;
+    return -1;
 }
 
 /** cuInit: connect, once. Later calls give the same answer. @thread any */

@@ -42,6 +42,8 @@ struct weir_link_config {
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;
+    uint64_t vmm_base;
+    uint64_t vmm_bytes;
 };
 
 struct weir_link_tenant {

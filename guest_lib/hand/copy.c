@@ -21,9 +21,13 @@ static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
 static struct weir_ctx *owner_elsewhere(uint64_t address, const struct weir_stream *stream)
 {
     struct weir_mem mem;
-    bool elsewhere = weir_mem_find(address, &mem) && weir_mem_on_device(&mem) && mem.ctx &&
-                     mem.device == mem.ctx->device && mem.device != stream->ctx->device;
-    return elsewhere ? mem.ctx : NULL;
+    if (!weir_mem_find(address, &mem) || !weir_mem_on_device(&mem) || mem.device < 0 ||
+        mem.device == stream->ctx->device) {
+        return NULL;
+    }
+    bool own = mem.ctx && mem.ctx->device == mem.device;
+    struct weir_ctx *ctx = own ? mem.ctx : weir_guest.devices[mem.device].primary;
+    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE ? ctx : NULL;
 }
 
 /*

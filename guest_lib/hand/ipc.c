@@ -52,9 +52,8 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
         return result;
     }
     /* Of the device where it lies; copies and kernels of every device that can reach it may use it. */
-    const struct weir_guest_device *device = weir_guest_device_of_host((int)out.device);
     const struct weir_mem mem = {
-        .device = device ? (CUdevice)(device - weir_guest.devices) : WEIR_EVERY_DEVICE,
+        .device = weir_guest_ordinal_of_host((int)out.device),
         .base = out.base,
         .bytes = out.bytes,
         .kind = WEIR_MEM_IMPORTED,
@@ -81,7 +80,8 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr) {
+    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr ||
+        weir_mem_is_pool_import(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = weir_ctx_synchronize(ctx);

@@ -99,8 +99,13 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
     if (rc != CUDA_SUCCESS || !dptr) {
         return rc;
     }
+    struct weir_mem mem;
     if (weir_graph_mem_free(dptr, &rc)) {
         return rc;
+    }
+    if (weir_mem_find(dptr, &mem) && mem.base == dptr && weir_mem_is_pool_import(&mem)) {
+        rc = weir_ctx_synchronize(ctx);
+        return rc == CUDA_SUCCESS ? weir_pool_free_import(dptr) : rc;
     }
     return free_memory(dptr, KIND(WEIR_MEM_DEVICE) | KIND(WEIR_MEM_MANAGED));
 }

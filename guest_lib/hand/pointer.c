@@ -68,7 +68,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = flag(mem->kind == WEIR_MEM_MANAGED);
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *ret = (struct value){(uint32_t)mem->device, 4};
+        *ret = (struct value){(uint32_t)weir_mem_device(mem), 4};
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *ret = flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);
@@ -83,7 +83,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = flag(true);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *ret = word(0);
+        *ret = word(mem->handle_types);
         break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:

@@ -9,11 +9,15 @@
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/range.h"
+#include "guest_lib/vmm.h"
+#include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-#define LOOK_AT 64 /* pending blocks looked at by one allocation */
+#define NAME_BYTES 16
+#define LOOK_AT    64 /* pending blocks looked at by one allocation */
 
 struct pending {
     struct pending *next;
@@ -28,7 +32,10 @@ struct weir_pool {
     bool is_default;
     bool destroyed;
     uint32_t access; /* atomic; bit per other device that cuMemPoolSetAccess has let in */
-    struct weir_pool *next; /* of all pools; never freed but by weir_pools_finish() */
+    bool imported;            /* nothing is allocated from it here */
+    bool exportable;          /* made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+    uint8_t name[NAME_BYTES]; /* what an exported descriptor tells of it */
+    struct weir_pool *next;   /* of all pools; never freed but by weir_pools_finish() */
 
     struct weir_lock lock; /* guards what follows */
     int reuse[3];          /* the three CU_MEMPOOL_ATTR_REUSE_* */
@@ -295,6 +302,9 @@ CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, 
 {
     struct weir_pool *found;
     CUresult rc = get_pool(pool, &found);
+    if (rc == CUDA_SUCCESS && found->imported) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
     return rc == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : rc;
 }
 
@@ -330,6 +340,11 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return rc;
     }
     struct weir_mem mem;
+    if (weir_mem_find(dptr, &mem) && weir_mem_is_pool_import(&mem)) {
+        struct weir_stream_point point = weir_stream_here(stream);
+        rc = weir_stream_wait(&point);
+        return rc == CUDA_SUCCESS ? weir_pool_free_import(dptr) : rc;
+    }
     if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -355,12 +370,22 @@ static CUmemoryPool handle_of(const struct weir_pool *pool)
     return (CUmemoryPool)(uintptr_t)pool->handle;
 }
 
+static void enter_pool(struct weir_pool *pool)
+{
+    weir_lock_acquire(&pools.lock);
+    pool->next = pools.all;
+    pools.all = pool;
+    weir_lock_release(&pools.lock);
+}
+
 CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+    bool shared = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                  !weir_guest.channel.remote;
+    if ((poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE && !shared) ||
         poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -372,10 +397,13 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    weir_lock_acquire(&pools.lock);
-    made->next = pools.all;
-    pools.all = made;
-    weir_lock_release(&pools.lock);
+    made->exportable = shared;
+    if (shared && getrandom(made->name, NAME_BYTES, 0) != NAME_BYTES) {
+        weir_object_remove(WEIR_KIND_POOL, made->handle);
+        free(made);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    enter_pool(made);
     *pool = handle_of(made);
     return CUDA_SUCCESS;
 }
@@ -482,6 +510,106 @@ CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType
 {
     CUresult rc = check_location(location, type);
     return rc == CUDA_SUCCESS ? set_pool(location->id, pool) : rc;
+}
+
+/* ---------------------------------------------------------------- between processes */
+
+CUresult weir_guest_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+                                                     CUmemAllocationHandleType handleType,
+                                                     unsigned long long flags)
+{
+    struct weir_pool *found;
+    int fd;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || !handle_out || flags ||
+        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->exportable) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    rc = weir_share_export_pool(found->name, &fd);
+    if (rc == CUDA_SUCCESS) {
+        memcpy(handle_out, &fd, sizeof fd);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                                       CUmemAllocationHandleType handleType,
+                                                       unsigned long long flags)
+{
+    uint8_t name[NAME_BYTES];
+    struct weir_pool *made;
+    if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_share_import_pool((int)(intptr_t)handle, name);
+    rc = rc == CUDA_SUCCESS ? new_pool(0, false, &made) : rc;
+    if (rc == CUDA_SUCCESS) {
+        made->imported = true;
+        memcpy(made->name, name, NAME_BYTES);
+        enter_pool(made);
+        *pool_out = handle_of(made);
+    }
+    return rc;
+}
+
+/* The pointer's name is that of cuIpcGetMemHandle: its memory has one address in all processes. */
+CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+    struct weir_mem mem;
+    if (!shareData_out || !weir_mem_find(ptr, &mem) || mem.base != ptr || !mem.pool ||
+        !mem.pool->exportable) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
+    struct weir_op_ipc_export_out out;
+    CUresult rc = weir_call_ipc_export(weir_guest_channel(), &in, &out);
+    if (rc == CUDA_SUCCESS) {
+        _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
+        memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                           CUmemPoolPtrExportData *shareData)
+{
+    struct weir_pool *found;
+    struct weir_op_ipc_open_in in;
+    struct weir_op_ipc_open_out out;
+    CUresult rc = get_pool(pool, &found);
+    if (rc != CUDA_SUCCESS || !ptr_out || !shareData || !found->imported) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(in.handle, shareData->reserved, sizeof in.handle);
+    rc = weir_call_ipc_open(weir_guest_channel(), &in, &out);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    const struct weir_mem mem = {.base = out.base,
+                                 .bytes = out.bytes,
+                                 .kind = WEIR_MEM_IMPORTED,
+                                 .flags = WEIR_MEM_OF_POOL,
+                                 .device_base = out.base,
+                                 .device = weir_guest_ordinal_of_host((int)out.device),
+                                 .buffer_id = weir_objects_next_id(),
+                                 .owner = (void *)(uintptr_t)out.reference};
+    if (!weir_mem_insert(&mem)) {
+        const struct weir_op_ipc_close_in close = {.reference = out.reference};
+        (void)weir_call_ipc_close(weir_guest_channel(), &close, NULL);
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    *ptr_out = out.base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_pool_free_import(uint64_t address)
+{
+    struct weir_mem mem;
+    if (!weir_mem_remove(address, 1u << WEIR_MEM_IMPORTED, &mem)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_ipc_close_in in = {.reference = (uintptr_t)mem.owner};
+    return weir_call_ipc_close(weir_guest_channel(), &in, NULL);
 }
 
 /* ---------------------------------------------------------------- attributes and access */

@@ -5,11 +5,12 @@
 
 /* Where an arena offset is for the driver. */
 static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint64_t bytes,
-                      CUdeviceptr *ret)
+                      bool writes, CUdeviceptr *ret)
 {
     if (!arena) {
         *ret = address;
-        return weir_session_check_dptr(s, address, bytes);
+        return writes ? weir_session_check_write(s, address, bytes)
+                      : weir_session_check_dptr(s, address, bytes);
     }
     return weir_session_arena_dptr(s, address, bytes, ret);
 }
@@ -27,8 +28,8 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     if (in->bytes == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(place(s, (in->flags & 1) != 0, in->dst, in->bytes, &dst));
-    WEIR_TRY(place(s, (in->flags & 2) != 0, in->src, in->bytes, &src));
+    WEIR_TRY(place(s, (in->flags & 1) != 0, in->dst, in->bytes, true, &dst));
+    WEIR_TRY(place(s, (in->flags & 2) != 0, in->src, in->bytes, false, &src));
     WEIR_TRY(weir_order_begin(s, stream));
     return s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native);
 }
@@ -51,8 +52,8 @@ static bool extent(const struct weir_copy_side *side, uint64_t width, uint64_t h
 }
 
 static CUresult check_side(struct weir_session *s, const struct weir_copy_side *side,
-                           uint64_t width, uint64_t height, uint64_t depth, CUmemorytype *ret_type,
-                           CUdeviceptr *ret_address, CUarray *ret_array)
+                           uint64_t width, uint64_t height, uint64_t depth, bool writes,
+                           CUmemorytype *ret_type, CUdeviceptr *ret_address, CUarray *ret_array)
 {
     const uint64_t limit = UINT64_C(1) << 47;
     struct weir_object *array;
@@ -75,7 +76,7 @@ static CUresult check_side(struct weir_session *s, const struct weir_copy_side *
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret_type = CU_MEMORYTYPE_UNIFIED;
-    return place(s, side->kind == 1, side->addr, bytes, ret_address);
+    return place(s, side->kind == 1, side->addr, bytes, writes, ret_address);
 }
 
 CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
@@ -89,9 +90,9 @@ CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(ret_copy, 0, sizeof *ret_copy);
-    WEIR_TRY(check_side(s, src, width, height, depth, &ret_copy->srcMemoryType,
+    WEIR_TRY(check_side(s, src, width, height, depth, false, &ret_copy->srcMemoryType,
                         &ret_copy->srcDevice, &ret_copy->srcArray));
-    WEIR_TRY(check_side(s, dst, width, height, depth, &ret_copy->dstMemoryType,
+    WEIR_TRY(check_side(s, dst, width, height, depth, true, &ret_copy->dstMemoryType,
                         &ret_copy->dstDevice, &ret_copy->dstArray));
     ret_copy->srcXInBytes = src->x;
     ret_copy->srcY = src->y;
@@ -142,7 +143,7 @@ CUresult weir_hand_check_fill(struct weir_session *s, uint64_t dst, uint64_t pit
         __builtin_add_overflow(bytes, row, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_session_check_dptr(s, dst, bytes);
+    return weir_session_check_write(s, dst, bytes);
 }
 
 static CUresult fill_row(const struct weir_driver *d, const struct weir_op_memset_in *in,

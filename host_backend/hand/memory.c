@@ -167,10 +167,12 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     free(registration);
 }
 
-/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. */
+/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
+ * nothing may lie where guests' reservations will. */
 static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
 {
-    bool found = false;
+    bool found =
+        address < w->config.vmm_base + w->config.vmm_bytes && address + bytes > w->config.vmm_base;
 
     pthread_mutex_lock(&w->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {

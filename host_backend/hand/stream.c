@@ -135,7 +135,8 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (in->kind > 3 || in->address % (wide ? 8 : 4) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(weir_session_check_dptr(s, in->address, wide ? 8 : 4));
+    WEIR_TRY(in->kind % 2 == 0 ? weir_session_check_write(s, in->address, wide ? 8 : 4)
+                               : weir_session_check_dptr(s, in->address, wide ? 8 : 4));
     WEIR_TRY(weir_order_begin(s, stream));
     if (wait) {
         s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define FILE_MAX_BYTES (1u << 20)
+#define AREA_UNIT      (UINT64_C(1) << 30)
 
 enum row_kind { ROW_TEXT, ROW_NAME, ROW_KEY, ROW_U32, ROW_U64, ROW_AMOUNT, ROW_CHOICE, ROW_BYTES, ROW_DEVICES };
 
@@ -44,6 +45,8 @@ static const struct row host_rows[] = {
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
      NULL},
+    {"vmm_base", ROW_U64, AT(weir_host_config, vmm_base), 1 << 30, INT64_C(1) << 46, NULL},
+    {"vmm_bytes", ROW_BYTES, AT(weir_host_config, vmm_bytes), 1 << 28, INT64_C(1) << 45, NULL},
 };
 static const struct row tenant_rows[] = {
     {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
@@ -79,8 +82,11 @@ static void tenant_default(struct weir_tenant_config *tenant, const char *name)
 
 static void host_default(struct weir_host_config *config)
 {
-    *config = (struct weir_host_config){
-        .socket_mode = 0660, .window_base = 0x200000000000, .window_bytes = UINT64_C(1) << 40};
+    *config = (struct weir_host_config){.socket_mode = 0660,
+                                        .window_base = 0x200000000000,
+                                        .window_bytes = UINT64_C(1) << 40,
+                                        .vmm_base = 0x120000000000,
+                                        .vmm_bytes = UINT64_C(14) << 40};
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
@@ -446,6 +452,22 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
     return false;
 }
 
+/* The area for reservations may lie anywhere beside the windows of all tenants. */
+bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
+{
+    uint64_t windows_end = c->window_base + WEIR_CONFIG_TENANTS_MAX * c->window_bytes;
+
+    if (c->vmm_base % AREA_UNIT != 0 || c->vmm_bytes % AREA_UNIT != 0) {
+        weir_diag_set(ret_diag, 0, 0, "vmm_base and vmm_bytes are not multiples of 1 GiB");
+        return false;
+    }
+    if (c->vmm_base < windows_end && c->window_base < c->vmm_base + c->vmm_bytes) {
+        weir_diag_set(ret_diag, 0, 0, "the area of vmm_base overlaps the windows");
+        return false;
+    }
+    return true;
+}
+
 enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config, struct weir_diag *ret_diag)
 {
@@ -463,6 +485,9 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     }
     if (status == WEIR_OK && parse->config.window_base % parse->config.window_bytes != 0) {
         weir_diag_set(ret_diag, 0, 0, "window_base is not a multiple of window_bytes");
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK && !weir_config_areas_ok(&parse->config, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK) {

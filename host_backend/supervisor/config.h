@@ -52,6 +52,8 @@ struct weir_host_config {
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;
+    uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
+    uint64_t vmm_bytes;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };
@@ -70,6 +72,9 @@ void weir_config_default(struct weir_host_config *ret_config);
 enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config,
                                    struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/** Do the addresses for reservations lie beside the windows? Says why not. */
+bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_diag *ret_diag);
 
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,

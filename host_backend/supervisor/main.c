@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -68,6 +69,10 @@ static enum weir_status load(const struct weir_serve_params *params,
         fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
     } else {
         override(config, params);
+        if (!weir_config_areas_ok(config, &diag)) {
+            fprintf(stderr, "weir serve: %s\n", diag.message);
+            status = WEIR_ERR_INVALID;
+        }
     }
     if (status == WEIR_OK && params->devices != NULL &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
@@ -303,6 +308,18 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     return status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
 }
 
+/* Each piece of device memory is a descriptor here, each exported one a descriptor in the worker.
+ */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 int weir_serve_main(const struct weir_serve_params *params)
 {
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
@@ -314,6 +331,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = -1;
     sup->started_ns = weir_clock_now_ns();
+    allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->clients[i].fd = -1;
     }

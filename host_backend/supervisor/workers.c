@@ -140,6 +140,8 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
+    c->vmm_base = sup->config.vmm_base;
+    c->vmm_bytes = sup->config.vmm_bytes;
     if (!weir_sup_worker_send(sup, worker, &message, -1)) {
         return WEIR_ERR_CLOSED;
     }

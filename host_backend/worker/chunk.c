@@ -51,17 +51,17 @@ static void give_address(struct weir_chunk *chunk)
     pthread_mutex_unlock(&t->lock);
 }
 
-static CUresult create_memory(struct weir_chunk *chunk)
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory)
 {
-    struct weir_worker *w = chunk->tenant->worker;
     CUmemAllocationProp prop;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     memset(&prop, 0, sizeof prop);
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = w->devices[chunk->device].cu;
-    if (w->posix_fds) {
+    prop.location.id = worker->devices[device].cu;
+    if (worker->posix_fds) {
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
     for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
@@ -70,64 +70,63 @@ static CUresult create_memory(struct weir_chunk *chunk)
         if (i > 0) {
             nanosleep(&pause, NULL);
         }
-        result = w->driver.cuMemCreate(&chunk->memory, chunk->bytes, &prop, 0);
+        result = worker->driver.cuMemCreate(ret_memory, bytes, &prop, 0);
     }
     return result;
 }
 
-static void keep(struct weir_chunk *chunk)
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes)
 {
-    struct weir_worker *w = chunk->tenant->worker;
+    struct weir_worker *w = tenant->worker;
     struct weir_link_message message = {.type = WEIR_LINK_KEEP};
+    bool kept;
     int fd = -1;
 
     if (!w->posix_fds || w->link < 0 ||
         w->driver.cuMemExportToShareableHandle(
-            &fd, chunk->memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
-        return;
+            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        return false;
     }
-    message.chunk.id = chunk->id;
-    message.chunk.base = chunk->base;
-    message.chunk.bytes = chunk->bytes;
-    message.chunk.tenant_index = chunk->tenant->index;
-    chunk->kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
+    message.chunk.id = id;
+    message.chunk.base = base;
+    message.chunk.bytes = bytes;
+    message.chunk.tenant_index = tenant->index;
+    kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
     close(fd);
+    return kept;
 }
 
-static void drop(struct weir_chunk *chunk)
+void weir_memory_drop(struct weir_worker *worker, uint64_t id)
 {
     struct weir_link_message message = {.type = WEIR_LINK_DROP};
 
-    if (chunk->kept) {
-        message.chunk.id = chunk->id;
-        (void)!weir_link_send(chunk->tenant->worker->link, &message, -1);
-    }
+    message.chunk.id = id;
+    (void)!weir_link_send(worker->link, &message, -1);
 }
 
-/* Its own device may use it, and every other that can: copies between devices and kernels that
- * follow a pointer to another device's memory then need nothing more. */
-static CUresult give_access(const struct weir_chunk *chunk)
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
+                            uint64_t bytes, CUmemAccess_flags flags)
 {
-    struct weir_worker *w = chunk->tenant->worker;
     CUmemAccessDesc access[WEIR_DEVICES_MAX];
     size_t n = 1;
     CUresult result;
 
     memset(access, 0, sizeof access);
-    for (uint32_t i = 0; i < w->n_devices; i++) {
-        size_t at = i == chunk->device ? 0 : n;
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        size_t at = i == device ? 0 : n;
 
-        if (i == chunk->device || (w->devices[i].peers >> chunk->device & 1) != 0) {
+        if (i == device || (worker->devices[i].peers >> device & 1) != 0) {
             access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-            access[at].location.id = w->devices[i].cu;
-            access[at].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-            n += i != chunk->device;
+            access[at].location.id = worker->devices[i].cu;
+            access[at].flags = flags;
+            n += i != device;
         }
     }
-    result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, access, n);
+    result = worker->driver.cuMemSetAccess(base, bytes, access, n);
     if (result != CUDA_SUCCESS && n > 1) {
         /* The links to peers are limited in number: copies are staged then. */
-        result = w->driver.cuMemSetAccess(chunk->base, chunk->bytes, access, 1);
+        result = worker->driver.cuMemSetAccess(base, bytes, access, 1);
     }
     return result;
 }
@@ -137,7 +136,7 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
-    result = create_memory(chunk);
+    result = weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -146,7 +145,8 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
         (void)w->driver.cuMemRelease(chunk->memory);
         return result;
     }
-    result = give_access(chunk);
+    result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (result == CUDA_SUCCESS) {
         result = w->driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
     }
@@ -158,7 +158,8 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
         (void)w->driver.cuMemRelease(chunk->memory);
         return result;
     }
-    keep(chunk);
+    chunk->kept =
+        weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
     return CUDA_SUCCESS;
 }
 
@@ -259,7 +260,9 @@ static void unmap(struct weir_chunk *chunk)
     } else {
         (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
         (void)driver->cuMemRelease(chunk->memory);
-        drop(chunk);
+        if (chunk->kept) {
+            weir_memory_drop(chunk->tenant->worker, chunk->id);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/stats.h"
+#include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -212,14 +214,18 @@ static bool on_message(struct weir_worker *worker)
 
 static void loop(struct weir_worker *worker)
 {
-    struct pollfd waits[2] = {{worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}};
+    struct pollfd waits[3] = {
+        {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->shares_fd, POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 2, -1) < 0 && errno != EINTR) {
+        if (poll(waits, 3, -1) < 0 && errno != EINTR) {
             return;
         }
         if (waits[0].revents != 0 && !on_message(worker)) {
             return;
+        }
+        if (waits[2].revents != 0) {
+            weir_shares_look(worker);
         }
     }
 }
@@ -257,6 +263,10 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    worker->shares_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->wake_fd < 0 || worker->shares_fd < 0) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
     status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
         weir_log_error("worker: no device driver=%s why=\"%s\"", worker->config.driver,
@@ -285,6 +295,9 @@ static void close_worker(struct weir_worker *worker)
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
     close(worker->wake_fd);
+    close(worker->shares_fd);
+    weir_window_finish(&worker->vmm_area);
+    pthread_mutex_destroy(&worker->vmm_lock);
     pthread_cond_destroy(&worker->idle);
     pthread_mutex_destroy(&worker->lock);
     free(worker);
@@ -325,8 +338,9 @@ int weir_worker_main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
-    worker->wake_fd = worker->prints.fd = -1;
+    worker->wake_fd = worker->shares_fd = worker->prints.fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
+    pthread_mutex_init(&worker->vmm_lock, NULL);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>
@@ -257,6 +258,9 @@ static CUresult destroy_handle(const struct weir_driver *driver, int kind, void 
 
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
+    if (o->kind == WEIR_KIND_CHUNK) { /* has no native of its own: memory is shared */
+        weir_vmm_handle_drop(session, (struct weir_vmm_handle *)o);
+    }
     if (o->native == NULL || o->borrowed) {
         return CUDA_SUCCESS;
     }
@@ -414,6 +418,13 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
 {
     return weir_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
                                                                : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    return weir_vmm_touches_read_only(&session->vmm, address, bytes)
+               ? CUDA_ERROR_INVALID_VALUE
+               : weir_session_check_dptr(session, address, bytes);
 }
 
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)

@@ -44,6 +44,9 @@ CUresult weir_function_here(struct weir_session *session, struct weir_function *
 /** Destroy a context's objects, then the context. */
 void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx);
 
+/** As weir_session_check_dptr(), and the memory may be written. */
+CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
+
 /** Make the tables. */
 enum weir_status weir_objects_init(struct weir_session *session) WEIR_MUST_CHECK;
 /** All objects must be gone. */

@@ -58,6 +58,17 @@ void weir_range_remove(struct weir_range_set *set, const void *owner)
     set->n = left;
 }
 
+void weir_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner)
+{
+    for (size_t at = upper(set, base); at > 0 && set->ranges[at - 1].base == base; at--) {
+        if (set->ranges[at - 1].owner == owner) {
+            memmove(set->ranges + at - 1, set->ranges + at, (set->n - at) * sizeof *set->ranges);
+            set->n--;
+            return;
+        }
+    }
+}
+
 bool weir_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes)
 {
     uint64_t at = base, end = base + bytes;

@@ -24,6 +24,9 @@ enum weir_status weir_range_add(struct weir_range_set *set, uint64_t base, uint6
 /** Take out all ranges of an owner. */
 void weir_range_remove(struct weir_range_set *set, const void *owner);
 
+/** Take out the range of an owner that begins at base, if there is one. */
+void weir_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner);
+
 /** True when every byte of [base, base + bytes) lies in ranges; neighbours count as one. */
 bool weir_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes);
 

@@ -13,6 +13,7 @@
 #include "host_backend/worker/host_calls.h"
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 #include "proto/host_dispatch.h"
 #include <stdio.h>
@@ -245,6 +246,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     memset(&out, 0, weir_ops[record->op].out_struct_bytes);
     s->op = record->op;
     s->op_seq = record->seq;
+    s->op_posted = posted;
     s->op_first = s->op_last = NULL;
     s->reply_bulk = NULL;
     s->reply_bulk_bytes = 0;
@@ -449,6 +451,7 @@ static void release_memory(struct weir_session *s)
     while (s->registrations != NULL) {
         weir_registration_drop(s, s->registrations);
     }
+    weir_vmm_finish(s);
     while (s->grants != NULL) {
         weir_grant_drop(s, s->grants);
     }

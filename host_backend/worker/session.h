@@ -18,6 +18,7 @@
 #include "base/id_table.h"
 #include "host_backend/worker/native_map.h"
 #include "host_backend/worker/ranges.h"
+#include "host_backend/worker/vmm_book.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include "proto/transport/transport.h"
@@ -178,6 +179,7 @@ struct weir_session {
     struct weir_native_map natives;
     struct weir_ctx *contexts;
     struct weir_range_set ranges;
+    struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
     struct weir_grant *grants;
     uint32_t n_grants;
     struct weir_registration *registrations;
@@ -212,6 +214,7 @@ struct weir_session {
     const void *bulk;
     size_t bulk_bytes;
     uint64_t op_seq;
+    bool op_posted;
     const void *reply_bulk; /* for arena_read: borrowed from the segment */
     size_t reply_bulk_bytes;
     bool answer_later;       /* word_wait: the reply comes from the poll */

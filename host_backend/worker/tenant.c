@@ -4,6 +4,7 @@
  * The window's lower half is reserved through the driver for device memory, the upper half by mmap
  * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
  */
+#include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/log.h"
@@ -106,6 +107,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
 {
     uint64_t half = tenant->worker->config.window_bytes / 2;
 
+    weir_shares_drop_all(tenant);
     if (tenant->reserved) {
         (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);
         munmap((void *)(uintptr_t)tenant->host_window.base, half);

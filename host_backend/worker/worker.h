@@ -11,6 +11,7 @@
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
 
+struct weir_share;
 struct weir_zmq_server;
 
 struct weir_ipc_token {
@@ -59,6 +60,9 @@ struct weir_tenant {
     uint64_t pinned_quota_bytes, pinned_bytes;
     struct weir_ipc_token *tokens;
     struct weir_ipc_event *events;
+    struct weir_share *shares;
+    uint32_t n_shares;
+    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
 
     struct weir_image_store images; /* internally locked */
 };
@@ -93,7 +97,8 @@ struct weir_worker {
     uint64_t spin_ns;      /* for the next record of a session */
     uint64_t owed_spin_ns; /* the same while the GPU owes the guest a word */
     int link;
-    int wake_fd; /* an eventfd: the main thread looks at stopping and sticky */
+    int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
+    int shares_fd; /* an epoll set of the shares' descriptors (worker/share.c) */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* n_sessions became smaller */
@@ -102,6 +107,9 @@ struct weir_worker {
     uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_ended_session *ended; /* the last ones' statistics, newest first */
+
+    pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
+    struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
     struct weir_prints prints;
     struct weir_zmq_server *zmq;
@@ -160,6 +168,21 @@ CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t
 void weir_chunk_put(struct weir_chunk *chunk);
 /** The host half's protection back over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
+
+/** Memory of a device without an address, exportable if the driver can. */
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory);
+/**
+ * Set the access of its device to mapped memory, and of every other that can reach it: copies
+ * between devices and kernels that follow a pointer to another's memory then need nothing more.
+ */
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
+                            uint64_t bytes, CUmemAccess_flags flags);
+/** Give the supervisor a descriptor of it, under this id. false: it has none. */
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes);
+/** The supervisor may let go. */
+void weir_memory_drop(struct weir_worker *worker, uint64_t id);
 
 /* prints.c */
 

@@ -113,6 +113,26 @@
     X(MemsetD2D8_v2)                                                                               \
     X(MemsetD2D32_v2)                                                                              \
     X(MemsetD32Async)                                                                              \
+    X(MemGetAllocationGranularity)                                                                 \
+    X(MemAddressReserve)                                                                           \
+    X(MemAddressFree)                                                                              \
+    X(MemCreate)                                                                                   \
+    X(MemRelease)                                                                                  \
+    X(MemRetainAllocationHandle)                                                                   \
+    X(MemMap)                                                                                      \
+    X(MemUnmap)                                                                                    \
+    X(MemSetAccess)                                                                                \
+    X(MemGetAccess)                                                                                \
+    X(MemExportToShareableHandle)                                                                  \
+    X(MemImportFromShareableHandle)                                                                \
+    X(MemGetAllocationPropertiesFromHandle)                                                        \
+    X(MemPoolCreate)                                                                               \
+    X(MemPoolDestroy)                                                                              \
+    X(MemPoolExportToShareableHandle)                                                              \
+    X(MemPoolImportFromShareableHandle)                                                            \
+    X(MemPoolExportPointer)                                                                        \
+    X(MemPoolImportPointer)                                                                        \
+    X(MemAllocFromPoolAsync)                                                                       \
     X(PointerGetAttribute)                                                                         \
     X(PointerGetAttributes)                                                                        \
     X(StreamCreate)                                                                                \

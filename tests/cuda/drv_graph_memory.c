@@ -122,6 +122,7 @@ static void captured(CUstream stream, CUdeviceptr out)
     check_true(count == 4 && allocs == 1 && frees == 1, "the nodes of a captured allocation");
     DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
     DRV(cu.MemsetD32_v2(out, 0, WORDS));
+    DRV(cu.CtxSynchronize()); /* nothing else orders it before a non-blocking stream */
     DRV(cu.GraphLaunch(exec, stream));
     /* Memory that others allocate meanwhile is not the graph's. */
     CUdeviceptr other;

@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#define VMM_BYTES   ((size_t)2 << 20)
+#define VMM_PIECES  64
 #define SLOTS       16
 #define COPY_BYTES  (1u << 20)
 #define SPIN_ROUNDS 20000u
@@ -148,6 +150,43 @@ static void step_pool(struct slot *s)
     DRV(cu.MemFreeAsync(memory, s->stream));
 }
 
+/* Addresses, memory and a mapping; what it leaves is the killed guest's to leave. */
+static void step_vmm(struct slot *s)
+{
+    static CUdeviceptr space;
+    static size_t used;
+    CUmemAllocationProp prop;
+    CUmemGenericAllocationHandle handle;
+    CUmemAccessDesc access;
+    int fd;
+    memset(&prop, 0, sizeof(prop));
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (!space || used == VMM_PIECES) {
+        DRV(cu.MemAddressReserve(&space, VMM_PIECES * VMM_BYTES, 0, 0, 0));
+        used = 0;
+    }
+    CUdeviceptr at = space + used * VMM_BYTES;
+    DRV(cu.MemCreate(&handle, VMM_BYTES, &prop, 0));
+    DRV(cu.MemMap(at, VMM_BYTES, 0, handle, 0));
+    memset(&access, 0, sizeof(access));
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    DRV(cu.MemSetAccess(at, VMM_BYTES, &access, 1));
+    DRV(cu.MemsetD32Async(at, 1, 1024, s->stream));
+    if (cu.MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+        CUDA_SUCCESS) {
+        close(fd); /* a remote guest has none */
+    }
+    DRV(cu.MemRelease(handle));
+    if (check_random(&seed) % 4) {
+        DRV(cu.MemUnmap(at, VMM_BYTES));
+    } else {
+        used++;
+    }
+}
+
 static void step_wait(struct slot *s)
 {
     if (check_random(&seed) % 2) {
@@ -172,7 +211,7 @@ int main(int argc, char **argv)
     static void (*const steps[])(struct slot *) = {
         step_memory, step_pinned,        step_copy,  step_copy,   step_launch,
         step_launch, step_stream,        step_event, step_module, step_graph,
-        step_pool,   step_host_function, step_wait,
+        step_pool,   step_host_function, step_vmm,   step_wait,
     };
     CUmodule module;
     seed = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 1;

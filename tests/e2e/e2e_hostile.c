@@ -177,6 +177,31 @@ void hostile_expect_alive(struct client *c, const char *what)
     hostile_disconnect(c);
 }
 
+int32_t hostile_call(struct client *c, int op, const void *message)
+{
+    int32_t result = -1;
+    enum weir_status status = call(c, (enum weir_op)op, message, &result);
+    if (status != WEIR_OK) {
+        hostile_fail("no reply to %s: %s", weir_ops[op].name, weir_status_text(status));
+    }
+    return result;
+}
+
+void hostile_post(struct client *c, int op, const void *message)
+{
+    struct weir_record *record = make_record(c, (enum weir_op)op, message, WEIR_RECORD_POSTED);
+    enum weir_status status = c->transport->ops->send(c->transport, record, NULL, 0, SHORT_NS);
+    free(record);
+    if (status != WEIR_OK) {
+        hostile_fail("cannot post %s", weir_ops[op].name);
+    }
+}
+
+void hostile_expect_end(struct client *c, const char *what)
+{
+    expect_end(c, SHORT_NS, what);
+}
+
 /* ---------------------------------------------------------------- writing the ring directly */
 
 static void put_bytes(struct client *c, const void *bytes, uint32_t len)
@@ -666,6 +691,7 @@ static const struct {
     {"sequence", scenario_sequence, "record"},
     {"greedy", scenario_greedy, "record"},
     {"hoard", scenario_hoard, "record"},
+    {"vmm", hostile_scenario_vmm, "record"},
     {"no_read", scenario_no_read, "blocked"},
     {"descriptors", scenario_descriptors, "descriptor"},
     {"descriptor_flood", scenario_descriptor_flood, "descriptor"},

@@ -31,6 +31,13 @@ bool hostile_echo_works(struct client *c);
 /** The session must have survived `what`; disconnects. */
 void hostile_expect_alive(struct client *c, const char *what);
 
+/** Call and give the result; the reply must come. */
+int32_t hostile_call(struct client *c, int op, const void *message);
+void hostile_post(struct client *c, int op, const void *message);
+/** The host must end the session because of `what`; disconnects. */
+void hostile_expect_end(struct client *c, const char *what);
+
+void hostile_scenario_vmm(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);
 void hostile_scenario_wrong_hash(void);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define VMM_BASE     0x120000000000ull
 #define WINDOW_BYTES (1ull << 30)
 #define MAX_HELD     65536
 
@@ -31,6 +32,7 @@ struct tl_host {
     bool stop;
     bool gone;
     uint8_t *window;
+    uint64_t reserved;
     uint64_t granted;
 };
 
@@ -142,6 +144,7 @@ static void serve(struct tl_host *host, const struct weir_record *record)
     bool posted = record->flags & WEIR_RECORD_POSTED;
     const void *reply = NULL;
     int32_t status = 0;
+    struct weir_op_vmm_reserve_out reserved = {0};
     struct weir_op_mem_grant_out grant = {0};
     struct weir_op_mem_info_out info = {.free = 1 << 20, .total = WINDOW_BYTES};
     struct weir_op_event_elapsed_out elapsed = {.milliseconds = 1.5f};
@@ -192,6 +195,13 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         host->chunks++;
         pthread_mutex_unlock(&host->lock);
         reply = &grant;
+        break;
+    }
+    case WEIR_OP_vmm_reserve: {
+        DECODE(vmm_reserve, in);
+        reserved.base = VMM_BASE + host->reserved;
+        host->reserved += in.bytes;
+        reply = &reserved;
         break;
     }
     case WEIR_OP_mem_return:

@@ -87,6 +87,8 @@ static const struct bad_row {
     {"[host]\ndevice = 99999999999999999999\n", 2, 28, "too large"},
     {"[host]\nrun_dir = \"a\n", 2, 13, "does not end"},
     {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
+    {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
+    {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
     {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "power of two"},
 };
 

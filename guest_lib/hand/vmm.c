@@ -1,0 +1,248 @@
+/*
+ * Virtual memory management: the entry points, which check what needs no lock.
+ *
+ * Carried: memory of the device, exportable as a descriptor. Refused as a driver refuses what its
+ * device cannot do: memory of the host, fabric handles, compression pools, RDMA.
+ */
+#include "guest_lib/vmm.h"
+#include "proto/guest_hand.h"
+#include <string.h>
+
+static CUresult check_place(const CUmemLocation *location)
+{
+    switch ((int)location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return weir_guest_device_get(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+        return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 say so */
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult check_handle_types(unsigned int types)
+{
+    unsigned int known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_WIN32 |
+                         CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC;
+    if (types & ~known) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* A remote guest may name descriptors, as programs do that never export; exporting is refused.
+     */
+    bool carried = !(types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return carried ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult check_prop(const CUmemAllocationProp *prop)
+{
+    if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = check_place(&prop->location);
+    rc = rc == CUDA_SUCCESS ? check_handle_types((unsigned int)prop->requestedHandleTypes) : rc;
+    if (rc == CUDA_SUCCESS && (prop->allocFlags.gpuDirectRDMACapable || prop->allocFlags.usage)) {
+        rc = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return rc;
+}
+
+static bool aligned(uint64_t value)
+{
+    return value % weir_vmm_unit() == 0;
+}
+
+CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
+                                                  const CUmemAllocationProp *prop,
+                                                  CUmemAllocationGranularity_flags option)
+{
+    if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                         option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = check_prop(prop);
+    if (rc == CUDA_SUCCESS) {
+        *granularity = weir_vmm_unit();
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- addresses */
+
+CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
+                                        CUdeviceptr addr, unsigned long long flags)
+{
+    if (!ptr || !size || !aligned(size) || flags || (alignment & (alignment - 1))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t base;
+    CUresult rc = weir_vmm_reserve(size, alignment, addr, &base);
+    if (rc == CUDA_SUCCESS) {
+        *ptr = base;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+    return weir_vmm_unreserve(ptr, size);
+}
+
+/* ---------------------------------------------------------------- memory */
+
+CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                                const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    if (!handle || !size || !aligned(size) || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t made;
+    CUresult rc = check_prop(prop);
+    rc = rc == CUDA_SUCCESS ? weir_vmm_create(size, prop, &made) : rc;
+    if (rc == CUDA_SUCCESS) {
+        *handle = made;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    return weir_vmm_release(handle);
+}
+
+CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+    uint64_t found;
+    if (!handle) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_vmm_retain((uint64_t)(uintptr_t)addr, &found);
+    if (rc == CUDA_SUCCESS) {
+        *handle = found;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                           CUmemGenericAllocationHandle handle)
+{
+    struct weir_vmm_handle facts;
+    if (!prop || !weir_vmm_get(handle, &facts)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *prop = facts.prop;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- mappings */
+
+/* The manual: the offset must be zero. */
+CUresult weir_guest_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                             CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    if (!ptr || !size || offset || flags || !aligned(ptr) || !aligned(size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_vmm_map(ptr, size, handle);
+}
+
+CUresult weir_guest_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    if (!ptr || !size || !aligned(ptr) || !aligned(size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_vmm_unmap(ptr, size);
+}
+
+CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                                   size_t count)
+{
+    if (!ptr || !size || !aligned(ptr) || !aligned(size) || !desc || !count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        CUresult rc = check_place(&desc[i].location);
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+        if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+            desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+            desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && rc == CUDA_SUCCESS; i++) {
+        rc = weir_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                                   CUdeviceptr ptr)
+{
+    struct weir_mem mem;
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !weir_mem_find(ptr, &mem) || mem.kind != WEIR_MEM_MAPPED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(location->id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = weir_vmm_reachable(&mem, location->id) ? mem.flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- between processes */
+
+static CUresult check_share_type(CUmemAllocationHandleType type)
+{
+    switch ((int)type) {
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
+        return weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    case CU_MEM_HANDLE_TYPE_WIN32:
+    case CU_MEM_HANDLE_TYPE_WIN32_KMT:
+    case CU_MEM_HANDLE_TYPE_FABRIC:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
+                                                 CUmemGenericAllocationHandle handle,
+                                                 CUmemAllocationHandleType handleType,
+                                                 unsigned long long flags)
+{
+    struct weir_vmm_handle facts;
+    if (!shareableHandle || flags || !weir_vmm_get(handle, &facts)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd;
+    CUresult rc = check_share_type(handleType);
+    if (rc == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    rc = rc == CUDA_SUCCESS ? weir_vmm_export(handle, &fd) : rc;
+    if (rc == CUDA_SUCCESS) {
+        memcpy(shareableHandle, &fd, sizeof fd);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                   void *osHandle,
+                                                   CUmemAllocationHandleType shHandleType)
+{
+    uint64_t made;
+    if (!handle) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = check_share_type(shHandleType);
+    rc = rc == CUDA_SUCCESS ? weir_vmm_import((int)(intptr_t)osHandle, &made) : rc;
+    if (rc == CUDA_SUCCESS) {
+        *handle = made;
+    }
+    return rc;
+}

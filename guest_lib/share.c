@@ -1,0 +1,45 @@
+/* Reading what stands in an exported descriptor, and the pools' share of it. */
+#include "proto/wire/share.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/vmm.h"
+#include "proto/guest_calls.h"
+#include <string.h>
+#include <sys/socket.h>
+
+bool weir_share_token(int fd, uint8_t ret_token[16])
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    struct weir_share_message message;
+    ssize_t n = recv(fd, &message, sizeof message, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
+    if (n != (ssize_t)sizeof message ||
+        memcmp(message.magic, WEIR_SHARE_MAGIC, sizeof message.magic) != 0) {
+        return false;
+    }
+    memcpy(ret_token, message.token, sizeof message.token);
+    return true;
+}
+
+CUresult weir_share_export_pool(const uint8_t name[16], int *ret_fd)
+{
+    struct weir_op_pool_export_in in;
+    memcpy(in.name, name, sizeof in.name);
+    weir_mem_fd_lock();
+    CUresult rc = weir_call_pool_export(weir_guest_channel(), &in, NULL);
+    rc = rc == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : rc;
+    weir_mem_fd_unlock();
+    return rc;
+}
+
+CUresult weir_share_import_pool(int fd, uint8_t ret_name[16])
+{
+    struct weir_op_pool_import_in in;
+    struct weir_op_pool_import_out out;
+    if (!weir_share_token(fd, in.token)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_call_pool_import(weir_guest_channel(), &in, &out);
+    if (rc == CUDA_SUCCESS) {
+        memcpy(ret_name, out.name, sizeof out.name);
+    }
+    return rc;
+}

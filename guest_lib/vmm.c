@@ -1,0 +1,322 @@
+/*
+ * Handles and mappings. Creation waits, because it may fail for the quota; mapping and access are
+ * posted once they have passed the checks that the host makes, too. One lock keeps the records in
+ * the order of the changes here.
+ */
+#include "guest_lib/vmm.h"
+#include "base/log.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct weir_lock vmm_lock; /* guards all handles; taken before the index's */
+
+static struct weir_vmm_handle *find_locked(uint64_t handle)
+{
+    struct weir_vmm_handle *found =
+        weir_object_get(WEIR_KIND_CHUNK, (const void *)(uintptr_t)handle);
+    return found && found->handles ? found : NULL;
+}
+
+/* A handle that the host does not know yet. */
+static struct weir_vmm_handle *new_handle(void)
+{
+    struct weir_vmm_handle *made = calloc(1, sizeof *made);
+    if (made && weir_object_add(WEIR_KIND_CHUNK, made, &made->handle) != CUDA_SUCCESS) {
+        free(made);
+        made = NULL;
+    }
+    return made;
+}
+
+static void drop_handle(struct weir_vmm_handle *handle)
+{
+    weir_object_remove(WEIR_KIND_CHUNK, handle->handle);
+    free(handle);
+}
+
+/* Nobody refers to it any more: the host may let go. */
+static void release_if_unused_locked(struct weir_vmm_handle *handle)
+{
+    if (handle->handles || handle->maps) {
+        return;
+    }
+    struct weir_op_vmm_release_in in = {.h = handle->handle};
+    if (weir_post_vmm_release(weir_guest_channel(), &in) != CUDA_SUCCESS) {
+        weir_log_warn("guest: memory was not released");
+    }
+    drop_handle(handle);
+}
+
+CUresult weir_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop, uint64_t *ret_handle)
+{
+    struct weir_vmm_handle *made = new_handle();
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->bytes = bytes;
+    made->prop = *prop;
+    made->host_device = weir_guest.devices[prop->location.id].host_ordinal;
+    made->handles = 1;
+    struct weir_op_vmm_create_in in = {.h = made->handle,
+                                       .bytes = bytes,
+                                       .device = made->host_device,
+                                       .handle_types = (uint32_t)prop->requestedHandleTypes};
+    CUresult rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_mem_trim();
+        rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+    }
+    if (rc != CUDA_SUCCESS) {
+        drop_handle(made);
+        return rc;
+    }
+    *ret_handle = made->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_vmm_release(uint64_t handle)
+{
+    weir_lock_acquire(&vmm_lock);
+    struct weir_vmm_handle *found = find_locked(handle);
+    if (found) {
+        found->handles--;
+        release_if_unused_locked(found);
+    }
+    weir_lock_release(&vmm_lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_vmm_retain(uint64_t address, uint64_t *ret_handle)
+{
+    struct weir_mem mem;
+    weir_lock_acquire(&vmm_lock);
+    bool mapped = weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_MAPPED;
+    if (mapped) {
+        struct weir_vmm_handle *handle = mem.owner;
+        handle->handles++;
+        *ret_handle = handle->handle;
+    }
+    weir_lock_release(&vmm_lock);
+    return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool weir_vmm_get(uint64_t handle, struct weir_vmm_handle *ret_facts)
+{
+    weir_lock_acquire(&vmm_lock);
+    const struct weir_vmm_handle *found = find_locked(handle);
+    if (found) {
+        *ret_facts = *found;
+    }
+    weir_lock_release(&vmm_lock);
+    return found != NULL;
+}
+
+/* ---------------------------------------------------------------- mappings */
+
+static CUresult map_locked(const struct weir_mem *mem, struct weir_vmm_handle *handle)
+{
+    struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
+    /* A part of the memory: whether that may be is the driver's to say. */
+    CUresult rc = mem->bytes < handle->bytes ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
+                                             : weir_post_vmm_map(weir_guest_channel(), &in);
+    if (rc == CUDA_SUCCESS) {
+        handle->maps++;
+    }
+    return rc;
+}
+
+CUresult weir_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
+{
+    if (!weir_vmm_in_one_space(address, bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_lock_acquire(&vmm_lock);
+    struct weir_vmm_handle *found = find_locked(handle);
+    struct weir_mem mem = {.base = address,
+                           .bytes = bytes,
+                           .kind = WEIR_MEM_MAPPED,
+                           .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                           .device_base = address,
+                           .buffer_id = weir_objects_next_id(),
+                           .owner = found};
+    if (found) {
+        mem.device = found->prop.location.id;
+        mem.handle_types = (uint32_t)found->prop.requestedHandleTypes;
+    }
+    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    if (found && bytes <= found->bytes && weir_mem_insert(&mem)) {
+        rc = map_locked(&mem, found);
+        if (rc != CUDA_SUCCESS) {
+            weir_mem_remove(address, 1u << WEIR_MEM_MAPPED, &mem);
+        }
+    }
+    weir_lock_release(&vmm_lock);
+    return rc;
+}
+
+/* Do whole mappings together make up the range? */
+static bool covered_locked(uint64_t address, uint64_t bytes)
+{
+    uint64_t at = address, end = address + bytes;
+    struct weir_mem mem;
+    if (!bytes || end < address) {
+        return false;
+    }
+    while (at < end) {
+        if (!weir_mem_find(at, &mem) || mem.base != at || mem.kind != WEIR_MEM_MAPPED) {
+            return false;
+        }
+        at += mem.bytes;
+    }
+    return at == end;
+}
+
+static void wait_context(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    struct weir_ctx *ctx = object;
+    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE) {
+        CUresult rc = weir_streams_wait_all(ctx);
+        (void)rc; /* a capture, or an error that the next call tells of */
+    }
+}
+
+/* A kernel that is still running would end everybody's context if its memory went away. */
+static void wait_for_work(void)
+{
+    if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], wait_context, NULL);
+    }
+}
+
+static CUresult unmap_locked(uint64_t address, uint64_t bytes)
+{
+    struct weir_op_vmm_unmap_in in = {.address = address, .bytes = bytes};
+    CUresult rc = weir_post_vmm_unmap(weir_guest_channel(), &in);
+    for (uint64_t at = address; at < address + bytes && rc == CUDA_SUCCESS;) {
+        struct weir_mem mem;
+        if (!weir_mem_remove(at, 1u << WEIR_MEM_MAPPED, &mem)) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+        struct weir_vmm_handle *handle = mem.owner;
+        handle->maps--;
+        release_if_unused_locked(handle);
+        at += mem.bytes;
+    }
+    return rc;
+}
+
+CUresult weir_vmm_unmap(uint64_t address, uint64_t bytes)
+{
+    wait_for_work();
+    weir_lock_acquire(&vmm_lock);
+    CUresult rc =
+        covered_locked(address, bytes) ? unmap_locked(address, bytes) : CUDA_ERROR_INVALID_VALUE;
+    weir_lock_release(&vmm_lock);
+    return rc;
+}
+
+static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
+{
+    struct weir_op_vmm_access_in in = {.address = address, .bytes = bytes, .flags = flags};
+    /* Not every driver knows memory that may only be read. */
+    CUresult rc = flags == CU_MEM_ACCESS_FLAGS_PROT_READ
+                      ? weir_call_vmm_access(weir_guest_channel(), &in, NULL)
+                      : weir_post_vmm_access(weir_guest_channel(), &in);
+    for (uint64_t at = address; at < address + bytes && rc == CUDA_SUCCESS;) {
+        struct weir_mem mem;
+        if (!weir_mem_find(at, &mem)) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+        weir_mem_set_flags(at, flags);
+        at += mem.bytes;
+    }
+    return rc;
+}
+
+bool weir_vmm_reachable(const struct weir_mem *mem, CUdevice device)
+{
+    const struct weir_vmm_handle *handle = mem->owner;
+    return weir_mem_device(mem) == device ||
+           (weir_guest.devices[device].peers >> handle->host_device & 1) != 0;
+}
+
+CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags)
+{
+    if (flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        wait_for_work();
+    }
+    weir_lock_acquire(&vmm_lock);
+    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    if (covered_locked(address, bytes)) {
+        struct weir_mem mem;
+        bool known = weir_mem_find(address, &mem);
+        bool own = known && weir_mem_device(&mem) == device;
+        if (!known || !weir_vmm_reachable(&mem, device)) {
+            rc = CUDA_ERROR_INVALID_DEVICE;
+        } else if (!own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            rc = CUDA_SUCCESS;
+        } else {
+            rc = access_locked(address, bytes, flags);
+        }
+    }
+    weir_lock_release(&vmm_lock);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- between processes */
+
+CUresult weir_vmm_export(uint64_t handle, int *ret_fd)
+{
+    struct weir_op_vmm_export_in in = {.h = handle};
+    weir_mem_fd_lock();
+    CUresult rc = weir_call_vmm_export(weir_guest_channel(), &in, NULL);
+    rc = rc == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : rc;
+    weir_mem_fd_unlock();
+    return rc;
+}
+
+CUresult weir_vmm_import(int fd, uint64_t *ret_handle)
+{
+    struct weir_vmm_handle *made = new_handle();
+    struct weir_op_vmm_import_in in = {0};
+    struct weir_op_vmm_import_out out = {0};
+    if (!made) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    in.h = made->handle;
+    CUresult rc = weir_share_token(fd, in.token)
+                      ? weir_call_vmm_import(weir_guest_channel(), &in, &out)
+                      : CUDA_ERROR_INVALID_VALUE;
+    if (rc != CUDA_SUCCESS) {
+        drop_handle(made);
+        return rc;
+    }
+    made->bytes = out.bytes;
+    made->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    made->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    made->prop.requestedHandleTypes = (CUmemAllocationHandleType)out.handle_types;
+    made->host_device = (int)out.device;
+    made->prop.location.id = weir_guest_ordinal_of_host(made->host_device);
+    /* Published by the handle that the program gets from this call. */
+    made->handles = 1;
+    *ret_handle = made->handle;
+    return CUDA_SUCCESS;
+}
+
+static void free_handle(weir_handle handle, void *object, void *user)
+{
+    (void)handle;
+    (void)user;
+    free(object);
+}
+
+void weir_vmm_finish(void)
+{
+    if (weir_guest.objects.tables[WEIR_KIND_CHUNK]) {
+        weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CHUNK], free_handle, NULL);
+    }
+    weir_vmm_spaces_finish();
+}

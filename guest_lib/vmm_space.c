@@ -1,0 +1,262 @@
+/*
+ * Reserved addresses. A sorted array of reservations; those up to SMALL_BYTES are blocks of slabs,
+ * which are reservations at the host that are kept. Every slab and large reservation is also mapped
+ * here, without access, so that nothing else of this process lands on a device address.
+ */
+#include "base/log.h"
+#include "guest_lib/range.h"
+#include "guest_lib/vmm.h"
+#include "proto/guest_calls.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SLAB_BYTES  (16ull << 30)
+#define SMALL_BYTES (1ull << 30)
+
+struct space {
+    uint64_t base, bytes;
+    struct weir_range_block *block; /* of a slab; NULL: the host's own reservation */
+};
+
+struct slab {
+    struct weir_range_region region;
+    struct slab *next;
+};
+
+/* Guarded by lock, but for low and high, which only grow apart. */
+static struct {
+    struct weir_lock lock;
+    struct space *all; /* sorted by base */
+    size_t n, room;
+    struct weir_range_heap small;
+    struct slab *slabs;
+    uint64_t low, high; /* atomic; all reservations lie between them */
+} spaces;
+
+uint64_t weir_vmm_unit(void)
+{
+    return weir_guest.granularity_bytes;
+}
+
+static size_t upper_locked(uint64_t address)
+{
+    size_t low = 0, high = spaces.n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (spaces.all[middle].base <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+bool weir_vmm_is_reserved(uint64_t address)
+{
+    if (address < __atomic_load_n(&spaces.low, __ATOMIC_RELAXED) ||
+        address >= __atomic_load_n(&spaces.high, __ATOMIC_RELAXED)) {
+        return false;
+    }
+    weir_lock_acquire(&spaces.lock);
+    size_t at = upper_locked(address);
+    bool is = at > 0 && address - spaces.all[at - 1].base < spaces.all[at - 1].bytes;
+    weir_lock_release(&spaces.lock);
+    return is;
+}
+
+static bool add_locked(uint64_t base, uint64_t bytes, struct weir_range_block *block)
+{
+    if (spaces.n == spaces.room) {
+        size_t room = spaces.room ? spaces.room * 2 : 64;
+        struct space *bigger = realloc(spaces.all, room * sizeof *bigger);
+        if (!bigger) {
+            return false;
+        }
+        spaces.all = bigger;
+        spaces.room = room;
+    }
+    size_t at = upper_locked(base);
+    memmove(spaces.all + at + 1, spaces.all + at, (spaces.n - at) * sizeof *spaces.all);
+    spaces.all[at] = (struct space){base, bytes, block};
+    spaces.n++;
+    if (!spaces.low || base < spaces.low) {
+        __atomic_store_n(&spaces.low, base, __ATOMIC_RELAXED);
+    }
+    if (base + bytes > spaces.high) {
+        __atomic_store_n(&spaces.high, base + bytes, __ATOMIC_RELAXED);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- the host's reservations */
+
+static bool hold_here(uint64_t base, uint64_t bytes)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (weir_guest.same_process) {
+        return true;
+    }
+    void *want = (void *)(uintptr_t)base;
+    void *got = mmap(want, bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == want) {
+        return true;
+    }
+    if (got != MAP_FAILED) {
+        munmap(got, bytes);
+    }
+    weir_log_warn("guest: reserved addresses are in use here, base=%p bytes=%llu", want,
+                  (unsigned long long)bytes);
+    return false;
+}
+
+static void give_back(uint64_t base, uint64_t bytes, bool held)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (held && !weir_guest.same_process) {
+        munmap((void *)(uintptr_t)base, bytes);
+    }
+    struct weir_op_vmm_unreserve_in in = {.base = base};
+    if (weir_post_vmm_unreserve(weir_guest_channel(), &in) != CUDA_SUCCESS) {
+        weir_log_warn("guest: addresses were not taken back");
+    }
+}
+
+static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
+{
+    struct weir_op_vmm_reserve_in in = {.bytes = bytes, .alignment = alignment, .hint = hint};
+    struct weir_op_vmm_reserve_out out = {0};
+    CUresult rc = weir_call_vmm_reserve(weir_guest_channel(), &in, &out);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (out.base % weir_vmm_unit() || out.base + bytes < out.base || !out.base) {
+        weir_log_error("guest: the host reserved impossible addresses");
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    if (!hold_here(out.base, bytes)) {
+        give_back(out.base, bytes, false);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_base = out.base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_slab_locked(void)
+{
+    uint64_t base;
+    struct slab *slab = calloc(1, sizeof *slab);
+    CUresult rc = slab ? ask_host(SLAB_BYTES, 0, 0, &base) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (rc == CUDA_SUCCESS && !weir_range_add(&spaces.small, &slab->region, base, SLAB_BYTES)) {
+        give_back(base, SLAB_BYTES, true);
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (rc != CUDA_SUCCESS) {
+        free(slab);
+        return rc;
+    }
+    slab->next = spaces.slabs;
+    spaces.slabs = slab;
+    return CUDA_SUCCESS;
+}
+
+static CUresult reserve_small_locked(uint64_t bytes, uint64_t *ret_base)
+{
+    spaces.small.grain_bytes = weir_vmm_unit();
+    struct weir_range_block *block = weir_range_take(&spaces.small, bytes);
+    if (!block) {
+        CUresult rc = add_slab_locked();
+        block = rc == CUDA_SUCCESS ? weir_range_take(&spaces.small, bytes) : NULL;
+        if (!block) {
+            return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (!add_locked(block->base, bytes, block)) {
+        weir_range_give(&spaces.small, block);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_base = block->base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                                     uint64_t *ret_base)
+{
+    uint64_t base;
+    CUresult rc = ask_host(bytes, alignment, hint, &base);
+    if (rc == CUDA_SUCCESS && !add_locked(base, bytes, NULL)) {
+        give_back(base, bytes, true);
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *ret_base = base;
+    }
+    return rc;
+}
+
+CUresult weir_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
+{
+    bool small = bytes <= SMALL_BYTES && alignment <= weir_vmm_unit() && !hint;
+    weir_lock_acquire(&spaces.lock);
+    CUresult rc = small ? reserve_small_locked(bytes, ret_base) : CUDA_ERROR_OUT_OF_MEMORY;
+    /* Where there is no room for a slab there may be some for this one alone. */
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+        rc = reserve_large_locked(bytes, alignment, hint, ret_base);
+    }
+    weir_lock_release(&spaces.lock);
+    return rc;
+}
+
+CUresult weir_vmm_unreserve(uint64_t base, uint64_t bytes)
+{
+    weir_lock_acquire(&spaces.lock);
+    size_t at = upper_locked(base);
+    struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
+    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    if (space && space->base == base && space->bytes == bytes && !weir_mem_touches(base, bytes)) {
+        if (space->block) {
+            weir_range_give(&spaces.small, space->block);
+        } else {
+            give_back(base, bytes, true);
+        }
+        spaces.n--;
+        memmove(space, space + 1, (spaces.n - (at - 1)) * sizeof *space);
+        rc = CUDA_SUCCESS;
+    }
+    weir_lock_release(&spaces.lock);
+    return rc;
+}
+
+bool weir_vmm_in_one_space(uint64_t base, uint64_t bytes)
+{
+    weir_lock_acquire(&spaces.lock);
+    size_t at = upper_locked(base);
+    const struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
+    bool in =
+        space && base - space->base < space->bytes && bytes <= space->bytes - (base - space->base);
+    weir_lock_release(&spaces.lock);
+    return in;
+}
+
+void weir_vmm_spaces_finish(void)
+{
+    for (size_t i = 0; i < spaces.n; i++) {
+        if (!spaces.all[i].block && !weir_guest.same_process) {
+            munmap((void *)(uintptr_t)spaces.all[i].base, spaces.all[i].bytes);
+        }
+    }
+    while (spaces.slabs) {
+        struct slab *slab = spaces.slabs;
+        spaces.slabs = slab->next;
+        if (!weir_guest.same_process) {
+            munmap((void *)(uintptr_t)slab->region.base, slab->region.bytes);
+        }
+        weir_range_remove(&spaces.small, &slab->region);
+        free(slab);
+    }
+    weir_range_finish(&spaces.small);
+    free(spaces.all);
+    memset(&spaces, 0, sizeof spaces);
+}

@@ -1,0 +1,25 @@
+/*
+ * What lies in the descriptor that stands for shared memory (cuMemExportToShareableHandle) or a
+ * pool.
+ *
+ * The descriptor is one end of a SOCK_SEQPACKET pair in which the host has left one of these; it is
+ * read with MSG_PEEK, so any number of processes may read it. The host holds the other end and so
+ * learns when the last copy of the descriptor is closed.
+ *
+ * Source: docs/design/vmm.md
+ */
+#ifndef WEIR_PROTO_WIRE_SHARE_H
+#define WEIR_PROTO_WIRE_SHARE_H
+
+#include <stdint.h>
+
+#define WEIR_SHARE_MAGIC       "weirshr1"
+#define WEIR_SHARE_TOKEN_BYTES 16
+
+struct weir_share_message {
+    char magic[8];
+    uint8_t token[WEIR_SHARE_TOKEN_BYTES]; /* random; good for the tenant that made it alone */
+};
+_Static_assert(sizeof(struct weir_share_message) == 24, "on the wire");
+
+#endif
