@@ -19,6 +19,22 @@ static CUresult (*ipc_open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
 static CUresult (*ipc_close)(CUdeviceptr);
 static CUresult (*copy_peer)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream);
 
+static struct {
+    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                       unsigned long long);
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*free)(CUdeviceptr, size_t);
+    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult (*unmap)(CUdeviceptr, size_t);
+    CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*get_access)(unsigned long long *, const CUmemLocation *, CUdeviceptr);
+    CUresult (*export_to)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                          unsigned long long);
+    CUresult (*import)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+    CUresult (*properties)(CUmemAllocationProp *, CUmemGenericAllocationHandle);
+} vmm;
+
 static void find(void *place, const char *name)
 {
     void *found = NULL;
@@ -170,6 +186,54 @@ static void all(int n)
     check_memory(copy, 1, 51, "a copy behind another device's event");
 }
 
+/* As NCCL does it: memory of one device, mapped for another that only imports it. */
+static void mapped(int n, int remote)
+{
+    const size_t bytes = 2u << 20;
+    CUmemGenericAllocationHandle made = 0, imported = 0;
+    CUmemAllocationProp prop, seen;
+    CUmemAccessDesc access;
+    CUdeviceptr at = 0;
+    unsigned long long flags = 0;
+    int fd = -1, device = -1;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = n - 1;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    DRV(vmm.create(&made, bytes, &prop, 0));
+    imported = made;
+    if (!remote) {
+        DRV(vmm.export_to(&fd, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        DRV(vmm.import(&imported, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        DRV(vmm.release(made));
+    }
+    DRV(vmm.properties(&seen, imported));
+    check_int(seen.location.id, n - 1, "imported memory is where it was made");
+    DRV(vmm.reserve(&at, bytes, 0, 0, 0));
+    DRV(vmm.map(at, bytes, 0, imported, 0));
+    memset(&access, 0, sizeof access);
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = 0;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    DRV(vmm.access(at, bytes, &access, 1));
+    DRV(vmm.get_access(&flags, &access.location, at));
+    check_int((long long)flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "the first device has access");
+    DRV(cu.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at));
+    check_int(device, n - 1, "mapped memory is the other device's");
+    enter(0);
+    count_up(at);
+    check_memory(at, 1, 0, "copies to and from the other device's mapped memory");
+    CUmodule module;
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    mix(module, at, NULL, 5, 2);
+    check_memory(at, 5, 2, "a kernel in the other device's mapped memory");
+    DRV(cu.CtxSynchronize());
+    DRV(vmm.unmap(at, bytes));
+    DRV(vmm.free(at, bytes));
+    DRV(vmm.release(imported));
+}
+
 static void fill(int device, size_t bytes)
 {
     CUdeviceptr memory = 0, more = 0;
@@ -193,6 +257,17 @@ int main(int argc, char **argv)
     find(&ipc_open, "cuIpcOpenMemHandle");
     find(&ipc_close, "cuIpcCloseMemHandle");
     find(&copy_peer, "cuMemcpyPeerAsync");
+    find(&vmm.create, "cuMemCreate");
+    find(&vmm.release, "cuMemRelease");
+    find(&vmm.reserve, "cuMemAddressReserve");
+    find(&vmm.free, "cuMemAddressFree");
+    find(&vmm.map, "cuMemMap");
+    find(&vmm.unmap, "cuMemUnmap");
+    find(&vmm.access, "cuMemSetAccess");
+    find(&vmm.get_access, "cuMemGetAccess");
+    find(&vmm.export_to, "cuMemExportToShareableHandle");
+    find(&vmm.import, "cuMemImportFromShareableHandle");
+    find(&vmm.properties, "cuMemGetAllocationPropertiesFromHandle");
     n = n < MAX_DEVICES ? n : MAX_DEVICES;
     if (argc == 3 && strcmp(argv[1], "give") == 0) {
         give(atoi(argv[2]));
@@ -202,6 +277,7 @@ int main(int argc, char **argv)
         fill(atoi(argv[2]), strtoull(argv[3], NULL, 0));
     } else if (argc == 2 && strcmp(argv[1], "all") == 0) {
         all(n);
+        mapped(n, getenv("E2E_REMOTE") != NULL);
     } else {
         list(n);
     }

@@ -56,7 +56,8 @@ class Devices(lib.Case):
     def test_work_on_all(self):
         host = self.devices_host(remote=self.remote())
         for arrangement in (lib.SHM, lib.ZMQ, lib.TCP):
-            self.finished(host, "e2e_devices", "all", arrangement=arrangement)
+            remote = {} if arrangement == lib.SHM else {"E2E_REMOTE": "1"}
+            self.finished(host, "e2e_devices", "all", arrangement=arrangement, env=remote)
         host.wait_idle()
 
     def test_two_processes_on_two(self):
