@@ -14,7 +14,7 @@
  * As NVIDIA's driver reads CUDA_VISIBLE_DEVICES: ordinals or UUID prefixes ("GPU-..."), separated
  * by commas; the first that is no device ends the list; a device named twice leaves none.
  *
- * @param welcome     the host's device; one per session.
+ * @param welcome     the host's devices, in its order.
  * @param list        the variable's value, or NULL for all.
  * @param devices     WEIR_GUEST_MAX_DEVICES of them; filled in the list's order.
  * @param co_located  memory can be shared with the host: managed memory is possible.

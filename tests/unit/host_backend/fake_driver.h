@@ -23,6 +23,12 @@ static void fake_note(const char *what, const void *a, const void *b)
              (int)(uintptr_t)a, (int)(uintptr_t)b);
 }
 
+static CUresult fake_set_current(CUcontext context)
+{
+    fake_note("current", context, NULL);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_event_create(CUevent *ret, unsigned flags)
 {
     (void)flags;
@@ -163,6 +169,7 @@ static void fake_driver_init(struct weir_driver *d)
     fake_next = 100;
     fake_live = 0;
     fake_capturing = NULL;
+    d->cuCtxSetCurrent = fake_set_current;
     d->cuEventCreate = fake_event_create;
     d->cuEventRecord = fake_event_record;
     d->cuEventDestroy_v2 = fake_event_destroy;

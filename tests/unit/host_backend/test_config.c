@@ -124,6 +124,27 @@ static void amount_of_whole_never_exceeds_it(void **state)
     assert_int_equal(weir_amount_parse("0x10", &a), WEIR_ERR_INVALID);
 }
 
+static void devices_are_listed_without_blanks_and_once(void **state)
+{
+    static const char *const wrong[] = {"", " ", "a", "-1", "0,", ",0", "0 1", "0,0", "GPU-", "GPU-xyz",
+                                        "0,GPU-12,gpu-12", "100"};
+    char list[WEIR_DEVICE_LIST_BYTES];
+
+    (void)state;
+    assert_int_equal(weir_devices_parse(" 1, 0 ,GPU-12ab-3", list), WEIR_OK);
+    assert_string_equal(list, "1,0,GPU-12ab-3");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(weir_devices_parse(wrong[i], list), WEIR_ERR_INVALID);
+    }
+    assert_string_equal(list, "1,0,GPU-12ab-3");
+    assert_true(weir_devices_among("0", list));
+    assert_true(weir_devices_among("gpu-12AB-3,1", list));
+    assert_true(weir_devices_among("", list));
+    assert_true(weir_devices_among("7", ""));
+    assert_false(weir_devices_among("2", list));
+    assert_false(weir_devices_among("0,2", list));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +152,7 @@ int main(void)
         cmocka_unit_test(parse_nothing_gives_one_default_tenant),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
+        cmocka_unit_test(devices_are_listed_without_blanks_and_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,9 @@ static int set_up(void **state)
     fake_driver_init(&f.worker.driver);
     f.worker.write_value_ok = true;
     f.worker.wake_fd = f.worker.link = -1;
-    f.worker.n_devices = 1;
+    f.worker.n_devices = 2;
+    f.worker.devices[0].context = (CUcontext)100;
+    f.worker.devices[1].context = (CUcontext)101;
     f.worker.devices[0].about.total_memory_bytes = 1 << 30;
     pthread_mutex_init(&f.worker.lock, NULL);
     f.tenant = weir_tenant_create(&f.worker, 0, &config);
@@ -67,7 +69,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static enum weir_status send_op(enum weir_op op, uint16_t flags, const void *in)
+static enum weir_status send_op(enum weir_op op, uint8_t flags, const void *in)
 {
     _Alignas(8) uint8_t room[65536];
     struct weir_record *record = (struct weir_record *)(void *)room;
@@ -291,6 +293,47 @@ static void broken_record_ends_the_session(void **state)
         WEIR_ERR_CLOSED);
 }
 
+/* The header's device for what names none; a context's own for what does. */
+static void device_of_a_record_becomes_current(void **state)
+{
+    struct weir_op_ctx_create_in in = {.c = name(WEIR_KIND_CONTEXT, 2),
+                                       .legacy = name(WEIR_KIND_STREAM, 2),
+                                       .legacy_word = 2,
+                                       .device = 1};
+    uint32_t error;
+
+    (void)state;
+    fake_log[0] = 0;
+    make_context();
+    assert_int_equal(deferred(&error), 0);
+    assert_null(strstr(fake_log, "current"));
+    assert_int_equal(send_op(WEIR_OP_ctx_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    make_stream(3); /* in the first context */
+    assert_int_equal(deferred(&error), 0);
+    assert_non_null(strstr(fake_log, "current(101,0)"));
+    assert_non_null(strstr(strstr(fake_log, "current(101,0)"), "current(100,0)"));
+    in.c = name(WEIR_KIND_CONTEXT, 4);
+    in.legacy = name(WEIR_KIND_STREAM, 4);
+    in.device = 2;
+    assert_int_equal(send_op(WEIR_OP_ctx_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(error, CUDA_ERROR_INVALID_DEVICE);
+}
+
+static void impossible_device_ends_the_session(void **state)
+{
+    struct weir_record record = {.len_bytes = sizeof record, .op = WEIR_OP_echo, .device = 2};
+    const struct weir_record *reply;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    (void)state;
+    assert_int_equal(f.guest->ops->send(f.guest, &record, NULL, 0, WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &reply, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
+        WEIR_ERR_CLOSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +351,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(everything_is_freed_when_the_guest_vanishes, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(broken_record_ends_the_session, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(device_of_a_record_becomes_current, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(impossible_device_ends_the_session, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
