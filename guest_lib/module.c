@@ -157,8 +157,7 @@ bool weir_function_on(struct weir_function *function, CUdevice device,
                       struct weir_function_view *ret_view)
 {
     if (__builtin_expect(device == function->device || !function->library, 1)) {
-        *ret_view =
-            (struct weir_function_view){function->attributes, &function->attribute_mask};
+        *ret_view = (struct weir_function_view){function->attributes, &function->attribute_mask};
         return true;
     }
     struct weir_function_elsewhere **place = &function->elsewhere[device];

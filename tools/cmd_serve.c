@@ -25,7 +25,7 @@ int weir_cmd_serve(int argc, char **argv)
         {"listen", "ADDRESS:PORT", "also serve remote guests over TCP", &params.listen_tcp, NULL},
         {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
          &params.driver, NULL},
-        {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)", 
+        {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
          &params.devices, NULL},
         {"device", "N", "the same for one GPU", &params.devices, NULL},
         {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},

@@ -352,8 +352,8 @@ CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
 }
 
 /*
- * Access between devices is the host's to give, and it gives it to every chunk (docs/design/devices.md),
- * so a context only remembers what the program has asked for.
+ * Access between devices is the host's to give, and it gives it to every chunk
+ * (docs/design/devices.md), so a context only remembers what the program has asked for.
  */
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {

@@ -82,8 +82,8 @@ static bool surely_good(struct weir_function *function, const struct weir_launch
         return false;
     }
     uint64_t threads = (uint64_t)dims->block[0] * dims->block[1] * dims->block[2];
-    int32_t max_threads = __atomic_load_n(
-        &view.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK], __ATOMIC_RELAXED);
+    int32_t max_threads = __atomic_load_n(&view.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                                          __ATOMIC_RELAXED);
     int32_t max_shared = __atomic_load_n(
         &view.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], __ATOMIC_RELAXED);
     return threads <= (uint64_t)max_threads && dims->shared_bytes <= (uint32_t)max_shared &&
@@ -336,8 +336,8 @@ static CUresult check_device(struct weir_function *function, const struct weir_s
         return CUDA_ERROR_INVALID_HANDLE;
     }
     int value;
-    CUresult rc = weir_function_attribute(function, device,
-                                          CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value);
+    CUresult rc =
+        weir_function_attribute(function, device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value);
     return rc == CUDA_SUCCESS
                ? weir_function_attribute(function, device,
                                          CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &value)

@@ -31,7 +31,7 @@ struct weir_pool {
     CUdevice device;
     bool is_default;
     bool destroyed;
-    uint32_t access; /* atomic; bit per other device that cuMemPoolSetAccess has let in */
+    uint32_t access;          /* atomic; bit per other device that cuMemPoolSetAccess has let in */
     bool imported;            /* nothing is allocated from it here */
     bool exportable;          /* made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
     uint8_t name[NAME_BYTES]; /* what an exported descriptor tells of it */

@@ -49,10 +49,10 @@ static void read_attributes(struct weir_session *s, const struct weir_function *
     for (int i = 0; i < CU_FUNC_ATTRIBUTE_MAX && i < ATTRIBUTES_MAX; i++) {
         CUfunction_attribute id = (CUfunction_attribute)i;
         int value = 0;
-        CUresult result = f->kernel != NULL
-                              ? d->cuKernelGetAttribute(&value, id, f->kernel,
-                                                        s->worker->devices[s->device].cu)
-                              : d->cuFuncGetAttribute(&value, id, f->o.native);
+        CUresult result =
+            f->kernel != NULL
+                ? d->cuKernelGetAttribute(&value, id, f->kernel, s->worker->devices[s->device].cu)
+                : d->cuFuncGetAttribute(&value, id, f->o.native);
 
         if (result == CUDA_SUCCESS) {
             values[i] = value;
@@ -240,10 +240,9 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(enter_device(s, f, in->device));
-    return f->kernel != NULL
-               ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
-                                                 s->worker->devices[s->device].cu)
-               : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
+    return f->kernel != NULL ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
+                                                               s->worker->devices[s->device].cu)
+                             : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
 CUresult weir_hand_set_attribute(struct weir_session *s, struct weir_function *f,

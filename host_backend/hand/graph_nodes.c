@@ -332,9 +332,9 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
-    return exec != NULL
-               ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_hand_context(s))
-               : s->driver->cuGraphMemsetNodeSetParams(node, &params);
+    return exec != NULL ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params,
+                                                                    weir_hand_context(s))
+                        : s->driver->cuGraphMemsetNodeSetParams(node, &params);
 }
 
 /* ---------------------------------------------------------------- functions of the guest */

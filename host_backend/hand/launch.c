@@ -78,8 +78,8 @@ static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], cons
     return CUDA_SUCCESS;
 }
 
-static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in,
-                          CUfunction f, CUstream stream, void **extra)
+static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in, CUfunction f,
+                          CUstream stream, void **extra)
 {
     struct config c;
 
@@ -141,7 +141,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (in->n_attributes != 0 || (in->flags & 1) != 0) {
         return launch_ex(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
     }
-    return s->driver->cuLaunchKernel(native, in->grid[0], in->grid[1], in->grid[2],
-                                     in->block[0], in->block[1], in->block[2], in->shared_bytes,
-                                     stream->o.native, NULL, bytes != 0 ? extra : NULL);
+    return s->driver->cuLaunchKernel(native, in->grid[0], in->grid[1], in->grid[2], in->block[0],
+                                     in->block[1], in->block[2], in->shared_bytes, stream->o.native,
+                                     NULL, bytes != 0 ? extra : NULL);
 }

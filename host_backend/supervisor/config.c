@@ -18,7 +18,17 @@
 #define FILE_MAX_BYTES (1u << 20)
 #define AREA_UNIT      (UINT64_C(1) << 30)
 
-enum row_kind { ROW_TEXT, ROW_NAME, ROW_KEY, ROW_U32, ROW_U64, ROW_AMOUNT, ROW_CHOICE, ROW_BYTES, ROW_DEVICES };
+enum row_kind {
+    ROW_TEXT,
+    ROW_NAME,
+    ROW_KEY,
+    ROW_U32,
+    ROW_U64,
+    ROW_AMOUNT,
+    ROW_CHOICE,
+    ROW_BYTES,
+    ROW_DEVICES
+};
 
 struct row {
     const char *key;

@@ -28,9 +28,9 @@ struct weir_sup_tenant {
 
 struct weir_sup_worker {
     bool used;
-    pid_t pid;  /* 0: not running */
-    int link;   /* -1: not running */
-    int tenant; /* slot of the tenant that it serves alone; -1: shared */
+    pid_t pid;                            /* 0: not running */
+    int link;                             /* -1: not running */
+    int tenant;                           /* slot of the tenant that it serves alone; -1: shared */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     bool ready;
     bool answering; /* has been asked for its status */

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define N_ATTRIBUTES 149
+#define N_ATTRIBUTES   149
 #define N_LIMITS       16
 #define P2P_ATTRIBUTES 5
 #define FACTS_MAX      (N_LIMITS + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))

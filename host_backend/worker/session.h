@@ -34,7 +34,7 @@ struct weir_upload;
 struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
-#define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
+#define WEIR_KIND_SLOTS  32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
 
 struct weir_object {
     weir_handle handle;
@@ -97,11 +97,11 @@ struct weir_module {
 #define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
 
 struct weir_function {
-    struct weir_object o; /* native: the CUfunction */
-    CUkernel kernel;      /* of a library; or NULL */
+    struct weir_object o;  /* native: the CUfunction */
+    CUkernel kernel;       /* of a library; or NULL */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
-    char *name;           /* of a library's kernel, to find it again; or NULL */
-    uint32_t set_mask;    /* attributes that the guest has set .. */
+    char *name;            /* of a library's kernel, to find it again; or NULL */
+    uint32_t set_mask;     /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
     bool layout_known;

@@ -94,8 +94,8 @@ struct weir_worker {
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */
     bool posix_fds;      /* memory can be exported, of all */
     uint64_t granularity_bytes; /* the largest of them */
-    uint64_t spin_ns;      /* for the next record of a session */
-    uint64_t owed_spin_ns; /* the same while the GPU owes the guest a word */
+    uint64_t spin_ns;           /* for the next record of a session */
+    uint64_t owed_spin_ns;      /* the same while the GPU owes the guest a word */
     int link;
     int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
     int shares_fd; /* an epoll set of the shares' descriptors (worker/share.c) */

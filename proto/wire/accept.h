@@ -62,7 +62,7 @@ struct weir_welcome_params {
     uint64_t spin_ns; /* hint; 0: none */
     struct weir_segment_params segment;
     const struct weir_device *devices;
-    uint32_t n_devices; /* 1 .. WEIR_CONTROL_MAX_DEVICES */
+    uint32_t n_devices;          /* 1 .. WEIR_CONTROL_MAX_DEVICES */
     const char *transport;       /* force one; NULL: the guest's first choice that both have */
     struct weir_zmq_server *zmq; /* unix sockets: to offer zmq over ipc; NULL: shm only */
     const char *zmq_ipc_path; /* that server's ipc endpoint in this tenant's directory; or NULL */

@@ -375,8 +375,7 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
     welcome->spin_ns = message->spin_ns;
     if (welcome->status == WEIR_OK) {
         ok = ok && message->n_devices > 0 && message->n_devices <= WEIR_CONTROL_MAX_DEVICES &&
-             welcome->n_words > 0 &&
-             welcome->n_words <= WEIR_SEGMENT_MAX_WORDS &&
+             welcome->n_words > 0 && welcome->n_words <= WEIR_SEGMENT_MAX_WORDS &&
              welcome->arena_bytes <= WEIR_SEGMENT_MAX_ARENA &&
              welcome->window_base <= UINT64_MAX - welcome->window_bytes;
         for (size_t i = 0; ok && i < message->n_devices; i++) {

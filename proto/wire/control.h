@@ -94,7 +94,7 @@ struct weir_welcome {
     uint64_t window_bytes;
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     uint64_t memory_quota_bytes;
-    uint64_t spin_ns; /* 0: choose yourself */
+    uint64_t spin_ns;   /* 0: choose yourself */
     uint32_t n_devices; /* 1 or more where status is WEIR_OK */
     struct weir_device devices[WEIR_CONTROL_MAX_DEVICES];
 };

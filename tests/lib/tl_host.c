@@ -294,12 +294,12 @@ struct tl_host *tl_host_start(void)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert(host->window != MAP_FAILED);
     pthread_create(&host->thread, NULL, host_main, host);
-    struct weir_welcome welcome = {.window_base = (uint64_t)(uintptr_t)host->window,
-                                   .window_bytes = WINDOW_BYTES,
-                                   .n_devices = 1,
-                                   .devices = {{.name = "test",
-                                                .total_memory_bytes = WINDOW_BYTES,
-                                                .stream_priority_greatest = -5}}};
+    struct weir_welcome welcome = {
+        .window_base = (uint64_t)(uintptr_t)host->window,
+        .window_bytes = WINDOW_BYTES,
+        .n_devices = 1,
+        .devices = {
+            {.name = "test", .total_memory_bytes = WINDOW_BYTES, .stream_priority_greatest = -5}}};
     CUresult rc = weir_guest_start(guest, &welcome);
     assert(rc == CUDA_SUCCESS);
     (void)rc;

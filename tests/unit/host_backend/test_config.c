@@ -126,8 +126,8 @@ static void amount_of_whole_never_exceeds_it(void **state)
 
 static void devices_are_listed_without_blanks_and_once(void **state)
 {
-    static const char *const wrong[] = {"", " ", "a", "-1", "0,", ",0", "0 1", "0,0", "GPU-", "GPU-xyz",
-                                        "0,GPU-12,gpu-12", "100"};
+    static const char *const wrong[] = {
+        "", " ", "a", "-1", "0,", ",0", "0 1", "0,0", "GPU-", "GPU-xyz", "0,GPU-12,gpu-12", "100"};
     char list[WEIR_DEVICE_LIST_BYTES];
 
     (void)state;
