@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/host_calls.h"
+#include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/order.h"
 #include "host_backend/worker/worker.h"
@@ -59,6 +60,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->remote = params->remote;
     s->pid = params->pid;
     s->uid = params->uid;
+    s->guest_pid = params->guest_pid;
+    s->monitor = params->monitor;
     s->id = params->id;
     s->started_ns = weir_clock_now_ns();
     snprintf(s->program, sizeof s->program, "%s", params->program);
@@ -71,7 +74,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     if (s->awaited != NULL) {
         status = weir_objects_init(s);
     }
-    if (status == WEIR_OK && register_segment(s) != CUDA_SUCCESS) {
+    if (status == WEIR_OK && !s->monitor && register_segment(s) != CUDA_SUCCESS) {
         status = WEIR_ERR_DRIVER;
     }
     if (status != WEIR_OK) {
@@ -220,6 +223,10 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
     if (record->op >= WEIR_OP_COUNT || weir_host_table[record->op] == NULL) {
         protocol_error(s, record, "no such operation");
+        return;
+    }
+    if (s->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
+        protocol_error(s, record, "not of a monitor");
         return;
     }
     if (record->flags != 0 && !posted) {

@@ -11,6 +11,7 @@
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
 
+struct weir_nvml;
 struct weir_zmq_server;
 
 struct weir_ipc_token {
@@ -77,6 +78,7 @@ struct weir_worker {
     CUdevice cu_device;
     CUcontext context;
     struct weir_device device; /* snapshot for guests */
+    struct weir_nvml *nvml;
     bool write_value_ok;       /* cuStreamWriteValue32 works */
     bool posix_fds;            /* memory can be exported */
     uint64_t granularity_bytes;
