@@ -60,6 +60,9 @@ struct weir_nvml_process_list {
     struct weir_nvml_process entries[WEIR_NVML_PROCESSES_MAX];
 };
 
+/** What a process was started as, if that is to be seen here, else its name. @thread any */
+void weir_nvml_process_name(const struct weir_nvml_process *process, char *name, size_t bytes);
+
 /** Gives a list to free(). */
 nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list);
 

@@ -183,6 +183,17 @@ static bool name_from_proc(unsigned int pid, char *name, size_t bytes)
     return true;
 }
 
+void weir_nvml_process_name(const struct weir_nvml_process *process, char *name, size_t bytes)
+{
+    bool found = name_from_proc(process->pid, name, bytes);
+    const char *slash = found ? strrchr(name, '/') : NULL;
+    /* In another container the pid is somebody else's here. */
+    if (!found || strcmp(slash ? slash + 1 : name, process->name) != 0) {
+        snprintf(name, bytes, "%s", process->name);
+    }
+}
+
+/* By the host's list, because /proc may know another process by that pid. */
 static bool name_from_host(unsigned int pid, char *name, size_t bytes)
 {
     struct weir_nvml_process_list *list;
@@ -192,7 +203,7 @@ static bool name_from_host(unsigned int pid, char *name, size_t bytes)
     }
     for (uint32_t i = 0; i < list->n && !found; i++) {
         if (list->entries[i].pid == pid) {
-            snprintf(name, bytes, "%s", list->entries[i].name);
+            weir_nvml_process_name(&list->entries[i], name, bytes);
             found = true;
         }
     }
@@ -207,7 +218,7 @@ EXPORT(nvmlSystemGetProcessName, (unsigned int pid, char *name, unsigned int len
     if (rc != NVML_SUCCESS || !name || !length) {
         return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
     }
-    if (!name_from_proc(pid, text, sizeof text) && !name_from_host(pid, text, sizeof text)) {
+    if (!name_from_host(pid, text, sizeof text) && !name_from_proc(pid, text, sizeof text)) {
         return NVML_ERROR_NOT_FOUND;
     }
     snprintf(name, length, "%s", text);
