@@ -462,7 +462,9 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     }
     memset(answer->data, 0, sizeof answer->data);
     memcpy(key.arguments, question->arguments, sizeof key.arguments);
-    memcpy(key.data, question->data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
+    if (key.n_data != 0) {
+        memcpy(key.data, question->data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
+    }
     pthread_mutex_lock(&nvml->lock);
     if (!nvml->tried) {
         load_locked(nvml);
