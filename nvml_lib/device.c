@@ -8,11 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define DEVICES_MAX 16
-#define UUID_TEXT   1u
-#define UUID_BINARY 2u
-#define TEXT_BYTES  96
-#define FIELDS_MAX  256
+#define DEVICES_MAX       16
+#define UUID_TEXT         1u
+#define UUID_BINARY       2u
+#define TEXT_BYTES        96
+#define P2P_NOT_SUPPORTED 5u
+#define FIELDS_MAX        256
 
 #define EXPORT(name, parameters)                                                                   \
     WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
@@ -241,14 +242,21 @@ EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory
 
 /* ---------------------------------------------------------------- neighbours and divisions */
 
-/* A guest has no other device; of one with itself NVML says what it does of two. */
+/*
+ * NCCL asks this of the device with itself at its start and takes no error. It also takes the
+ * answer for the one between two processes that each see one device, and those have no peer access
+ * here.
+ */
 EXPORT(nvmlDeviceGetP2PStatus,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
 {
     (void)capability;
     nvmlReturn_t rc = enter_with(device, status);
     rc = rc == NVML_SUCCESS ? enter_with(peer, status) : rc;
-    return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    if (rc == NVML_SUCCESS) {
+        *status = P2P_NOT_SUPPORTED;
+    }
+    return rc;
 }
 
 EXPORT(nvmlDeviceGetTopologyCommonAncestor,

@@ -77,6 +77,9 @@ assert fields[1].result != 0, fields[1].result
 for setter in ("nvmlDeviceSetPersistenceMode", "nvmlDeviceSetEccMode"):
     call(setter, device, 1, want=4)
 call("nvmlDeviceGetNvLinkState", device, 0, ctypes.byref(n), want=3)
+status = ctypes.c_uint(99)
+call("nvmlDeviceGetP2PStatus", device, device, 0, ctypes.byref(status))
+assert status.value == 5, "NCCL: no error, and no peer access"
 bad = ctypes.c_void_p(0x1234)
 call("nvmlDeviceGetName", bad, text, 96, want=2)
 call("nvmlDeviceGetName", device, None, 96, want=2)
