@@ -79,8 +79,8 @@ struct weir_worker {
     CUcontext context;
     struct weir_device device; /* snapshot for guests */
     struct weir_nvml *nvml;
-    bool write_value_ok;       /* cuStreamWriteValue32 works */
-    bool posix_fds;            /* memory can be exported */
+    bool write_value_ok; /* cuStreamWriteValue32 works */
+    bool posix_fds;      /* memory can be exported */
     uint64_t granularity_bytes;
     uint64_t spin_ns;      /* for the next record of a session */
     uint64_t owed_spin_ns; /* the same while the GPU owes the guest a word */
