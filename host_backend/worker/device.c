@@ -5,6 +5,7 @@
  * devices' primary contexts, each retained once: kernels of several tenants can only run side by
  * side in one context. Everything that a guest asks about a device is asked here once.
  */
+#include "host_backend/worker/nvml.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/clock.h"
@@ -383,7 +384,11 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         status = WEIR_ERR_DRIVER;
     }
     for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+        struct weir_worker_device *device = &worker->devices[i];
+
         describe_peers(worker, i);
+        status = weir_nvml_create(worker->real ? "libnvidia-ml.so.1" : NULL, &device->about,
+                                  &device->nvml);
     }
     /* Spinning pays where a core is to spare and a launch costs microseconds. */
     worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : 15 * WEIR_NS_PER_US;
@@ -399,6 +404,7 @@ void weir_worker_close_device(struct weir_worker *worker)
         if (device->context != NULL) {
             (void)worker->driver.cuDevicePrimaryCtxRelease_v2(device->cu);
         }
+        weir_nvml_destroy(device->nvml);
         free(device->about.attributes);
         free(device->about.facts);
         *device = (struct weir_worker_device){0};

@@ -11,6 +11,7 @@
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
 
+struct weir_nvml;
 struct weir_share;
 struct weir_zmq_server;
 
@@ -80,7 +81,8 @@ struct weir_worker_device {
     CUdevice cu;
     CUcontext context;        /* its primary context, retained */
     struct weir_device about; /* snapshot for guests */
-    uint32_t peers;           /* bit per device of the worker whose memory this one can reach */
+    struct weir_nvml *nvml;
+    uint32_t peers; /* bit per device of the worker whose memory this one can reach */
 };
 
 struct weir_worker {

@@ -2,6 +2,7 @@
  * Several devices as a program meets them.
  *
  * e2e_devices list                 a line for each: its ordinal and UUID; then what peers say.
+ * e2e_devices nvml                what NVML says: how many, and whether the first reaches each.
  * e2e_devices give DEVICE          fill memory on a device, print "handle HEX", wait for a line on
  *                                  stdin, then check that the other process has worked on it.
  * e2e_devices take DEVICE HEX      open that memory, copy it to this device, work, copy it back.
@@ -98,6 +99,37 @@ static void list(int n)
         printf("peer 0 %d %d\n", i, can);
     }
     printf("devices %d\n", n);
+}
+
+/* Without CUDA: NVML shows all devices of the tenant. */
+static void nvml(void)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    unsigned int n = 0, status = 99;
+    void *first = NULL, *device = NULL;
+    check_true(library != NULL, "libnvidia-ml.so.1");
+    if (!library) {
+        return;
+    }
+    int (*init)(void), (*count)(unsigned int *), (*handle)(unsigned int, void **);
+    int (*uuid)(void *, char *, unsigned int);
+    int (*p2p)(void *, void *, unsigned int, unsigned int *);
+    *(void **)&init = dlsym(library, "nvmlInit_v2");
+    *(void **)&count = dlsym(library, "nvmlDeviceGetCount_v2");
+    *(void **)&handle = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    *(void **)&uuid = dlsym(library, "nvmlDeviceGetUUID");
+    *(void **)&p2p = dlsym(library, "nvmlDeviceGetP2PStatus");
+    check_int(init(), 0, "nvmlInit");
+    check_int(count(&n), 0, "nvmlDeviceGetCount");
+    check_int(handle(0, &first), 0, "the first device");
+    for (unsigned int i = 0; i < n; i++) {
+        char text[96] = "";
+        check_int(handle(i, &device), 0, "a device");
+        check_int(uuid(device, text, sizeof text), 0, "its UUID");
+        check_int(p2p(first, device, 0, &status), 0, "nvmlDeviceGetP2PStatus");
+        printf("nvml %u %s %u\n", i, text, status);
+    }
+    check_true(handle(n, &device) != 0, "and no more");
 }
 
 static void give(int device)
@@ -249,6 +281,11 @@ static void fill(int device, size_t bytes)
 int main(int argc, char **argv)
 {
     int n = 0;
+    if (argc == 2 && strcmp(argv[1], "nvml") == 0) {
+        check_begin("e2e_devices");
+        nvml();
+        return check_end();
+    }
     driver_open("e2e_devices");
     DRV(cu.Init(0));
     DRV(cu.DeviceGetCount(&n));

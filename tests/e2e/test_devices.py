@@ -73,6 +73,19 @@ class Devices(lib.Case):
             self.assertEqual(giver.wait(), 0, giver.tail())
         host.wait_idle()
 
+    def test_nvml_shows_all(self):
+        host = self.devices_host({"alice": {}, "bob": {"devices": "1"}})
+        uuids = self.uuids(host)
+        guest = self.finished(host, "e2e_devices", "nvml", env={"CUDA_VISIBLE_DEVICES": "1"})
+        rows = [line.split() for line in guest.lines if line.startswith("nvml ")]
+        self.assertEqual([row[2].removeprefix("GPU-").replace("-", "") for row in rows], uuids)
+        self.assertEqual(rows[0][3], "5")  # a device is not its own peer
+        if lib.DRIVER == "softgpu":
+            self.assertEqual(rows[1][3], "0")
+        guest = self.finished(host, "e2e_devices", "nvml", tenant="bob")
+        rows = [line.split() for line in guest.lines if line.startswith("nvml ")]
+        self.assertEqual([row[2].removeprefix("GPU-").replace("-", "") for row in rows], uuids[1:2])
+
     def test_the_quota_is_for_all(self):
         host = self.devices_host({"alice": {"memory": "256MiB"}, "bob": {}})
         self.finished(host, "e2e_devices", "fill", 1, 200 << 20)
