@@ -499,9 +499,19 @@ def run_weir(*args, env=None, limit_s=20, input=None):
                           capture_output=True, text=True, input=input)
 
 
+_gpus = None
+
+
 def gpus():
-    """How many NVIDIA GPUs there are."""
-    return sum(n[len("nvidia"):].isdigit() for n in os.listdir("/dev") if n.startswith("nvidia"))
+    """How many GPUs the NVIDIA driver shows; asked in a process of its own."""
+    global _gpus
+    if _gpus is None:
+        ask = ("import ctypes as c; n = c.c_int(); d = c.CDLL('libcuda.so.1'); d.cuInit(0); "
+               "d.cuDeviceGetCount(c.byref(n)); print(n.value)")
+        answer = subprocess.run([sys.executable, "-c", ask], env=clean_environment(), text=True,
+                                capture_output=True, timeout=60)
+        _gpus = int(answer.stdout) if answer.returncode == 0 else 0
+    return _gpus
 
 
 # How a program meets a driver.
