@@ -241,27 +241,39 @@ static CUresult connect_failed(enum weir_status status, const char *host,
     return CUDA_ERROR_NO_DEVICE;
 }
 
-static CUresult connect_and_start(void)
+static const char *host_url(void)
 {
     const char *host = getenv("WEIR_HOST");
+    return host && *host ? host : DEFAULT_HOST;
+}
+
+enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
+                                    struct weir_welcome **ret_welcome)
+{
     const char *key = getenv("WEIR_KEY");
     char secret[WEIR_KEY_PATH_BYTES];
     char program[WEIR_PROGRAM_BYTES];
     weir_program_name(program);
-    struct weir_connect_params params = {.host = host && *host ? host : DEFAULT_HOST,
+    struct weir_connect_params params = {.host = host_url(),
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,
                                          .version = WEIR_VERSION,
                                          .wire_hash = weir_op_hash(),
+                                         .monitor = monitor,
                                          .secret_key = key,
                                          .public_key = weir_public_key_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};
+    return weir_connect(&params, ret_transport, ret_welcome);
+}
+
+static CUresult connect_and_start(void)
+{
     struct weir_transport *transport = NULL;
     struct weir_welcome *welcome = NULL;
     weir_calls_mark_waiting();
-    enum weir_status status = weir_connect(&params, &transport, &welcome);
+    enum weir_status status = weir_guest_connect(false, &transport, &welcome);
     CUresult rc = status == WEIR_OK ? weir_guest_start(transport, welcome)
-                                    : connect_failed(status, params.host, welcome);
+                                    : connect_failed(status, host_url(), welcome);
     weir_welcome_destroy(welcome);
     return rc;
 }

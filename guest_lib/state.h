@@ -118,6 +118,16 @@ CUresult weir_guest_init(void);
 struct weir_welcome;
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
 
+/**
+ * Connect to the host that the environment names: for cuInit, and for NVML's monitor.
+ *
+ * @param monitor  the connection will only ask.
+ * @return as weir_connect()
+ * @thread any
+ */
+enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
+                                    struct weir_welcome **ret_welcome);
+
 /** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone
  */
 void weir_guest_stop(void);

@@ -73,11 +73,26 @@ static void check_limits(void)
     }
 }
 
+/* nvidia-smi, pynvml and NCCL use it; programs without them do not miss it. */
+static void check_nvml(const char *folder)
+{
+    static const char file[] = "libnvidia-ml.so.1";
+    char path[PATH_MAX + sizeof(file)];
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    if (access(path, R_OK) == 0) {
+        ok("NVML for guests: %s", path);
+    } else {
+        mend("warning", "install Weir whole; nvidia-smi and NCCL need it in a guest",
+             "%s is missing", path);
+    }
+}
+
 static void check_files(void)
 {
     char path[PATH_MAX];
     if (weir_path_guest_lib(path, sizeof(path))) {
         ok("guest library: %s/libcuda.so.1", path);
+        check_nvml(path);
     } else {
         mend("problem", "install Weir whole (cmake --install), or set WEIR_LIB_DIR",
              "the guest library is missing");

@@ -1,6 +1,7 @@
 /* Calls that are answered before cuInit too, and the profiler, which is not there. */
 #include "guest_lib/entry.h"
 #include "guest_lib/front.h"
+#include "guest_lib/monitor.h"
 #include "proto/errors.h"
 #include "proto/front/front.h"
 #include "proto/front/procaddr.h"
@@ -35,6 +36,9 @@ CUresult weir_guest_cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda
 
 CUresult weir_guest_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
+    if (ppExportTable && pExportTableId && weir_monitor_table(pExportTableId, ppExportTable)) {
+        return CUDA_SUCCESS;
+    }
     weir_front_start(); /* tables are handed out before cuInit */
     return weir_front_export_table(ppExportTable, pExportTableId);
 }

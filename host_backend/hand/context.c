@@ -45,6 +45,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     ctx->flags = in->flags;
     ctx->next = s->contexts;
     s->contexts = ctx;
+    atomic_fetch_add(&s->n_contexts, 1);
     weir_hand_libraries_reload(s);
     return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
  * device's primary context, retained once: kernels of several tenants can only run side by side in
  * one context. Everything that a guest asks about the device is asked here once.
  */
+#include "host_backend/worker/nvml.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/clock.h"
@@ -264,6 +265,10 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     }
     status = describe(worker);
     if (status == WEIR_OK) {
+        status = weir_nvml_create(worker->device.real ? "libnvidia-ml.so.1" : NULL, &worker->device,
+                                  &worker->nvml);
+    }
+    if (status == WEIR_OK) {
         worker->write_value_ok = try_write_value(worker);
         /* Spinning pays where a core is to spare and a launch costs microseconds. */
         worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : 15 * WEIR_NS_PER_US;
@@ -278,6 +283,8 @@ void weir_worker_close_device(struct weir_worker *worker)
         (void)worker->driver.cuDevicePrimaryCtxRelease_v2(worker->cu_device);
         worker->context = NULL;
     }
+    weir_nvml_destroy(worker->nvml);
+    worker->nvml = NULL;
     free(worker->device.attributes);
     free(worker->device.facts);
     worker->device.attributes = NULL;

@@ -31,6 +31,8 @@ struct arrival {
     int fd;                     /* -1: over ZeroMQ */
     int64_t pid;
     uint32_t uid;
+    uint32_t guest_pid;
+    bool monitor;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_zmq_pending *pending;
 };
@@ -55,14 +57,14 @@ static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, con
     return found;
 }
 
-/* It has said hello: may it have a session? */
+/* It has said hello: may it have a session? Monitors are bounded by the arrivals. */
 static bool promote(struct arrival *a)
 {
     pthread_mutex_lock(&a->worker->lock);
-    a->counted = a->tenant->n_sessions < a->tenant->sessions_max;
+    a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->sessions_max;
     a->tenant->n_sessions += a->counted;
     pthread_mutex_unlock(&a->worker->lock);
-    return a->counted;
+    return a->counted || a->monitor;
 }
 
 static void dismiss(struct arrival *a)
@@ -183,6 +185,8 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .remote = strcmp(name, "zmq") == 0,
                                          .pid = a->pid,
                                          .uid = a->uid,
+                                         .guest_pid = a->guest_pid,
+                                         .monitor = a->monitor,
                                          .program = a->program};
     struct weir_session *session;
 
@@ -220,6 +224,10 @@ static void *guest_thread(void *argument)
     pthread_mutex_unlock(&a->worker->lock);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
+    }
+    if (status == WEIR_OK && hello != NULL) {
+        a->guest_pid = hello->pid;
+        a->monitor = hello->monitor;
     }
     if (status == WEIR_OK && hello != NULL && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
@@ -326,7 +334,8 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
         weir_zmq_refuse(pending, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         return;
     }
-    a->pid = hello->pid;
+    a->pid = a->guest_pid = hello->pid;
+    a->monitor = hello->monitor;
     a->pending = pending;
     snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     start(a);

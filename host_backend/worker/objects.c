@@ -348,6 +348,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
     for (struct weir_ctx **at = &session->contexts; *at != NULL; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
+            atomic_fetch_sub(&session->n_contexts, 1);
             break;
         }
     }

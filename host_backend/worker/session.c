@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/host_calls.h"
+#include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/order.h"
 #include "host_backend/worker/vmm.h"
@@ -47,6 +48,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->remote = params->remote;
     s->pid = params->pid;
     s->uid = params->uid;
+    s->guest_pid = params->guest_pid;
+    s->monitor = params->monitor;
     s->id = params->id;
     s->started_ns = weir_clock_now_ns();
     snprintf(s->program, sizeof s->program, "%s", params->program);
@@ -59,7 +62,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     if (s->awaited != NULL) {
         status = weir_objects_init(s);
     }
-    if (status == WEIR_OK &&
+    if (status == WEIR_OK && !s->monitor &&
         (weir_session_register(s) != CUDA_SUCCESS ||
          s->driver->cuStreamCreate(&s->work_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)) {
         status = WEIR_ERR_DRIVER;
@@ -210,6 +213,10 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
     if (record->op >= WEIR_OP_COUNT || weir_host_table[record->op] == NULL) {
         protocol_error(s, record, "no such operation");
+        return;
+    }
+    if (s->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
+        protocol_error(s, record, "not of a monitor");
         return;
     }
     if (record->flags != 0 && !posted) {

@@ -161,6 +161,8 @@ struct weir_session {
     pthread_t thread;
     int64_t pid;
     uint32_t uid;
+    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
+    bool monitor;       /* it may only ask: nothing is registered for it */
     char program[128];
     uint64_t started_ns;
 
@@ -242,6 +244,7 @@ struct weir_session {
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t objects;
+    atomic_uint n_contexts;
 
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
 
@@ -256,8 +259,10 @@ struct weir_session_params {
     struct weir_transport *transport; /* taken, also on failure */
     uint64_t id;
     bool remote;
+    bool monitor;
     int64_t pid;
     uint32_t uid;
+    uint32_t guest_pid;
     const char *program;
 };
 

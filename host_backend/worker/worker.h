@@ -11,6 +11,7 @@
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
 
+struct weir_nvml;
 struct weir_share;
 struct weir_zmq_server;
 
@@ -81,6 +82,7 @@ struct weir_worker {
     CUdevice cu_device;
     CUcontext context;
     struct weir_device device; /* snapshot for guests */
+    struct weir_nvml *nvml;
     uint32_t sm;               /* compute capability times ten; 0: softgpu, which runs PTX alone */
     bool write_value_ok;       /* cuStreamWriteValue32 works */
     bool posix_fds;            /* memory can be exported */

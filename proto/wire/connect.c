@@ -50,8 +50,10 @@ static bool transport_is_offered(enum weir_transport_id id)
 static enum weir_status make_hello(const struct weir_connect_params *params,
                                    struct weir_hello *hello)
 {
-    *hello = (struct weir_hello){
-        .protocol = WEIR_PROTOCOL, .wire_hash = params->wire_hash, .pid = (uint32_t)getpid()};
+    *hello = (struct weir_hello){.protocol = WEIR_PROTOCOL,
+                                 .wire_hash = params->wire_hash,
+                                 .pid = (uint32_t)getpid(),
+                                 .monitor = params->monitor};
     weir_text_set(hello->version, sizeof hello->version, params->version);
     weir_text_set(hello->program, sizeof hello->program, params->program);
     if (params->transport) {

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/control.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Zero what is not wanted. All strings are borrowed for the call. */
@@ -14,6 +15,7 @@ struct weir_connect_params {
     const char *program;    /* the program's name, for people */
     const char *version;    /* of the guest library, for people */
     uint64_t wire_hash;     /* of the generated operations' layout */
+    bool monitor;           /* the connection will only ask about device and tenant */
     uint64_t timeout_ns;    /* for all attempts; 0 means 15 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
     const char *secret_key; /* tcp: likewise */

@@ -106,6 +106,7 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
     message.transports = transports;
     message.wire_hash = hello->wire_hash;
     message.token = bytes_of(hello->token, hello->has_token ? sizeof hello->token : 0);
+    message.monitor = hello->monitor;
     return pack(&message.base, ret_bytes);
 }
 
@@ -261,6 +262,7 @@ static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *h
         take_text(&ok, hello->transports[i], sizeof hello->transports[i], message->transports[i]);
         hello->n_transports++;
     }
+    hello->monitor = message->monitor;
     hello->has_token = message->token.len != 0;
     if (hello->has_token) {
         take_bytes(&ok, hello->token, sizeof hello->token, message->token);

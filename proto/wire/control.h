@@ -43,6 +43,7 @@ struct weir_hello {
     char transports[WEIR_CONTROL_MAX_TRANSPORTS][WEIR_CONTROL_NAME_BYTES];
     bool has_token;
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+    bool monitor;          /* a connection of NVML: it may only ask */
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 

@@ -60,6 +60,8 @@ uint64_t hostile_any(void)
 
 /* ---------------------------------------------------------------- an honest client's means */
 
+static bool as_monitor; /* what the next connections say that they are */
+
 enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256])
 {
     struct weir_welcome *welcome = NULL;
@@ -67,7 +69,8 @@ enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char 
                                          .transport = wanted_transport,
                                          .program = "e2e_hostile",
                                          .version = "0",
-                                         .wire_hash = wire_hash};
+                                         .wire_hash = wire_hash,
+                                         .monitor = as_monitor};
     *c = (struct client){.transport = NULL};
     enum weir_status status = weir_connect(&params, &c->transport, &welcome);
     snprintf(said, 256, "%s", welcome ? welcome->message : "");
@@ -473,6 +476,36 @@ static void scenario_nonsense(void)
     hostile_disconnect(&c);
 }
 
+/* A monitor that works or allocates: nothing was registered for it, so each such record ends it. */
+static void scenario_monitor(void)
+{
+    struct client c;
+    int n_ended = 0;
+    int n_wrong = 0;
+    as_monitor = true;
+    hostile_connect(&c);
+    for (int op = 0; op < WEIR_OP_COUNT; op++) {
+        bool asks = op == WEIR_OP_echo || op == WEIR_OP_mem_info || op == WEIR_OP_nvml_call ||
+                    op == WEIR_OP_nvml_processes;
+        struct wire_half half = wire_half_get(2u * (unsigned)op);
+        if (strcmp(half.way, "in") != 0) {
+            half = wire_half_get(2u * (unsigned)op + 1);
+        }
+        void *message = wire_sample_make(&half, (enum wire_sample_size)0, 1);
+        struct weir_record *record = make_record(&c, (enum weir_op)op, message, 0);
+        int before = n_ended;
+        provoke(&c, record, &n_ended);
+        n_wrong += asks == (n_ended != before);
+        free(record);
+        wire_sample_free(&half, message);
+    }
+    printf("%d sessions ended\n", n_ended);
+    if (n_wrong || !hostile_echo_works(&c)) {
+        hostile_fail("%d operations were not as a monitor's", n_wrong);
+    }
+    hostile_disconnect(&c);
+}
+
 /* Sequence numbers that repeat, go back, and flags that make no sense. */
 static void scenario_sequence(void)
 {
@@ -688,6 +721,7 @@ static const struct {
     {"unknown_operations", scenario_unknown_operations, "record"},
     {"malformed_bodies", scenario_malformed_bodies, "record"},
     {"nonsense", scenario_nonsense, "record"},
+    {"monitor", scenario_monitor, "record"},
     {"sequence", scenario_sequence, "record"},
     {"greedy", scenario_greedy, "record"},
     {"hoard", scenario_hoard, "record"},

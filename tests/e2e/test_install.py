@@ -51,6 +51,8 @@ class Install(lib.Case):
             if path.startswith("share/man") and not shutil.which("scdoc"):
                 continue
             self.assertTrue(os.path.exists(os.path.join(prefix, path)), path)
+        found = [f for _, _, files in os.walk(prefix) for f in files]
+        self.assertIn("libnvidia-ml.so.1", found)
         self.prefix_works(prefix)
 
     def cpack(self, generator):

@@ -1,0 +1,275 @@
+/*
+ * A second connection to the host, for NVML: what libnvidia-ml.so.1 asks travels here and not over
+ * the session's channel.
+ *
+ * So NVML works without cuInit and whatever CUDA_VISIBLE_DEVICES says, a slow answer (reading power
+ * takes milliseconds) delays no launch, and a process that has only used NVML may fork and use CUDA
+ * in the child, on which PyTorch relies. The host knows such a connection as a monitor: it
+ * registers nothing for it, does not count it as a session, and accepts no operation that works or
+ * allocates.
+ *
+ * One lock is held through a call: NVML calls of one process are answered one after the other. A
+ * connection that is lost is made anew by a later call, at most once a second; a forked child lets
+ * go of the parent's and makes its own. The library that calls in counts nvmlInit and nvmlShutdown.
+ */
+#include "guest_lib/monitor.h"
+
+#include "base/clock.h"
+#include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
+#include "proto/guest_calls.h"
+#include "proto/nvml/session_table.h"
+#include "proto/wire/connect.h"
+#include <pthread.h>
+#include <string.h>
+
+#define RETRY_NS WEIR_NS_PER_S
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static struct weir_channel channel;
+static bool wanted;    /* opened and not closed */
+static bool connected; /* channel is made */
+static bool prepared;  /* pthread_atfork was called */
+static uint64_t tried_ns;
+
+static void in_forked_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    if (connected) {
+        channel.transport->ops->abandon(channel.transport);
+        memset(&channel, 0, sizeof channel);
+        connected = false;
+        tried_ns = 0;
+    }
+}
+
+static void ignore(void *user, enum weir_op op, const void *body, size_t body_bytes)
+{
+    (void)user;
+    (void)op;
+    (void)body;
+    (void)body_bytes;
+}
+
+static nvmlReturn_t from_status(enum weir_status status)
+{
+    if (status == WEIR_OK) {
+        return NVML_SUCCESS;
+    }
+    if (status == WEIR_ERR_DENIED) {
+        return NVML_ERROR_NO_PERMISSION;
+    }
+    return status == WEIR_ERR_NO_MEMORY ? NVML_ERROR_MEMORY : NVML_ERROR_DRIVER_NOT_LOADED;
+}
+
+static nvmlReturn_t connect_locked(void)
+{
+    static const struct weir_wait_policy policy = {.spin_ns = 20 * WEIR_NS_PER_US,
+                                                   .slice_min_ns = 50 * WEIR_NS_PER_US,
+                                                   .slice_max_ns = 500 * WEIR_NS_PER_US};
+    struct weir_transport *transport = NULL;
+    struct weir_welcome *welcome = NULL;
+    if (!prepared) {
+        pthread_atfork(NULL, NULL, in_forked_child);
+        prepared = true;
+    }
+    tried_ns = weir_clock_now_ns();
+    enum weir_status status = weir_guest_connect(true, &transport, &welcome);
+    if (status == WEIR_OK) {
+        channel.notify = ignore;
+        status = weir_channel_init(&channel, transport, &policy);
+        connected = status == WEIR_OK;
+        if (!connected) {
+            weir_channel_finish(&channel);
+        }
+    }
+    weir_welcome_destroy(welcome);
+    return from_status(status);
+}
+
+static void disconnect_locked(void)
+{
+    if (connected) {
+        weir_channel_finish(&channel);
+        connected = false;
+    }
+}
+
+/* The connection, made anew if it is gone. */
+static nvmlReturn_t ready_locked(void)
+{
+    if (!wanted) {
+        return NVML_ERROR_UNINITIALIZED;
+    }
+    if (connected && __atomic_load_n(&channel.dead, __ATOMIC_ACQUIRE)) {
+        disconnect_locked();
+    }
+    if (!connected && tried_ns && weir_clock_now_ns() - tried_ns < RETRY_NS) {
+        return NVML_ERROR_GPU_IS_LOST;
+    }
+    if (!connected && connect_locked() != NVML_SUCCESS) {
+        return NVML_ERROR_GPU_IS_LOST;
+    }
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t from_result(CUresult result)
+{
+    if (result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
+        return NVML_ERROR_GPU_IS_LOST;
+    }
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? NVML_ERROR_MEMORY : NVML_ERROR_UNKNOWN;
+}
+
+static nvmlReturn_t monitor_open(void)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t rc = connected ? NVML_SUCCESS : connect_locked();
+    wanted = wanted || rc == NVML_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static void monitor_close(void)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    pthread_mutex_lock(&lock);
+    disconnect_locked();
+    wanted = false;
+    tried_ns = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+static uint32_t monitor_device_count(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t count = wanted ? 1 : 0; /* a session has one device */
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static nvmlReturn_t call_locked(struct weir_nvml_request *request)
+{
+    struct weir_op_nvml_call_in in = {
+        .function = request->function, .data = request->data, .n_data = request->in_bytes};
+    struct weir_op_nvml_call_out out = {0};
+    memcpy(in.arguments, request->arguments, sizeof in.arguments);
+    CUresult result = weir_call_nvml_call(&channel, &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return from_result(result);
+    }
+    if (out.n_data > request->out_bytes) {
+        return NVML_ERROR_UNKNOWN;
+    }
+    if (out.n_data) {
+        memcpy(request->data, out.data, out.n_data);
+    }
+    request->ret_bytes = out.n_data;
+    return (nvmlReturn_t)out.result;
+}
+
+static nvmlReturn_t monitor_call(uint32_t device, struct weir_nvml_request *request)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (device != 0) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    request->ret_bytes = 0;
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t rc = ready_locked();
+    rc = rc == NVML_SUCCESS ? call_locked(request) : rc;
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static nvmlReturn_t monitor_memory(uint32_t device, uint64_t *ret_free_bytes,
+                                   uint64_t *ret_total_bytes)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    struct weir_op_mem_info_out out = {0};
+    if (device != 0) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t rc = ready_locked();
+    if (rc == NVML_SUCCESS) {
+        CUresult result = weir_call_mem_info(&channel, NULL, &out);
+        rc = result == CUDA_SUCCESS ? NVML_SUCCESS : from_result(result);
+    }
+    pthread_mutex_unlock(&lock);
+    if (rc == NVML_SUCCESS) {
+        /* As cuMemGetInfo: what this process was granted and does not use is free to it. */
+        bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;
+        uint64_t available = out.free + (ready ? weir_mem_cached_bytes() : 0);
+        *ret_free_bytes = available < out.total ? available : out.total;
+        *ret_total_bytes = out.total;
+    }
+    return rc;
+}
+
+static nvmlReturn_t take_processes(const struct weir_op_nvml_processes_out *out,
+                                   struct weir_nvml_process *processes, uint32_t *ret_count)
+{
+    const char *name = out->names, *end = name + out->n_names;
+    if (out->n_pids != out->n_used_bytes || out->n_pids > WEIR_NVML_PROCESSES_MAX) {
+        return NVML_ERROR_UNKNOWN;
+    }
+    for (uint32_t i = 0; i < out->n_pids; i++) {
+        size_t left = (size_t)(end - name);
+        size_t len = left ? strnlen(name, left) : 0;
+        size_t kept = len < WEIR_NVML_PROCESS_NAME_BYTES ? len : WEIR_NVML_PROCESS_NAME_BYTES - 1;
+        processes[i].pid = out->pids[i];
+        processes[i].used_bytes = out->used_bytes[i];
+        memset(processes[i].name, 0, sizeof processes[i].name);
+        if (kept) {
+            memcpy(processes[i].name, name, kept);
+        }
+        name += len < left ? len + 1 : left;
+    }
+    *ret_count = out->n_pids;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t monitor_processes(uint32_t device, struct weir_nvml_process *processes,
+                                      uint32_t *ret_count)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (device != 0) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t rc = ready_locked();
+    if (rc == NVML_SUCCESS) {
+        struct weir_op_nvml_processes_out out = {0};
+        CUresult result = weir_call_nvml_processes(&channel, NULL, &out);
+        rc = result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
+                                    : from_result(result);
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static int monitor_cuda_version(void)
+{
+    return weir_guest.driver_version;
+}
+
+bool weir_monitor_table(const CUuuid *id, const void **ret_table)
+{
+    static const uint8_t uuid[16] = WEIR_NVML_TABLE_UUID;
+    static const struct weir_nvml_table table = {.table_bytes = sizeof table,
+                                                 .version = WEIR_NVML_TABLE_VERSION,
+                                                 .open = monitor_open,
+                                                 .close = monitor_close,
+                                                 .device_count = monitor_device_count,
+                                                 .call = monitor_call,
+                                                 .memory = monitor_memory,
+                                                 .processes = monitor_processes,
+                                                 .cuda_version = monitor_cuda_version};
+    if (memcmp(id->bytes, uuid, sizeof uuid) != 0) {
+        return false;
+    }
+    *ret_table = &table;
+    return true;
+}

@@ -1,0 +1,14 @@
+/* The connection of Weir's libnvidia-ml.so.1, which lives in this library; see monitor.c. */
+#ifndef WEIR_GUEST_LIB_MONITOR_H
+#define WEIR_GUEST_LIB_MONITOR_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+
+/**
+ * Is this the UUID of proto/nvml/session_table.h? Then give that table, static memory.
+ * @thread any, also before cuInit
+ */
+bool weir_monitor_table(const CUuuid *id, const void **ret_table);
+
+#endif

@@ -1,0 +1,400 @@
+/*
+ * Devices, their memory, and what is known of them without asking: a tenant has one device, with no
+ * neighbour, undivided.
+ */
+#include "nvml_lib/lib.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define DEVICES_MAX       16
+#define UUID_TEXT         1u
+#define UUID_BINARY       2u
+#define TEXT_BYTES        96
+#define P2P_NOT_SUPPORTED 5u
+#define FIELDS_MAX        256
+
+#define EXPORT(name, parameters)                                                                   \
+    WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
+    nvmlReturn_t name parameters
+
+/* Handles point here; what they point at is never looked into. */
+struct nvmlDevice_st {
+    uint32_t index;
+};
+static struct nvmlDevice_st devices[DEVICES_MAX];
+
+nvmlDevice_t weir_nvml_device(uint32_t index)
+{
+    return index < DEVICES_MAX ? &devices[index] : NULL;
+}
+
+static bool index_of(nvmlDevice_t device, uint32_t *ret_index)
+{
+    uint32_t count = weir_nvml_session()->device_count();
+    for (uint32_t i = 0; i < count && i < DEVICES_MAX; i++) {
+        if (device == &devices[i]) {
+            *ret_index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+nvmlReturn_t weir_nvml_enter_device(nvmlDevice_t device, uint32_t *ret_index)
+{
+    nvmlReturn_t rc = weir_nvml_enter();
+    if (rc == NVML_SUCCESS && !index_of(device, ret_index)) {
+        rc = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    return rc;
+}
+
+/* Enter, with a device and something to write to. */
+static nvmlReturn_t enter_with(nvmlDevice_t device, const void *out)
+{
+    uint32_t index;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    return rc == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : rc;
+}
+
+static nvmlReturn_t enter_system(const void *out)
+{
+    nvmlReturn_t rc = weir_nvml_enter();
+    return rc == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : rc;
+}
+
+/* ---------------------------------------------------------------- which devices */
+
+EXPORT(nvmlDeviceGetCount_v2, (unsigned int *count))
+{
+    nvmlReturn_t rc = enter_system(count);
+    if (rc == NVML_SUCCESS) {
+        *count = weir_nvml_session()->device_count();
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceGetCount, (unsigned int *count))
+{
+    return nvmlDeviceGetCount_v2(count);
+}
+
+EXPORT(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, nvmlDevice_t *device))
+{
+    nvmlReturn_t rc = enter_system(device);
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    if (index >= weir_nvml_session()->device_count() || index >= DEVICES_MAX) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    *device = &devices[index];
+    return NVML_SUCCESS;
+}
+
+EXPORT(nvmlDeviceGetHandleByIndex, (unsigned int index, nvmlDevice_t *device))
+{
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+/* The device whose text, as a carried function gives it, is this one. */
+static nvmlReturn_t find_by_text(const char *function, const char *text, nvmlDevice_t *device)
+{
+    nvmlReturn_t rc = enter_system(device);
+    if (rc != NVML_SUCCESS || !text) {
+        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    }
+    uint32_t count = weir_nvml_session()->device_count();
+    for (uint32_t i = 0; i < count; i++) {
+        char have[TEXT_BYTES];
+        rc = weir_nvml_carry_text(&devices[i], true, function, NULL, have, sizeof have);
+        if (rc == NVML_SUCCESS && strcasecmp(have, text) == 0) {
+            *device = &devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+}
+
+EXPORT(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device))
+{
+    return find_by_text("nvmlDeviceGetUUID", uuid, device);
+}
+
+EXPORT(nvmlDeviceGetHandleBySerial, (const char *serial, nvmlDevice_t *device))
+{
+    return find_by_text("nvmlDeviceGetSerial", serial, device);
+}
+
+EXPORT(nvmlDeviceGetHandleByUUIDV, (const nvmlUUID_v1_t *uuid, nvmlDevice_t *device))
+{
+    char text[sizeof uuid->value.str + 1] = "";
+    nvmlReturn_t rc = enter_system(uuid);
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    if (uuid->version != WEIR_NVML_VERSION(sizeof *uuid, 1)) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    if (uuid->type == UUID_TEXT) {
+        memcpy(text, uuid->value.str, sizeof uuid->value.str);
+    } else if (uuid->type == UUID_BINARY) {
+        const uint8_t *u = uuid->value.bytes;
+        snprintf(text, sizeof text,
+                 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
+                 u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+                 u[14], u[15]);
+    } else {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    return nvmlDeviceGetHandleByUUID(text, device);
+}
+
+/* "domain:bus:device.function" or "bus:device.function", in hexadecimal. */
+static bool parse_bus_id(const char *text, unsigned int ret_id[3])
+{
+    ret_id[0] = 0;
+    return sscanf(text, "%x:%x:%x", &ret_id[0], &ret_id[1], &ret_id[2]) == 3 ||
+           (ret_id[0] = 0, sscanf(text, "%x:%x", &ret_id[1], &ret_id[2]) == 2);
+}
+
+EXPORT(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus_id, nvmlDevice_t *device))
+{
+    unsigned int id[3];
+    nvmlReturn_t rc = enter_system(device);
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    if (!bus_id || !parse_bus_id(bus_id, id)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    uint32_t count = weir_nvml_session()->device_count();
+    for (uint32_t i = 0; i < count; i++) {
+        nvmlPciInfo_t pci;
+        struct weir_nvml_carry carry = {
+            .function = "nvmlDeviceGetPciInfo_v3", .data = &pci, .out_bytes = sizeof pci};
+        rc = weir_nvml_carry(&devices[i], true, &carry);
+        if (rc == NVML_SUCCESS && pci.domain == id[0] && pci.bus == id[1] && pci.device == id[2]) {
+            *device = &devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+}
+
+EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device))
+{
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
+/* The guest's number of it, not the host's. */
+EXPORT(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned int *index))
+{
+    nvmlReturn_t rc = enter_with(device, index);
+    return rc == NVML_SUCCESS ? weir_nvml_enter_device(device, index) : rc;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static nvmlReturn_t memory_of(nvmlDevice_t device, const void *out, nvmlMemory_t *ret_memory)
+{
+    uint32_t index;
+    uint64_t free_bytes, total_bytes;
+    nvmlReturn_t rc = enter_with(device, out);
+    rc = rc == NVML_SUCCESS ? weir_nvml_enter_device(device, &index) : rc;
+    rc = rc == NVML_SUCCESS ? weir_nvml_session()->memory(index, &free_bytes, &total_bytes) : rc;
+    if (rc == NVML_SUCCESS) {
+        *ret_memory = (nvmlMemory_t){
+            .total = total_bytes, .free = free_bytes, .used = total_bytes - free_bytes};
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory))
+{
+    nvmlMemory_t got;
+    nvmlReturn_t rc = memory_of(device, memory, &got);
+    if (rc == NVML_SUCCESS) {
+        *memory = got;
+    }
+    return rc;
+}
+
+/* Nothing is reserved beside: total is what cuMemGetInfo calls so. */
+EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
+{
+    nvmlMemory_t got;
+    nvmlReturn_t rc = enter_with(device, memory);
+    if (rc == NVML_SUCCESS && memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
+        rc = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    rc = rc == NVML_SUCCESS ? memory_of(device, memory, &got) : rc;
+    if (rc == NVML_SUCCESS) {
+        memory->total = got.total;
+        memory->reserved = 0;
+        memory->free = got.free;
+        memory->used = got.used;
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- neighbours and divisions */
+
+/*
+ * NCCL asks this of the device with itself at its start and takes no error. It also takes the
+ * answer for the one between two processes that each see one device, and those have no peer access
+ * here.
+ */
+EXPORT(nvmlDeviceGetP2PStatus,
+       (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
+{
+    (void)capability;
+    nvmlReturn_t rc = enter_with(device, status);
+    rc = rc == NVML_SUCCESS ? enter_with(peer, status) : rc;
+    if (rc == NVML_SUCCESS) {
+        *status = P2P_NOT_SUPPORTED;
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceGetTopologyCommonAncestor,
+       (nvmlDevice_t device, nvmlDevice_t peer, unsigned int *level))
+{
+    nvmlReturn_t rc = enter_with(device, level);
+    rc = rc == NVML_SUCCESS ? enter_with(peer, level) : rc;
+    if (rc == NVML_SUCCESS) {
+        *level = 0; /* internal: one board */
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceGetTopologyNearestGpus,
+       (nvmlDevice_t device, unsigned int level, unsigned int *count, nvmlDevice_t *list))
+{
+    (void)level;
+    (void)list;
+    nvmlReturn_t rc = enter_with(device, count);
+    if (rc == NVML_SUCCESS) {
+        *count = 0;
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceOnSameBoard, (nvmlDevice_t device, nvmlDevice_t other, int *same))
+{
+    nvmlReturn_t rc = enter_with(device, same);
+    rc = rc == NVML_SUCCESS ? enter_with(other, same) : rc;
+    if (rc == NVML_SUCCESS) {
+        *same = device == other;
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t device, unsigned int *is_mig))
+{
+    nvmlReturn_t rc = enter_with(device, is_mig);
+    if (rc == NVML_SUCCESS) {
+        *is_mig = 0;
+    }
+    return rc;
+}
+
+/* Which processors are near the device is the host's matter; a guest may have none of them. */
+EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
+{
+    (void)words;
+    nvmlReturn_t rc = enter_with(device, set);
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : rc;
+}
+
+EXPORT(nvmlDeviceGetCpuAffinityWithinScope,
+       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
+{
+    (void)scope;
+    return nvmlDeviceGetCpuAffinity(device, words, set);
+}
+
+EXPORT(nvmlDeviceGetMemoryAffinity,
+       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
+{
+    (void)scope;
+    return nvmlDeviceGetCpuAffinity(device, words, set);
+}
+
+EXPORT(nvmlDeviceGetNumaNodeId, (nvmlDevice_t device, unsigned int *node))
+{
+    nvmlReturn_t rc = enter_with(device, node);
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : rc;
+}
+
+EXPORT(nvmlDeviceValidateInforom, (nvmlDevice_t device))
+{
+    uint32_t index;
+    return weir_nvml_enter_device(device, &index);
+}
+
+/* ---------------------------------------------------------------- fields */
+
+/* Each field has a result of its own; the call fails only for bad arguments. */
+EXPORT(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int count, nvmlFieldValue_t *values))
+{
+    nvmlReturn_t rc = enter_with(device, values);
+    if (rc != NVML_SUCCESS || count <= 0 || count > FIELDS_MAX) {
+        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    }
+    for (int i = 0; i < count; i++) {
+        nvmlFieldValue_t got;
+        struct weir_nvml_carry carry = {.function = "nvmlDeviceGetFieldValues",
+                                        .arguments = {values[i].fieldId, values[i].scopeId},
+                                        .data = &got,
+                                        .out_bytes = sizeof got};
+        rc = weir_nvml_carry(device, true, &carry);
+        if (rc == NVML_SUCCESS) {
+            values[i] = got;
+        } else if (rc == NVML_ERROR_GPU_IS_LOST) {
+            return rc;
+        } else {
+            values[i].nvmlReturn = rc;
+        }
+    }
+    return NVML_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- the system */
+
+/* Without nvmlInit too. */
+EXPORT(nvmlSystemGetCudaDriverVersion_v2, (int *version))
+{
+    return version ? weir_nvml_cuda_version(version) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT(nvmlSystemGetCudaDriverVersion, (int *version))
+{
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+static nvmlReturn_t none(unsigned int *count)
+{
+    nvmlReturn_t rc = enter_system(count);
+    if (rc == NVML_SUCCESS) {
+        *count = 0;
+    }
+    return rc;
+}
+
+EXPORT(nvmlUnitGetCount, (unsigned int *count))
+{
+    return none(count);
+}
+
+EXPORT(nvmlGetBlacklistDeviceCount, (unsigned int *count))
+{
+    return none(count);
+}
+
+EXPORT(nvmlGetExcludedDeviceCount, (unsigned int *count))
+{
+    return none(count);
+}

@@ -1,0 +1,218 @@
+/*
+ * Weir's libnvidia-ml.so.1: beginning and end.
+ *
+ * The library knows nothing of hosts: everything goes through a table of Weir's libcuda.so.1
+ * (proto/nvml/session_table.h). That one is looked for in the program first, then beside this file,
+ * so that both are of one installation and a program that uses CUDA has one of it.
+ *
+ * nvmlInit counts, as NVML's: functions work until nvmlShutdown was called as often. The library
+ * needs libc alone, prints nothing, and is never unloaded while libcuda.so.1 is.
+ */
+#include "nvml_lib/lib.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INIT_FLAGS 3u /* no GPUs needed, no attaching */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static const struct weir_nvml_table *table;              /* found once, then kept */
+static uint32_t n_inits;                                 /* atomic to read */
+
+typedef int (*get_table_fn)(const void **ret_table, const void *id);
+
+static const struct weir_nvml_table *table_of(void *library)
+{
+    static const uint8_t id[16] = WEIR_NVML_TABLE_UUID;
+    get_table_fn get;
+    const void *found = NULL;
+    *(void **)&get = dlsym(library, "cuGetExportTable");
+    if (!get || get(&found, id) != 0 || !found) {
+        return NULL;
+    }
+    const struct weir_nvml_table *candidate = found;
+    return candidate->table_bytes >= sizeof *candidate &&
+                   candidate->version == WEIR_NVML_TABLE_VERSION
+               ? candidate
+               : NULL;
+}
+
+/* libcuda.so.1 of the folder that this library was loaded from. */
+static void *open_beside(void)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr((void *)(uintptr_t)&open_beside, &info) || !info.dli_fname) {
+        return NULL;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
+    if (snprintf(path, sizeof path, "%.*slibcuda.so.1", folder, info.dli_fname) >=
+        (int)sizeof path) {
+        return NULL;
+    }
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static const struct weir_nvml_table *find_table_locked(void)
+{
+    if (table) {
+        return table;
+    }
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    table = library ? table_of(library) : NULL;
+    if (!table) {
+        library = open_beside();
+        table = library ? table_of(library) : NULL;
+    }
+    return table; /* its library stays open: the table is its memory */
+}
+
+static void in_forked_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+nvmlReturn_t weir_nvml_enter(void)
+{
+    return __atomic_load_n(&n_inits, __ATOMIC_ACQUIRE) ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+}
+
+const struct weir_nvml_table *weir_nvml_session(void)
+{
+    return table;
+}
+
+nvmlReturn_t weir_nvml_cuda_version(int *ret_version)
+{
+    pthread_mutex_lock(&lock);
+    const struct weir_nvml_table *found = find_table_locked();
+    pthread_mutex_unlock(&lock);
+    if (!found) {
+        return NVML_ERROR_LIBRARY_NOT_FOUND;
+    }
+    *ret_version = found->cuda_version();
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t init(void)
+{
+    static bool prepared;
+    int saved = errno;
+    pthread_mutex_lock(&lock);
+    if (!prepared) {
+        pthread_atfork(NULL, NULL, in_forked_child);
+        prepared = true;
+    }
+    const struct weir_nvml_table *found = find_table_locked();
+    nvmlReturn_t rc = NVML_ERROR_LIBRARY_NOT_FOUND;
+    if (found) {
+        rc = n_inits ? NVML_SUCCESS : found->open();
+    }
+    if (rc == NVML_SUCCESS) {
+        __atomic_add_fetch(&n_inits, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    errno = saved;
+    return rc;
+}
+
+WEIR_NVML_EXPORT nvmlReturn_t nvmlInit_v2(void);
+WEIR_NVML_EXPORT nvmlReturn_t nvmlInit(void);
+WEIR_NVML_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags);
+WEIR_NVML_EXPORT nvmlReturn_t nvmlShutdown(void);
+WEIR_NVML_EXPORT const char *nvmlErrorString(nvmlReturn_t result);
+WEIR_NVML_EXPORT nvmlReturn_t nvmlInternalGetExportTable(const void **ret_table, const void *id);
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+    return init();
+}
+
+nvmlReturn_t nvmlInit(void)
+{
+    return init();
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    return flags & ~INIT_FLAGS ? NVML_ERROR_INVALID_ARGUMENT : init();
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+    int saved = errno;
+    pthread_mutex_lock(&lock);
+    nvmlReturn_t rc = n_inits ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (n_inits && __atomic_sub_fetch(&n_inits, 1, __ATOMIC_RELEASE) == 0) {
+        table->close();
+    }
+    pthread_mutex_unlock(&lock);
+    errno = saved;
+    return rc;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+    static const struct {
+        int code;
+        const char *text;
+    } texts[] = {
+        {0, "Success"},
+        {1, "Uninitialized"},
+        {2, "Invalid Argument"},
+        {3, "Not Supported"},
+        {4, "Insufficient Permissions"},
+        {5, "Already Initialized"},
+        {6, "Not Found"},
+        {7, "Insufficient Size"},
+        {8, "Insufficient External Power"},
+        {9, "Driver Not Loaded"},
+        {10, "Timeout"},
+        {11, "Interrupt Request Issue"},
+        {12, "NVML Shared Library Not Found"},
+        {13, "Function Not Found"},
+        {14, "Corrupted infoROM"},
+        {15, "GPU is lost"},
+        {16, "GPU requires reset"},
+        {17, "GPU access blocked by the operating system"},
+        {18, "Driver/library version mismatch"},
+        {19, "In use by another client"},
+        {20, "Insufficient Memory"},
+        {21, "No data"},
+        {22, "vGPU with ECC is not supported"},
+        {23, "Insufficient resources"},
+        {24, "Frequency not supported"},
+        {25, "Argument version mismatch"},
+        {26, "Deprecated"},
+        {27, "Not ready"},
+        {28, "GPU not found"},
+        {29, "Invalid state"},
+        {30, "Reset type not supported"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].code == (int)result) {
+            return texts[i].text;
+        }
+    }
+    return "Unknown Error";
+}
+
+/*
+ * Undocumented; nvidia-smi does not start without its table. Weir's own UUID is answered too, so
+ * that a worker can tell this library from the real one.
+ */
+nvmlReturn_t nvmlInternalGetExportTable(const void **ret_table, const void *id)
+{
+    static const uint8_t own[16] = WEIR_NVML_TABLE_UUID;
+    static const size_t own_table[1] = {sizeof own_table};
+    if (!ret_table || !id) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    *ret_table = memcmp(id, own, sizeof own) == 0 ? own_table : weir_nvml_export_table(id);
+    return *ret_table ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}

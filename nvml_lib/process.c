@@ -1,0 +1,226 @@
+/*
+ * The processes of the tenant: those that have a CUDA context, by the pid that each knows itself
+ * by. All of them compute; none draws, none is behind MPS. Use per process is not measured.
+ */
+#include "nvml_lib/lib.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODE_COMPUTE 0u
+
+#define EXPORT(name, parameters)                                                                   \
+    WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
+    nvmlReturn_t name parameters
+
+nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list)
+{
+    uint32_t index;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    struct weir_nvml_process_list *list = malloc(sizeof *list);
+    if (!list) {
+        return NVML_ERROR_MEMORY;
+    }
+    rc = weir_nvml_session()->processes(index, list->entries, &list->n);
+    if (rc != NVML_SUCCESS) {
+        free(list);
+        return rc;
+    }
+    *ret_list = list;
+    return NVML_SUCCESS;
+}
+
+/* The three layouts that a list of processes has had. */
+static void fill(void *infos, uint32_t i, size_t each, const struct weir_nvml_process *process)
+{
+    nvmlProcessDetail_v1_t detail = {.pid = process->pid,
+                                     .usedGpuMemory = process->used_bytes,
+                                     .gpuInstanceId = NVML_NOT_AVAILABLE_ID,
+                                     .computeInstanceId = NVML_NOT_AVAILABLE_ID};
+    memcpy((uint8_t *)infos + i * each, &detail, each); /* each extends the one before */
+}
+
+static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, void *infos,
+                                      size_t each)
+{
+    struct weir_nvml_process_list *list;
+    nvmlReturn_t rc = weir_nvml_enter();
+    if (rc == NVML_SUCCESS && (!count || (*count && !infos))) {
+        rc = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    rc = rc == NVML_SUCCESS ? weir_nvml_processes(device, &list) : rc;
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    if (list->n > *count) {
+        rc = NVML_ERROR_INSUFFICIENT_SIZE;
+    } else {
+        for (uint32_t i = 0; i < list->n; i++) {
+            fill(infos, i, each, &list->entries[i]);
+        }
+    }
+    *count = list->n;
+    free(list);
+    return rc;
+}
+
+static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
+{
+    uint32_t index;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    if (rc == NVML_SUCCESS && !count) {
+        rc = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (rc == NVML_SUCCESS) {
+        *count = 0;
+    }
+    return rc;
+}
+
+EXPORT(nvmlDeviceGetComputeRunningProcesses,
+       (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos))
+{
+    return compute_processes(device, count, infos, sizeof *infos);
+}
+
+EXPORT(nvmlDeviceGetComputeRunningProcesses_v2,
+       (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos))
+{
+    return compute_processes(device, count, infos, sizeof *infos);
+}
+
+EXPORT(nvmlDeviceGetComputeRunningProcesses_v3,
+       (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos))
+{
+    return compute_processes(device, count, infos, sizeof *infos);
+}
+
+#define NO_PROCESSES(name)                                                                         \
+    EXPORT(name, (nvmlDevice_t device, unsigned int *count, void *infos))                          \
+    {                                                                                              \
+        (void)infos;                                                                               \
+        return no_processes(device, count);                                                        \
+    }
+
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+
+EXPORT(nvmlDeviceGetRunningProcessDetailList,
+       (nvmlDevice_t device, nvmlProcessDetailList_v1_t *details))
+{
+    nvmlReturn_t rc = weir_nvml_enter();
+    if (rc != NVML_SUCCESS || !details) {
+        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    }
+    if (details->version != WEIR_NVML_VERSION(sizeof *details, 1)) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    if (details->mode != MODE_COMPUTE) {
+        return no_processes(device, &details->numProcArrayEntries);
+    }
+    return compute_processes(device, &details->numProcArrayEntries, details->procArray,
+                             sizeof *details->procArray);
+}
+
+/* No samples: how much of the device a process used is not measured. */
+EXPORT(nvmlDeviceGetProcessUtilization,
+       (nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+        unsigned long long since))
+{
+    (void)samples;
+    (void)since;
+    nvmlReturn_t rc = no_processes(device, count);
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+}
+
+EXPORT(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, void *info))
+{
+    uint32_t index;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    if (rc == NVML_SUCCESS && !info) {
+        rc = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+}
+
+EXPORT(nvmlDeviceGetAccountingMode, (nvmlDevice_t device, unsigned int *mode))
+{
+    return no_processes(device, mode); /* 0: disabled */
+}
+
+EXPORT(nvmlDeviceGetAccountingBufferSize, (nvmlDevice_t device, unsigned int *entries))
+{
+    return no_processes(device, entries);
+}
+
+/* ---------------------------------------------------------------- names */
+
+/* What the process was started as, from /proc; it may be one of another container. */
+static bool name_from_proc(unsigned int pid, char *name, size_t bytes)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t n = read(fd, name, bytes - 1);
+    close(fd);
+    if (n <= 0) {
+        return false;
+    }
+    name[n] = '\0'; /* the arguments after the first have NULs before them */
+    return true;
+}
+
+void weir_nvml_process_name(const struct weir_nvml_process *process, char *name, size_t bytes)
+{
+    bool found = name_from_proc(process->pid, name, bytes);
+    const char *slash = found ? strrchr(name, '/') : NULL;
+    /* In another container the pid is somebody else's here. */
+    if (!found || strcmp(slash ? slash + 1 : name, process->name) != 0) {
+        snprintf(name, bytes, "%s", process->name);
+    }
+}
+
+/* By the host's list, because /proc may know another process by that pid. */
+static bool name_from_host(unsigned int pid, char *name, size_t bytes)
+{
+    struct weir_nvml_process_list *list;
+    bool found = false;
+    if (weir_nvml_processes(weir_nvml_device(0), &list) != NVML_SUCCESS) {
+        return false;
+    }
+    for (uint32_t i = 0; i < list->n && !found; i++) {
+        if (list->entries[i].pid == pid) {
+            weir_nvml_process_name(&list->entries[i], name, bytes);
+            found = true;
+        }
+    }
+    free(list);
+    return found;
+}
+
+EXPORT(nvmlSystemGetProcessName, (unsigned int pid, char *name, unsigned int length))
+{
+    char text[4096];
+    nvmlReturn_t rc = weir_nvml_enter();
+    if (rc != NVML_SUCCESS || !name || !length) {
+        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    }
+    if (!name_from_host(pid, text, sizeof text) && !name_from_proc(pid, text, sizeof text)) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    snprintf(name, length, "%s", text);
+    return NVML_SUCCESS;
+}

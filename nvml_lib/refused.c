@@ -1,0 +1,22 @@
+/*
+ * What a guest's device does not offer, and what a tenant may not do. Their arguments are not
+ * looked at, so one prototype serves all.
+ */
+#include "nvml_lib/lib.h"
+
+static nvmlReturn_t refuse(nvmlReturn_t with)
+{
+    nvmlReturn_t rc = weir_nvml_enter();
+    return rc == NVML_SUCCESS ? with : rc;
+}
+
+#define REFUSED(name, with)                                                                        \
+    WEIR_NVML_EXPORT nvmlReturn_t name(void);                                                      \
+    nvmlReturn_t name(void)                                                                        \
+    {                                                                                              \
+        return refuse(with);                                                                       \
+    }
+
+#define WEIR_NVML_DENY(name) REFUSED(name, NVML_ERROR_NO_PERMISSION)
+#define WEIR_NVML_NONE(name) REFUSED(name, NVML_ERROR_NOT_SUPPORTED)
+#include "proto/nvml/functions.def"

@@ -1,0 +1,63 @@
+/*
+ * How Weir's libnvidia-ml.so.1 reaches the host: an export table of Weir's libcuda.so.1
+ * (cuGetExportTable with WEIR_NVML_TABLE_UUID), private to the two and to one version of Weir.
+ *
+ * The functions keep a connection of their own, a monitor's, apart from the program's CUDA session:
+ * cuInit is not needed and not made unnecessary, CUDA_VISIBLE_DEVICES is not looked at, a process
+ * that forks may use CUDA in the child, and a slow answer delays no launch.
+ */
+#ifndef WEIR_PROTO_NVML_SESSION_TABLE_H
+#define WEIR_PROTO_NVML_SESSION_TABLE_H
+
+#include "proto/nvml/shapes.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* A random UUID (version 4). */
+#define WEIR_NVML_TABLE_UUID                                                                       \
+    {                                                                                              \
+        0x5b, 0x1d, 0x7e, 0x94, 0x2c, 0x60, 0x4f, 0x3a, 0x9e, 0x8b, 0x71, 0xc2, 0x0d, 0xa6, 0x45,  \
+            0xf7                                                                                   \
+    }
+#define WEIR_NVML_TABLE_VERSION 1u
+
+/* One call of a carried function. */
+struct weir_nvml_request {
+    const char *function;
+    uint32_t arguments[WEIR_NVML_ARGUMENTS];
+    void *data;         /* in and out; see shapes.h */
+    uint32_t in_bytes;  /* of data, sent */
+    uint32_t out_bytes; /* room in data */
+    uint32_t ret_bytes; /* written */
+};
+
+#define WEIR_NVML_PROCESSES_MAX      1024
+#define WEIR_NVML_PROCESS_NAME_BYTES 128
+
+struct weir_nvml_process {
+    uint32_t pid; /* in the guest's own namespace */
+    uint64_t used_bytes;
+    char name[WEIR_NVML_PROCESS_NAME_BYTES];
+};
+
+/* All functions: any thread; block for a round trip at most, or while connecting. */
+struct weir_nvml_table {
+    size_t table_bytes;
+    uint32_t version; /* WEIR_NVML_TABLE_VERSION */
+    /* Connect, unless connected. NVML_ERROR_DRIVER_NOT_LOADED: no host; NO_PERMISSION: refused. */
+    nvmlReturn_t (*open)(void);
+    /* Drop the connection. */
+    void (*close)(void);
+    /* How many devices the tenant has. 0 when not connected. */
+    uint32_t (*device_count)(void);
+    nvmlReturn_t (*call)(uint32_t device, struct weir_nvml_request *request);
+    /* What cuMemGetInfo gives in this process. */
+    nvmlReturn_t (*memory)(uint32_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
+    /* Those of the tenant that have a CUDA context. room: WEIR_NVML_PROCESSES_MAX. */
+    nvmlReturn_t (*processes)(uint32_t device, struct weir_nvml_process *processes,
+                              uint32_t *ret_count);
+    /* As cuDriverGetVersion. */
+    int (*cuda_version)(void);
+};
+
+#endif

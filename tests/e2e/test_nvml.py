@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""NVML in guests: the tenant's view of the device, and clients that are not ours.
+
+NVIDIA_SMI names a real nvidia-smi, which is then run too.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import lib
+
+QUOTA = 256 << 20
+MIB = 1 << 20
+
+# What pynvml does, through ctypes as pynvml does it.
+CLIENT = r"""
+import ctypes, os, sys
+ml = ctypes.CDLL("libnvidia-ml.so.1")
+def call(name, *args, want=0):
+    got = getattr(ml, name)(*args)
+    assert got == want, (name, got)
+class Memory(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_ulonglong) for n in ("total", "free", "used")]
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint),
+                ("ci", ctypes.c_uint)]
+class Field(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint), ("scope", ctypes.c_uint), ("time", ctypes.c_longlong),
+                ("latency", ctypes.c_longlong), ("type", ctypes.c_uint), ("result", ctypes.c_uint),
+                ("value", ctypes.c_ulonglong)]
+ml.nvmlErrorString.restype = ctypes.c_char_p
+assert ml.nvmlErrorString(9) == b"Driver Not Loaded"
+call("nvmlDeviceGetCount_v2", ctypes.byref(ctypes.c_uint()), want=1)
+call("nvmlInitWithFlags", 0)
+text = ctypes.create_string_buffer(96)
+call("nvmlSystemGetDriverVersion", text, 80)
+print("driver", text.value.decode())
+call("nvmlSystemGetNVMLVersion", text, 80)
+version = ctypes.c_int()
+call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(version))
+print("cuda", version.value)
+count = ctypes.c_uint()
+call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+print("devices", count.value)
+device = ctypes.c_void_p()
+call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(device))
+index = ctypes.c_uint(9)
+call("nvmlDeviceGetIndex", device, ctypes.byref(index))
+assert index.value == 0
+call("nvmlDeviceGetName", device, text, 96)
+print("name", text.value.decode())
+call("nvmlDeviceGetUUID", device, text, 96)
+print("uuid", text.value.decode())
+same = ctypes.c_void_p()
+call("nvmlDeviceGetHandleByUUID", text, ctypes.byref(same))
+assert same.value == device.value
+memory = Memory()
+call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
+print("memory", memory.total, memory.free, memory.used)
+major, minor = ctypes.c_int(), ctypes.c_int()
+call("nvmlDeviceGetCudaComputeCapability", device, ctypes.byref(major), ctypes.byref(minor))
+print("capability", major.value, minor.value)
+n = ctypes.c_uint(64)
+infos = (Process * 64)()
+call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), infos)
+for i in infos[:n.value]:
+    call("nvmlSystemGetProcessName", i.pid, text, 96)
+    print("process", i.pid, i.used, text.value.decode())
+n = ctypes.c_uint(64)
+call("nvmlDeviceGetGraphicsRunningProcesses_v3", device, ctypes.byref(n), infos)
+assert n.value == 0
+fields = (Field * 2)(Field(id=82), Field(id=0xffff))
+call("nvmlDeviceGetFieldValues", device, 2, fields)
+assert fields[1].result != 0, fields[1].result
+for setter in ("nvmlDeviceSetPersistenceMode", "nvmlDeviceSetEccMode"):
+    call(setter, device, 1, want=4)
+call("nvmlDeviceGetNvLinkState", device, 0, ctypes.byref(n), want=3)
+status = ctypes.c_uint(99)
+call("nvmlDeviceGetP2PStatus", device, device, 0, ctypes.byref(status))
+assert status.value == 5, "NCCL: no error, and no peer access"
+bad = ctypes.c_void_p(0x1234)
+call("nvmlDeviceGetName", bad, text, 96, want=2)
+call("nvmlDeviceGetName", device, None, 96, want=2)
+call("nvmlDeviceGetMemoryInfo", device, None, want=2)
+events = ctypes.c_void_p()
+call("nvmlEventSetCreate", ctypes.byref(events))
+call("nvmlEventSetWait_v2", events, ctypes.create_string_buffer(64), 20, want=10)
+call("nvmlEventSetFree", events)
+call("nvmlShutdown")
+call("nvmlShutdown", want=1)
+print("done")
+"""
+
+SMI = (["-L"], ["-q"], ["-q", "-x"], [], ["--query-gpu=name,memory.total,memory.used,utilization.gpu",
+                                          "--format=csv"],
+       ["--query-compute-apps=pid,name,used_memory", "--format=csv,noheader"], ["pmon", "-c", "1"],
+       ["dmon", "-c", "1"], ["topo", "-m"])
+
+
+class Nvml(lib.Case):
+    def quota_host(self):
+        return self.host({"alice": {"memory": "256MiB"}, "bob": {"memory": "1GiB"}},
+                         remote=self.remote())
+
+    def hold(self, host, tenant, mib):
+        guest = self.guest(host, "e2e_quota", "hold", mib * MIB, tenant=tenant)
+        guest.wait_line("^held$")
+        return guest
+
+    def client(self, host, tenant="alice", **kwargs):
+        guest = self.finished(host, sys.executable, "-c", CLIENT, tenant=tenant, **kwargs)
+        self.assertIn("done", guest.lines)
+        return guest
+
+    def test_agrees_with_the_driver_api(self):
+        host = self.quota_host()
+        self.hold(host, "bob", 64)  # nobody else's business
+        for arrangement in (lib.SHM, lib.ZMQ, lib.TCP):
+            self.finished(host, "e2e_nvml", "agree", QUOTA, arrangement=arrangement)
+
+    def test_without_cuda_and_in_a_child(self):
+        host = self.quota_host()
+        for arrangement in (lib.SHM, lib.TCP):
+            self.finished(host, "e2e_nvml", "alone", arrangement=arrangement)
+        host.wait_idle(20)
+
+    def test_hidden_devices_are_shown(self):
+        """As the real library, which knows nothing of CUDA_VISIBLE_DEVICES."""
+        host = self.quota_host()
+        self.assertIn("devices 1", self.client(host, env={"CUDA_VISIBLE_DEVICES": ""}).lines)
+
+    def test_a_tenant_sees_its_own_processes(self):
+        host = self.quota_host()
+        alices = [self.hold(host, "alice", 64), self.hold(host, "alice", 96)]
+        bobs = self.hold(host, "bob", 64)
+        for tenant, want, total in (("alice", alices, QUOTA), ("bob", [bobs], 1 << 30)):
+            out = self.client(host, tenant).out
+            found = re.findall(r"^process (\d+) (\d+) (.*)$", out, re.M)
+            self.assertEqual({int(pid) for pid, _, _ in found}, {g.pid for g in want})
+            for _, used, name in found:
+                self.assertGreaterEqual(int(used), 64 * MIB)
+                self.assertEqual(os.path.basename(name), "e2e_quota")
+            memory = re.search(r"^memory (\d+) (\d+) (\d+)$", out, re.M)
+            self.assertEqual(int(memory[1]), total)
+            self.assertEqual(int(memory[2]) + int(memory[3]), total)
+            self.assertGreaterEqual(int(memory[3]), 64 * MIB * len(want))
+        for guest in (*alices, bobs):
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+        self.assertNotIn("process", self.client(host).out)
+
+    def test_monitors_are_not_sessions(self):
+        """A tenant at its limit of sessions can still be looked at."""
+        host = self.host({"alice": {"sessions": 1}})
+        holder = self.hold(host, "alice", 8)
+        self.client(host)
+        holder.close_stdin()
+        self.assertEqual(holder.wait(), 0)
+
+    def test_without_a_host(self):
+        env = lib.clean_environment()
+        env["LD_LIBRARY_PATH"] = lib.places.guest_lib
+        env["WEIR_HOST"] = "ipc:///nonexistent/weir.sock"
+        code = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
+                              timeout=20)
+        self.assertEqual((done.stdout, done.stderr), ("9\n", ""))
+
+    def test_without_weirs_libcuda(self):
+        """Alone in its folder it has nobody to ask."""
+        folder = self.folder()
+        os.symlink(os.path.realpath(os.path.join(lib.places.guest_lib, "libnvidia-ml.so.1")),
+                   os.path.join(folder, "libnvidia-ml.so.1"))
+        env = lib.clean_environment()
+        code = (f"import ctypes; print(ctypes.CDLL('{folder}/libnvidia-ml.so.1').nvmlInit_v2())")
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
+                              timeout=20)
+        self.assertEqual((done.stdout, done.stderr), ("12\n", ""))
+
+    def test_a_lost_host(self):
+        host = self.host()
+        guest = self.guest(host, "e2e_nvml", "lost")
+        guest.wait_line("^ready$")
+        host.stop()
+        guest.say("")
+        self.assertEqual(guest.wait(20), 0, guest.tail())
+
+    def test_a_replaced_worker(self):
+        host = self.host()
+        guest = self.guest(host, "e2e_nvml", "again")
+        guest.wait_line("^ready$")
+        os.kill(host.worker_pid(), signal.SIGKILL)
+        guest.say("")
+        self.assertEqual(guest.wait(30), 0, guest.tail())
+
+    def test_nvidia_smi(self):
+        smi = os.environ.get("NVIDIA_SMI")
+        if not smi:
+            self.skipTest("NVIDIA_SMI does not name a real nvidia-smi")
+        host = self.quota_host()
+        mine = self.hold(host, "alice", 64)
+        others = self.hold(host, "bob", 64)
+        out = {}
+        for args in SMI:
+            out[" ".join(args)] = self.finished(host, smi, *args).out
+        for shows in ("", "-q", "pmon -c 1", " ".join(SMI[5])):
+            self.assertRegex(out[shows], rf"\b{mine.pid}\b")
+            self.assertNotRegex(out[shows], rf"\b{others.pid}\b")
+        self.assertRegex(out[""], r"\d+MiB /\s+256MiB")
+        self.assertRegex(out["-q"], r"Total +: 256 MiB")
+        self.assertNotIn("Unknown Error", "".join(out.values()))
+
+
+if __name__ == "__main__":
+    lib.main()
