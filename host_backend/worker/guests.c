@@ -21,6 +21,7 @@
 #endif
 
 #define ARRIVALS_MAX  256 /* connections of a tenant that have not said hello */
+#define PLACE_WAIT_S  1
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 
@@ -57,10 +58,21 @@ static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, con
     return found;
 }
 
-/* It has said hello: may it have a session? Monitors are bounded by the arrivals. */
+/*
+ * It has said hello: may it have a session? Monitors are bounded by the arrivals. A guest that
+ * comes as another goes waits for the place: the other's memory takes a while to clear.
+ */
 static bool promote(struct arrival *a)
 {
+    struct timespec end;
+    int waited = 0;
+
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += PLACE_WAIT_S;
     pthread_mutex_lock(&a->worker->lock);
+    while (!a->monitor && a->tenant->n_sessions >= a->tenant->sessions_max && waited == 0) {
+        waited = pthread_cond_timedwait(&a->worker->idle, &a->worker->lock, &end);
+    }
     a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->sessions_max;
     a->tenant->n_sessions += a->counted;
     pthread_mutex_unlock(&a->worker->lock);

@@ -84,6 +84,10 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
         if (s.sh_type != SHT_NULL && s.sh_link >= h.e_shnum && s.sh_link != 0) {
             return false;
         }
+        /* Sections without names: driver 580 says "unknown error" (999) of it. */
+        if (i != 0 && i == h.e_shstrndx && s.sh_type != SHT_STRTAB) {
+            return false;
+        }
     }
     for (unsigned i = 0; i < h.e_phnum; i++) {
         Elf64_Phdr p;

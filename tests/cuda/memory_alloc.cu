@@ -1,6 +1,8 @@
 /* Device memory: many sizes, no overlap, alignment, pitch, and free memory as it changes. */
 #include "check.h"
 
+#include <unistd.h>
+
 __global__ static void stamp(unsigned char *p, size_t bytes, unsigned char value)
 {
     if (threadIdx.x == 0) {
@@ -42,9 +44,10 @@ static void free_memory(void)
     size_t before, during, after, total, total_again;
     void *p;
 
-    /* Others may use the same device meanwhile: one undisturbed try is enough. */
+    /* Others may use the same device meanwhile: one undisturbed try within two seconds is enough. */
     bool less = false, back = false, sane = true;
-    for (int i = 0; i < 50 && !(less && back); i++) {
+    for (int i = 0; i < 200 && !(less && back); i++) {
+        usleep(i < 10 ? 0 : 10000);
         RT(cudaMemGetInfo(&before, &total));
         RT(cudaMalloc(&p, big));
         RT(cudaMemGetInfo(&during, &total_again));
