@@ -17,6 +17,8 @@
 
 #define TENANT_SHARE  4 /* of the area: a quarter at most */
 #define RESERVE_TRIES 4
+/* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
+#define PLACE_BYTES (UINT64_C(32) << 20)
 #define CLEAR_SPIN_NS                                                                              \
     (200 * WEIR_NS_PER_US) /* 2 MiB take a few microseconds, a sleep a hundred                     \
                             */
@@ -225,6 +227,7 @@ CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t align
         s->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    alignment = alignment > PLACE_BYTES ? alignment : PLACE_BYTES;
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
     WEIR_TRY(reserve_area(s, alignment, hint, &space));
     if (weir_vmm_space_add(&s->vmm, space) != WEIR_OK) {

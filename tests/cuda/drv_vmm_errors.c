@@ -30,6 +30,8 @@ static void creation(void)
     refused(cu.MemRelease(0), "release of nothing");
 }
 
+/* Not asked: a mapping over the end of its reservation, and unmapping nothing. Driver 580 takes
+ * both. */
 static void places(CUdeviceptr space)
 {
     CUmemGenericAllocationHandle handle = vmm_create(2 * vmm_unit, 0);
@@ -41,11 +43,8 @@ static void places(CUdeviceptr space)
     refused(cu.MemMap(space + 4096, 2 * vmm_unit, 0, handle, 0), "mapping at a crooked address");
     refused(cu.MemMap(space, 4 * vmm_unit, 0, handle, 0), "more than the memory has");
     refused(cu.MemMap(space, 2 * vmm_unit, 0, handle, 1), "flags of a mapping");
-    refused(cu.MemMap(space + 7 * vmm_unit, 2 * vmm_unit, 0, handle, 0),
-            "over the end of the reservation");
     refused(vmm_access(space, 2 * vmm_unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
             "access where nothing is mapped");
-    refused(cu.MemUnmap(space, 2 * vmm_unit), "unmapping where nothing is mapped");
     vmm_map(space, 2 * vmm_unit, handle);
     refused(cu.MemMap(space, 2 * vmm_unit, 0, handle, 0), "mapping over a mapping");
     refused(cu.MemUnmap(space, vmm_unit), "unmapping a half");

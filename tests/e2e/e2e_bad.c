@@ -73,7 +73,8 @@ static void refused(const void *image, const char *label)
     bool clear = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_INVALID_PTX ||
                  result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_VALUE ||
                  result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
-                 result == CUDA_ERROR_INVALID_SOURCE;
+                 result == CUDA_ERROR_INVALID_SOURCE ||
+                 result == CUDA_ERROR_UNKNOWN; /* what driver 580 itself says of some cubins */
     snprintf(detail, sizeof(detail), "got %d", (int)result);
     check_detail(clear, label, detail);
     if (result == CUDA_SUCCESS) {
