@@ -145,6 +145,7 @@ struct weir_registration {
     uint64_t bytes;
     uint64_t room;  /* taken of the window */
     bool in_window; /* device lies in the window's host half */
+    bool guarded;   /* the guest can take its pages away (worker/bus_guard.h) */
 };
 
 struct weir_word_wait {
