@@ -318,9 +318,14 @@ static nvmlReturn_t check_versioned(const struct weir_nvml_row *row,
     uint32_t each = row->shape == WEIR_NVML_VV ? q->n_data / 2 : q->n_data;
     uint32_t most = row->shape == WEIR_NVML_VV ? KEY_BYTES / 2 : WEIR_NVML_VERSIONED_MAX;
 
-    if (each < sizeof(uint32_t) || each > most || version_bytes_at(q->data, 0) != each ||
+    if (each < sizeof(uint32_t) || each > most || q->n_data % sizeof(uint32_t) != 0 ||
+        version_bytes_at(q->data, 0) != each ||
         version_bytes_at(q->data, q->n_data - each) != each) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    /* The length of the text inside: the library may fill as much with zeros. */
+    if (row->shape == WEIR_NVML_SYS_VT && q->arguments[0] > each) {
+        return NVML_ERROR_INVALID_ARGUMENT;
     }
     return NVML_SUCCESS;
 }
