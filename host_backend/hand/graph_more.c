@@ -52,7 +52,8 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
         if (copy[i].waitValue.address % (wide ? 8 : 4) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        WEIR_TRY(weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4));
+        WEIR_TRY(wait ? weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4)
+                      : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
         if (wait) {
             s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] = (struct weir_awaited_value){
                 copy[i].waitValue.address,
@@ -114,8 +115,7 @@ CUresult weir_host_graph_condition(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     /* In the place of one whose graph is gone, or in a new one. */
-    while (at < s->n_conditions &&
-           weir_object_get(s, WEIR_KIND_GRAPH, s->conditions[at].graph) != NULL) {
+    while (at < s->n_conditions && s->conditions[at].graph != NULL) {
         at++;
     }
     more =
@@ -126,18 +126,18 @@ CUresult weir_host_graph_condition(struct weir_session *s,
     s->conditions = more;
     WEIR_TRY(s->driver->cuGraphConditionalHandleCreate(&handle, graph->native, weir_hand_context(s),
                                                        in->default_value, in->flags));
-    s->conditions[at] = (struct weir_condition){handle, in->g};
+    s->conditions[at] = (struct weir_condition){handle, graph};
     s->n_conditions += at == s->n_conditions;
     out->handle = handle;
     return CUDA_SUCCESS;
 }
 
 /* One that this session made, of a graph that is still there. */
-static bool condition_good(struct weir_session *s, uint64_t handle)
+static bool condition_good(const struct weir_session *s, uint64_t handle)
 {
     for (uint32_t i = 0; i < s->n_conditions; i++) {
-        if (s->conditions[i].native == handle) {
-            return weir_object_get(s, WEIR_KIND_GRAPH, s->conditions[i].graph) != NULL;
+        if (s->conditions[i].native == handle && s->conditions[i].graph != NULL) {
+            return true;
         }
     }
     return false;
@@ -147,6 +147,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
                                          const struct weir_op_graph_add_conditional_in *in,
                                          struct weir_op_graph_add_conditional_out *out)
 {
+    struct weir_object *node_object, *body;
     CUgraphNodeParams params;
     CUgraphNode *nodes, node;
     CUgraph graph;
@@ -170,9 +171,14 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
             ? s->driver->cuGraphAddNode_v2(&node, graph, nodes, NULL, in->n_dependencies, &params)
             : s->driver->cuGraphAddNode(&node, graph, nodes, in->n_dependencies, &params));
     WEIR_TRY(weir_session_put(s, WEIR_KIND_NODE, in->n, node));
+    node_object = weir_object_get(s, WEIR_KIND_NODE, in->n);
     for (uint32_t i = 0; i < in->size; i++) {
         WEIR_TRY(
             weir_session_name(s, WEIR_KIND_GRAPH, params.conditional.phGraph_out[i], &bodies[i]));
+        body = weir_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
+        if (body != NULL && body->borrowed) {
+            body->owner = node_object; /* it dies with its node */
+        }
     }
     out->graphs = bodies;
     out->n_graphs = in->size;
