@@ -7,25 +7,6 @@
 #define BODIES_MAX     64
 #define CONDITIONS_MAX 4096
 
-/* The graph, the new node's free name and the driver's dependencies. */
-static CUresult begin(struct weir_session *s, uint64_t graph, uint64_t node,
-                      const uint64_t *dependencies, uint32_t n, CUgraph *ret_graph,
-                      CUgraphNode **ret_nodes)
-{
-    CUgraphNode *nodes = weir_session_alloc(s, (n + 1) * sizeof *nodes);
-
-    WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)ret_graph));
-    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
-    if (nodes == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, dependencies[i], (void **)&nodes[i]));
-    }
-    *ret_nodes = nodes;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- memory operations */
 
 /* Each one in the driver's struct, its address checked; what is waited for is remembered, so that
@@ -72,13 +53,14 @@ CUresult weir_host_graph_add_memops(struct weir_session *s,
                                     struct weir_op_graph_add_memops_out *out)
 {
     CUDA_BATCH_MEM_OP_NODE_PARAMS params;
-    CUgraphNode *nodes, node;
-    CUgraph graph;
+    struct weir_hand_place p;
+    CUgraphNode node;
 
     (void)out;
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &graph, &nodes));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
-    WEIR_TRY(s->driver->cuGraphAddBatchMemOpNode(&node, graph, nodes, in->n_dependencies, &params));
+    WEIR_TRY(
+        s->driver->cuGraphAddBatchMemOpNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -149,13 +131,13 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
 {
     struct weir_object *node_object, *body;
     CUgraphNodeParams params;
-    CUgraphNode *nodes, node;
-    CUgraph graph;
+    struct weir_hand_place p;
+    CUgraphNode node;
 
     if (in->size == 0 || in->size > BODIES_MAX || !condition_good(s, in->handle)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &graph, &nodes));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     uint64_t *bodies = weir_session_alloc(s, BODIES_MAX * sizeof *bodies);
     if (bodies == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,10 +148,10 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
     params.conditional.type = (CUgraphConditionalNodeType)in->type;
     params.conditional.size = in->size;
     params.conditional.ctx = weir_hand_context(s);
-    WEIR_TRY(
-        weir_driver_has(s->driver, cuGraphAddNode_v2)
-            ? s->driver->cuGraphAddNode_v2(&node, graph, nodes, NULL, in->n_dependencies, &params)
-            : s->driver->cuGraphAddNode(&node, graph, nodes, in->n_dependencies, &params));
+    WEIR_TRY(weir_driver_has(s->driver, cuGraphAddNode_v2)
+                 ? s->driver->cuGraphAddNode_v2(&node, p.graph, p.nodes, NULL, in->n_dependencies,
+                                                &params)
+                 : s->driver->cuGraphAddNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     WEIR_TRY(weir_session_put(s, WEIR_KIND_NODE, in->n, node));
     node_object = weir_object_get(s, WEIR_KIND_NODE, in->n);
     for (uint32_t i = 0; i < in->size; i++) {
