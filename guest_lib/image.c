@@ -10,6 +10,8 @@
  */
 #include "guest_lib/image.h"
 
+#include "base/cubin.h"
+
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -62,7 +64,7 @@ static CUresult elf_size(const void *data, uint64_t *ret_bytes)
         Elf64_Shdr section;
         memcpy(&section, (const char *)data + header.e_shoff + i * sizeof(section),
                sizeof(section));
-        if (section.sh_type == SHT_NOBITS) {
+        if (!weir_cubin_has_bits(section.sh_type)) {
             continue;
         }
         if (section.sh_offset > WEIR_IMAGE_MAX_BYTES || section.sh_size > WEIR_IMAGE_MAX_BYTES) {
