@@ -1,0 +1,47 @@
+#include "ptx/pass/control_block.h"
+
+#include <string.h>
+
+/*
+ * i / d = (i * m) >> (31 + s) for i < 2^31, with 2^(s-1) < d <= 2^s and m = ceil(2^(31+s) / d):
+ * m * d exceeds 2^(31+s) by less than d <= 2^s, so that i times the excess stays below 2^(31+s).
+ */
+static void magic(uint64_t d, uint32_t *ret_magic, uint32_t *ret_shift)
+{
+    uint32_t s = 0;
+
+    while (1ull << s < d) {
+        s++;
+    }
+    *ret_magic = (uint32_t)(((1ull << (31 + s)) + d - 1) / d);
+    *ret_shift = 31 + s;
+}
+
+bool weir_ptx_form_args_init(const uint32_t grid[3], uint64_t where,
+                             struct weir_ptx_form_args *ret_args)
+{
+    uint64_t plane = (uint64_t)grid[0] * grid[1];
+
+    if (plane == 0 || plane >= WEIR_PTX_FORM_MAX_BLOCKS || grid[2] == 0 ||
+        plane * grid[2] >= WEIR_PTX_FORM_MAX_BLOCKS) {
+        return false;
+    }
+    *ret_args = (struct weir_ptx_form_args){
+        .where = where, .grid = {grid[0], grid[1], grid[2]}, .total = (uint32_t)(plane * grid[2])};
+    magic(grid[0], &ret_args->row_magic, &ret_args->row_shift);
+    magic(plane, &ret_args->plane_magic, &ret_args->plane_shift);
+    return true;
+}
+
+void weir_ptx_control_init(struct weir_ptx_control *control, uint64_t total)
+{
+    memset(control, 0, sizeof(*control));
+    control->task_blocks = 1;
+    control->sm_last = UINT32_MAX;
+    control->end = total;
+}
+
+uint64_t weir_ptx_control_done(const struct weir_ptx_control *control)
+{
+    return control->next < control->end ? control->next : control->end;
+}

@@ -1,0 +1,281 @@
+#include "softgpu/driver/forms.h"
+
+#include "base/log.h"
+#include "ptx/analysis.h"
+#include "ptx/pass/pass.h"
+#include "ptx/ptx.h"
+#include "softgpu/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ROUNDS 64 /* of one launch; the last runs to the end */
+
+static enum weir_ptx_form form_of_environment(void)
+{
+    const char *text = getenv("WEIR_SOFTGPU_FORM");
+    enum weir_ptx_form form = text ? weir_ptx_form_from_text(text) : WEIR_PTX_FORM_ORIGINAL;
+
+    return form == WEIR_PTX_FORM_COUNT ? WEIR_PTX_FORM_ORIGINAL : form;
+}
+
+bool weir_soft_forms_on(void)
+{
+    return form_of_environment() != WEIR_PTX_FORM_ORIGINAL;
+}
+
+static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
+{
+    struct weir_ptx_analysis *analysis;
+    struct weir_diag diag;
+    bool ok = true;
+
+    if (weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis) != WEIR_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < analysis->n_kernels && ok; i++) {
+        struct weir_ptx_twin_info info;
+        enum weir_status status = weir_ptx_twin(module, &analysis->kernels[i], form, &info);
+
+        weir_log_info("softgpu: form kernel=%s form=%s result=%s reason=%s",
+                      analysis->kernels[i].entry->name, weir_ptx_form_text(form),
+                      weir_status_text(status), info.reason);
+        ok = status != WEIR_ERR_NO_MEMORY && status != WEIR_ERR_INTERNAL;
+    }
+    weir_ptx_analysis_destroy(analysis);
+    return ok && weir_ptx_check(module, &diag) == WEIR_OK;
+}
+
+void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_text,
+                             size_t *ret_len)
+{
+    struct weir_ptx_module *module;
+
+    *ret_text = NULL;
+    if (weir_ptx_parse(source->text, source->bytes, 0, NULL, &module) != WEIR_OK) {
+        return; /* the load will say why */
+    }
+    if (!make_twins(module, form_of_environment()) ||
+        weir_ptx_print_buffer(module, ret_text, ret_len) != WEIR_OK) {
+        weir_log_error("softgpu: twins could not be made");
+        *ret_text = NULL;
+    }
+    weir_ptx_destroy(module);
+}
+
+bool weir_soft_forms_is_twin(const struct weir_exec_kernel *kernel)
+{
+    const char *dollar = strrchr(weir_exec_kernel_info(kernel)->name, '$');
+
+    return dollar && weir_ptx_form_from_text(dollar + 1) != WEIR_PTX_FORM_COUNT;
+}
+
+/* One launch under way. */
+struct run {
+    struct weir_exec_device *engine;
+    struct weir_exec_launch launch;  /* of the twin */
+    struct weir_ptx_form_args *args; /* in launch.params */
+    struct weir_ptx_control *control;
+    struct weir_exec_fault *fault;
+    uint64_t total;
+    uint64_t random;
+    uint64_t stop_turns; /* how long the thread that stops it waits */
+};
+
+/* xorshift64*: uniform in 0 .. n - 1. */
+static uint64_t random_below(struct run *run, uint64_t n)
+{
+    run->random ^= run->random >> 12;
+    run->random ^= run->random << 25;
+    run->random ^= run->random >> 27;
+    return (run->random * 0x2545f4914f6cdd1dull >> 11) % n;
+}
+
+static void seed(struct run *run)
+{
+    static uint64_t launches;
+    const char *text = getenv("WEIR_SOFTGPU_FORM_SEED");
+    uint64_t number = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+
+    run->random = (text ? strtoull(text, NULL, 10) : 1) * 0x9e3779b97f4a7c15ull + number;
+    run->random += !run->random;
+    (void)random_below(run, 2);
+}
+
+static enum weir_status start(struct run *run, uint64_t blocks)
+{
+    run->launch.grid[0] = (uint32_t)blocks;
+    run->launch.grid[1] = 1;
+    run->launch.grid[2] = 1;
+    return weir_exec_run(run->engine, &run->launch, run->fault);
+}
+
+static enum weir_status run_slices(struct run *run)
+{
+    enum weir_status status = WEIR_OK;
+    uint64_t mean = run->total / 4 + 1;
+
+    for (uint64_t at = 0; at < run->total && status == WEIR_OK;) {
+        uint64_t n = 1 + random_below(run, 2 * mean);
+
+        n = n < run->total - at ? n : run->total - at;
+        run->args->where = at;
+        status = start(run, n);
+        at += n;
+    }
+    return status;
+}
+
+/* Sets the stop flag while the kernel runs, at a time nobody knows. */
+static void *stop_later(void *user)
+{
+    struct run *run = user;
+
+    for (uint64_t i = 0; i < run->stop_turns; i++) {
+        __asm__ volatile("" ::: "memory");
+    }
+    __atomic_store_n(&run->control->stop, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* One start of a ticket or persistent twin: to a random end, or until stopped. */
+static enum weir_status run_round(struct run *run, bool persistent, bool last)
+{
+    struct weir_ptx_control *control = run->control;
+    uint64_t left = run->total - control->next;
+    pthread_t thread;
+    bool stopper = false;
+
+    control->stop = 0;
+    control->end = run->total;
+    control->sm_first = 0;
+    control->sm_last = UINT32_MAX;
+    control->quota = 0;
+    control->task_blocks = 1 + (uint32_t)random_below(run, 8);
+    if (!last && random_below(run, 2) == 0) {
+        control->end = control->next + random_below(run, left + 1);
+    }
+    if (!last && random_below(run, 2) == 0) {
+        control->sm_first = (uint32_t)random_below(run, 4);
+        control->sm_last = control->sm_first + (uint32_t)random_below(run, 4);
+    }
+    if (!last && random_below(run, 2) == 0) {
+        control->quota = 1 + (uint32_t)random_below(run, 3);
+    }
+    uint64_t blocks = persistent ? 1 + random_below(run, 16) : left + random_below(run, 4);
+
+    if (!last && random_below(run, 2) == 0) {
+        run->stop_turns = random_below(run, 1u << 18);
+        stopper = pthread_create(&thread, NULL, stop_later, run) == 0;
+    }
+    enum weir_status status = start(run, blocks);
+
+    if (stopper) {
+        pthread_join(thread, NULL);
+    }
+    return status;
+}
+
+static enum weir_status check_control(const struct run *run, bool persistent)
+{
+    const struct weir_ptx_control *control = run->control;
+    uint64_t workers = 0;
+
+    for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
+        workers += control->running[i];
+    }
+    /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
+    if (workers != 0 || (persistent && control->done != control->next)) {
+        weir_log_error("softgpu: control block workers=%llu next=%llu done=%llu end=%llu",
+                       (unsigned long long)workers, (unsigned long long)control->next,
+                       (unsigned long long)control->done, (unsigned long long)control->end);
+        return WEIR_ERR_INTERNAL;
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status run_controlled(struct run *run, bool persistent)
+{
+    enum weir_status status = WEIR_OK;
+
+    weir_ptx_control_init(run->control, run->total);
+    run->args->where = (uint64_t)(uintptr_t)run->control;
+    for (uint32_t i = 0; run->control->next < run->total && status == WEIR_OK; i++) {
+        status = run_round(run, persistent, i >= MAX_ROUNDS);
+        /* What was asked for beyond the end was not begun. */
+        run->control->next = weir_ptx_control_done(run->control);
+        if (status == WEIR_OK) {
+            status = check_control(run, persistent);
+        }
+    }
+    return status;
+}
+
+static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
+{
+    if (form == WEIR_PTX_FORM_SLICE) {
+        return run_slices(run);
+    }
+    run->control = calloc(1, sizeof(*run->control));
+    if (!run->control) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)run->control;
+    enum weir_status status =
+        weir_soft_memory_add(base, sizeof(*run->control), WEIR_SOFT_READ | WEIR_SOFT_WRITE);
+
+    if (status == WEIR_OK) {
+        status = run_controlled(run, form == WEIR_PTX_FORM_PERSISTENT);
+        (void)!weir_soft_memory_remove(base);
+    }
+    free(run->control);
+    return status;
+}
+
+static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
+                                              const struct weir_exec_kernel *kernel,
+                                              enum weir_ptx_form form)
+{
+    char name[4096];
+    int len = snprintf(name, sizeof(name), "%s$%s", weir_exec_kernel_info(kernel)->name,
+                       weir_ptx_form_text(form));
+
+    return len > 0 && (size_t)len < sizeof(name) ? weir_exec_module_kernel(module, name) : NULL;
+}
+
+enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
+                                     const struct weir_exec_module *module,
+                                     const struct weir_exec_launch *launch,
+                                     struct weir_exec_fault *ret_fault)
+{
+    enum weir_ptx_form form = form_of_environment();
+    struct run run = {.engine = engine, .launch = *launch, .fault = ret_fault};
+    struct weir_ptx_form_args args;
+    const struct weir_exec_kernel *twin =
+        form == WEIR_PTX_FORM_ORIGINAL ? NULL : twin_of(module, launch->kernel, form);
+
+    if (!twin || launch->cooperative || !weir_ptx_form_args_init(launch->grid, 0, &args)) {
+        return weir_exec_run(engine, launch, ret_fault);
+    }
+    const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
+    uint32_t at = info->params[info->n_params - 1].offset;
+    char *params = calloc(1, info->param_bytes);
+
+    if (!params) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    memcpy(params, launch->params, launch->params_bytes < at ? launch->params_bytes : at);
+    memcpy(params + at, &args, sizeof(args));
+    run.args = (struct weir_ptx_form_args *)(void *)(params + at);
+    run.total = args.total;
+    run.launch.kernel = twin;
+    run.launch.params = params;
+    run.launch.params_bytes = info->param_bytes;
+    seed(&run);
+    enum weir_status status = run_twin(&run, form);
+
+    free(params);
+    return status;
+}
