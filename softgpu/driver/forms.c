@@ -80,6 +80,7 @@ struct run {
     struct weir_ptx_control *control;
     struct weir_exec_fault *fault;
     uint64_t total;
+    uint32_t starts;
     uint64_t random;
     uint64_t stop_turns; /* how long the thread that stops it waits */
 };
@@ -106,6 +107,7 @@ static void seed(struct run *run)
 
 static enum weir_status start(struct run *run, uint64_t blocks)
 {
+    run->starts++;
     run->launch.grid[0] = (uint32_t)blocks;
     run->launch.grid[1] = 1;
     run->launch.grid[2] = 1;
@@ -276,6 +278,8 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     seed(&run);
     enum weir_status status = run_twin(&run, form);
 
+    weir_log_debug("softgpu: form ran kernel=%s blocks=%llu starts=%u", info->name,
+                   (unsigned long long)run.total, run.starts);
     free(params);
     return status;
 }
