@@ -6,24 +6,57 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096ull
 
-/* One registration: the pages that were replaced. */
+/* One registration. */
 struct registration {
     uint64_t first_page;
     uint64_t bytes;
     int protection;
+    bool shared; /* the program's own shared mapping: its pages are used, not replaced */
+};
+
+/* A line of /proc/self/maps. */
+struct mapping {
+    unsigned long long from, to, offset, inode;
+    unsigned int major, minor;
+    int protection;
+    bool shared;
+    char path[400];
 };
 
 static struct weir_lock registering; /* replacing pages and sending their descriptor is one step */
 
+static bool parse_mapping(const char *line, struct mapping *map)
+{
+    char flags[5];
+    int path = -1;
+
+    if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %n", &map->from, &map->to, flags, &map->offset,
+               &map->major, &map->minor, &map->inode, &path) != 7 ||
+        path < 0) {
+        return false;
+    }
+    map->protection = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
+                      (flags[2] == 'x' ? PROT_EXEC : 0);
+    map->shared = flags[3] == 's';
+    map->path[0] = 0;
+    size_t length = strcspn(line + path, "\n");
+    if (length < sizeof map->path) {
+        memcpy(map->path, line + path, length);
+        map->path[length] = 0;
+    }
+    return true;
+}
+
 /*
- * What the kernel says about the pages. All of them must be mapped, private and alike in
- * protection: replacing a shared mapping would cut it off from whoever shares it.
+ * What the kernel says about the pages. All of them must be mapped, and either private and alike in
+ * protection, or one shared mapping: *ret_map is the last that was looked at.
  */
-static CUresult examine(uint64_t first, uint64_t bytes, int *ret_protection)
+static CUresult examine(uint64_t first, uint64_t bytes, struct mapping *ret_map)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
     if (!maps) {
@@ -34,25 +67,43 @@ static CUresult examine(uint64_t first, uint64_t bytes, int *ret_protection)
     char line[512];
     CUresult rc = CUDA_SUCCESS;
     while (at < first + bytes && rc == CUDA_SUCCESS && fgets(line, sizeof line, maps)) {
-        unsigned long long from, to;
-        char flags[5];
-        if (sscanf(line, "%llx-%llx %4s", &from, &to, flags) != 3 || to <= at) {
+        struct mapping map;
+        if (!parse_mapping(line, &map) || map.to <= at) {
             continue;
         }
-        if (from > at) {
+        if (map.from > at) {
             break;
         }
-        int here = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-                   (flags[2] == 'x' ? PROT_EXEC : 0);
-        if (flags[3] != 'p' || !(here & PROT_READ) || (protection >= 0 && protection != here)) {
+        if (!(map.protection & PROT_READ) || (protection >= 0 && protection != map.protection) ||
+            (map.shared && (at != first || map.to < first + bytes))) {
             rc = CUDA_ERROR_NOT_SUPPORTED;
         }
-        protection = here;
-        at = to;
+        protection = map.protection;
+        at = map.to;
+        *ret_map = map;
     }
     fclose(maps);
-    *ret_protection = protection;
     return rc != CUDA_SUCCESS ? rc : at >= first + bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The file of a shared mapping once more; -1: it is not to be had, or another has its name now. */
+static int open_mapped(const struct mapping *map)
+{
+    char link[64];
+    struct statx info;
+    int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        /* Without a name: needs CAP_CHECKPOINT_RESTORE, which root of a container may lack. */
+        snprintf(link, sizeof link, "/proc/self/map_files/%llx-%llx", map->from, map->to);
+        fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    }
+    if (fd >= 0 &&
+        (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0 || info.stx_ino != map->inode ||
+         info.stx_dev_major != map->major || info.stx_dev_minor != map->minor)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
 }
 
 static int make_memfd(uint64_t bytes)
@@ -92,6 +143,22 @@ static bool make_private(const struct registration *reg)
                          -1);
 }
 
+static CUresult tell_host(struct weir_ctx *ctx, const struct registration *reg, unsigned int flags,
+                          int fd, uint64_t offset, uint64_t *ret_device_page)
+{
+    struct weir_op_host_register_in in = {.c = ctx->handle,
+                                          .address = reg->first_page,
+                                          .bytes = reg->bytes,
+                                          .flags = flags,
+                                          .offset = offset};
+    struct weir_op_host_register_out out = {0};
+    struct weir_channel_extra extra = {.send_fd = true, .fd = fd};
+    CUresult rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, &out,
+                                          &extra, false);
+    *ret_device_page = out.device_address;
+    return rc;
+}
+
 static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg,
                             unsigned int flags, uint64_t *ret_device_page)
 {
@@ -103,31 +170,45 @@ static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct weir_op_host_register_in in = {
-        .c = ctx->handle, .address = reg->first_page, .bytes = reg->bytes, .flags = flags};
-    struct weir_op_host_register_out out = {0};
-    struct weir_channel_extra extra = {.send_fd = true, .fd = fd};
-    CUresult rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, &out,
-                                          &extra, false);
+    CUresult rc = tell_host(ctx, reg, flags, fd, 0, ret_device_page);
     close(fd);
     if (rc != CUDA_SUCCESS && !make_private(reg)) {
         weir_log_warn("guest: pages that were to be registered stay shared memory");
     }
-    *ret_device_page = out.device_address;
+    return rc;
+}
+
+/* What the program shares with others already is passed on: NCCL registers files of /dev/shm. */
+static CUresult pass_pages(struct weir_ctx *ctx, const struct registration *reg,
+                           const struct mapping *map, unsigned int flags, uint64_t *ret_device_page)
+{
+    int fd = open_mapped(map);
+    if (fd < 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult rc = tell_host(ctx, reg, flags, fd, map->offset + (reg->first_page - map->from),
+                            ret_device_page);
+    close(fd);
     return rc;
 }
 
 static CUresult register_local(struct weir_mem *mem)
 {
     struct registration *reg = calloc(1, sizeof *reg);
+    struct mapping map = {0};
     if (!reg) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     reg->first_page = mem->base & ~(PAGE_BYTES - 1);
     reg->bytes = ((mem->base + mem->bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)) - reg->first_page;
     uint64_t device_page = 0;
-    CUresult rc = examine(reg->first_page, reg->bytes, &reg->protection);
-    rc = rc == CUDA_SUCCESS ? share_pages(mem->ctx, reg, mem->flags, &device_page) : rc;
+    CUresult rc = examine(reg->first_page, reg->bytes, &map);
+    if (rc == CUDA_SUCCESS) {
+        reg->protection = map.protection;
+        reg->shared = map.shared;
+        rc = map.shared ? pass_pages(mem->ctx, reg, &map, mem->flags, &device_page)
+                        : share_pages(mem->ctx, reg, mem->flags, &device_page);
+    }
     if (rc != CUDA_SUCCESS) {
         free(reg);
         return rc;
@@ -175,7 +256,7 @@ void weir_register_undo(const struct weir_mem *mem)
     CUresult rc = weir_call_host_unregister(
         weir_guest_channel(), &(struct weir_op_host_unregister_in){.address = reg->first_page},
         NULL);
-    if (rc != CUDA_SUCCESS || !make_private(reg)) {
+    if (rc != CUDA_SUCCESS || (!reg->shared && !make_private(reg))) {
         weir_log_warn("guest: unregistered pages stay shared memory, result=%d", (int)rc);
     }
     free(reg);

@@ -62,8 +62,11 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult rc = check_prop(prop);
-    if (rc == CUDA_SUCCESS) {
+    /* Asked of host memory too, before it is tried: NCCL falls back only if cuMemCreate refuses. */
+    if (rc == CUDA_SUCCESS ||
+        (rc == CUDA_ERROR_NOT_SUPPORTED && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
         *granularity = weir_vmm_unit();
+        rc = CUDA_SUCCESS;
     }
     return rc;
 }

@@ -7,25 +7,6 @@
 #define BODIES_MAX     64
 #define CONDITIONS_MAX 4096
 
-/* The graph, the new node's free name and the driver's dependencies. */
-static CUresult begin(struct weir_session *s, uint64_t graph, uint64_t node,
-                      const uint64_t *dependencies, uint32_t n, CUgraph *ret_graph,
-                      CUgraphNode **ret_nodes)
-{
-    CUgraphNode *nodes = weir_session_alloc(s, (n + 1) * sizeof *nodes);
-
-    WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)ret_graph));
-    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
-    if (nodes == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, dependencies[i], (void **)&nodes[i]));
-    }
-    *ret_nodes = nodes;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- memory operations */
 
 /* Each one in the driver's struct, its address checked; what is waited for is remembered, so that
@@ -52,7 +33,8 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
         if (copy[i].waitValue.address % (wide ? 8 : 4) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        WEIR_TRY(weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4));
+        WEIR_TRY(wait ? weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4)
+                      : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
         if (wait) {
             s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] = (struct weir_awaited_value){
                 copy[i].waitValue.address,
@@ -71,13 +53,14 @@ CUresult weir_host_graph_add_memops(struct weir_session *s,
                                     struct weir_op_graph_add_memops_out *out)
 {
     CUDA_BATCH_MEM_OP_NODE_PARAMS params;
-    CUgraphNode *nodes, node;
-    CUgraph graph;
+    struct weir_hand_place p;
+    CUgraphNode node;
 
     (void)out;
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &graph, &nodes));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
-    WEIR_TRY(s->driver->cuGraphAddBatchMemOpNode(&node, graph, nodes, in->n_dependencies, &params));
+    WEIR_TRY(
+        s->driver->cuGraphAddBatchMemOpNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -114,8 +97,7 @@ CUresult weir_host_graph_condition(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     /* In the place of one whose graph is gone, or in a new one. */
-    while (at < s->n_conditions &&
-           weir_object_get(s, WEIR_KIND_GRAPH, s->conditions[at].graph) != NULL) {
+    while (at < s->n_conditions && s->conditions[at].graph != NULL) {
         at++;
     }
     more =
@@ -126,18 +108,18 @@ CUresult weir_host_graph_condition(struct weir_session *s,
     s->conditions = more;
     WEIR_TRY(s->driver->cuGraphConditionalHandleCreate(&handle, graph->native, weir_hand_context(s),
                                                        in->default_value, in->flags));
-    s->conditions[at] = (struct weir_condition){handle, in->g};
+    s->conditions[at] = (struct weir_condition){handle, graph};
     s->n_conditions += at == s->n_conditions;
     out->handle = handle;
     return CUDA_SUCCESS;
 }
 
 /* One that this session made, of a graph that is still there. */
-static bool condition_good(struct weir_session *s, uint64_t handle)
+static bool condition_good(const struct weir_session *s, uint64_t handle)
 {
     for (uint32_t i = 0; i < s->n_conditions; i++) {
-        if (s->conditions[i].native == handle) {
-            return weir_object_get(s, WEIR_KIND_GRAPH, s->conditions[i].graph) != NULL;
+        if (s->conditions[i].native == handle && s->conditions[i].graph != NULL) {
+            return true;
         }
     }
     return false;
@@ -147,14 +129,15 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
                                          const struct weir_op_graph_add_conditional_in *in,
                                          struct weir_op_graph_add_conditional_out *out)
 {
+    struct weir_object *node_object, *body;
     CUgraphNodeParams params;
-    CUgraphNode *nodes, node;
-    CUgraph graph;
+    struct weir_hand_place p;
+    CUgraphNode node;
 
     if (in->size == 0 || in->size > BODIES_MAX || !condition_good(s, in->handle)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &graph, &nodes));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     uint64_t *bodies = weir_session_alloc(s, BODIES_MAX * sizeof *bodies);
     if (bodies == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -165,14 +148,19 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
     params.conditional.type = (CUgraphConditionalNodeType)in->type;
     params.conditional.size = in->size;
     params.conditional.ctx = weir_hand_context(s);
-    WEIR_TRY(
-        weir_driver_has(s->driver, cuGraphAddNode_v2)
-            ? s->driver->cuGraphAddNode_v2(&node, graph, nodes, NULL, in->n_dependencies, &params)
-            : s->driver->cuGraphAddNode(&node, graph, nodes, in->n_dependencies, &params));
+    WEIR_TRY(weir_driver_has(s->driver, cuGraphAddNode_v2)
+                 ? s->driver->cuGraphAddNode_v2(&node, p.graph, p.nodes, NULL, in->n_dependencies,
+                                                &params)
+                 : s->driver->cuGraphAddNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     WEIR_TRY(weir_session_put(s, WEIR_KIND_NODE, in->n, node));
+    node_object = weir_object_get(s, WEIR_KIND_NODE, in->n);
     for (uint32_t i = 0; i < in->size; i++) {
         WEIR_TRY(
             weir_session_name(s, WEIR_KIND_GRAPH, params.conditional.phGraph_out[i], &bodies[i]));
+        body = weir_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
+        if (body != NULL && body->borrowed) {
+            body->owner = node_object; /* it dies with its node */
+        }
     }
     out->graphs = bodies;
     out->n_graphs = in->size;

@@ -6,19 +6,10 @@
 
 #define PARAMS_BYTES 32768u
 
-/* What every graph_add_* begins with. */
-struct place {
-    struct weir_object *graph;
-    CUgraphNode *nodes;
-};
-
-static CUresult begin(struct weir_session *s, uint64_t graph, uint64_t node,
-                      const uint64_t *dependencies, uint32_t n, struct place *ret)
+CUresult weir_hand_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
+                              const uint64_t *dependencies, uint32_t n, struct weir_hand_place *ret)
 {
-    void *native;
-
-    WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, &native));
-    ret->graph = weir_object_get(s, WEIR_KIND_GRAPH, graph);
+    WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)&ret->graph));
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
     ret->nodes = weir_session_alloc(s, (n + 1) * sizeof *ret->nodes);
     if (ret->nodes == NULL) {
@@ -87,15 +78,15 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
                                     struct weir_op_graph_add_kernel_out *out)
 {
     struct kernel k;
-    struct place p;
+    struct weir_hand_place p;
     CUgraphNode node;
 
     (void)out;
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
-    WEIR_TRY(s->driver->cuGraphAddKernelNode_v2(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                                &k.params));
+    WEIR_TRY(
+        s->driver->cuGraphAddKernelNode_v2(&node, p.graph, p.nodes, in->n_dependencies, &k.params));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -253,17 +244,17 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
                                   struct weir_op_graph_add_copy_out *out)
 {
     CUDA_MEMCPY3D copy;
-    struct place p;
+    struct weir_hand_place p;
     CUgraphNode node;
 
     (void)out;
     if (weir_hand_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
-    WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                             &copy, weir_hand_context(s)));
+    WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph, p.nodes, in->n_dependencies, &copy,
+                                             weir_hand_context(s)));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -304,18 +295,18 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
                                     struct weir_op_graph_add_memset_out *out)
 {
     CUDA_MEMSET_NODE_PARAMS params;
-    struct place p;
+    struct weir_hand_place p;
     CUgraphNode node;
 
     (void)out;
     if (weir_hand_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
-    WEIR_TRY(s->driver->cuGraphAddMemsetNode(&node, p.graph->native, p.nodes, in->n_dependencies,
-                                             &params, weir_hand_context(s)));
+    WEIR_TRY(s->driver->cuGraphAddMemsetNode(&node, p.graph, p.nodes, in->n_dependencies, &params,
+                                             weir_hand_context(s)));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
@@ -345,12 +336,12 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
 {
     CUDA_HOST_NODE_PARAMS params;
     struct weir_host_call *call;
-    struct place p;
+    struct weir_hand_place p;
     CUgraphNode node;
     CUresult result;
 
     (void)out;
-    WEIR_TRY(begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(weir_hand_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     call = weir_host_call_create(s, in->token, false);
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -358,8 +349,7 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result =
-        s->driver->cuGraphAddHostNode(&node, p.graph->native, p.nodes, in->n_dependencies, &params);
+    result = s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
         return result;

@@ -84,6 +84,17 @@ CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *
 CUresult weir_hand_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
                               uint32_t element_bytes, uint64_t width, uint64_t height);
 
+/** Where a new node goes. */
+struct weir_hand_place {
+    CUgraph graph;
+    CUgraphNode *nodes; /* it depends on; of the operation in hand */
+};
+
+/** Look up a graph and dependencies for a new node, whose name is free (hand/graph_nodes.c). */
+CUresult weir_hand_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
+                              const uint64_t *dependencies, uint32_t n,
+                              struct weir_hand_place *ret);
+
 /** A stored image of the tenant, with a reference (hand/module.c). */
 struct weir_image *weir_hand_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes);
 

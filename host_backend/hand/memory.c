@@ -2,10 +2,13 @@
 #include "host_backend/hand/hand.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/bus_guard.h"
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define GRANTS_MAX      65536
@@ -158,6 +161,9 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     } else {
         munmap(at, registration->bytes);
     }
+    if (registration->guarded) {
+        weir_bus_unguard(registration->device);
+    }
     pthread_mutex_lock(&t->lock);
     t->pinned_bytes -= registration->bytes;
     if (registration->in_window) {
@@ -186,7 +192,8 @@ static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t b
 }
 
 /* Where the guest has it, if that is free here; else in the window. */
-static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd)
+static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd,
+                          uint64_t offset)
 {
     int protection = PROT_READ | PROT_WRITE;
     struct weir_tenant *t = s->tenant;
@@ -194,7 +201,7 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, i
 
     if (!overlaps_windows(s->worker, r->address, r->bytes)) {
         at = mmap((void *)(uintptr_t)r->address, r->bytes, protection,
-                  MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+                  MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
         if (at != MAP_FAILED && at != (void *)(uintptr_t)r->address) {
             munmap(at, r->bytes); /* a kernel that does not know the flag */
             at = MAP_FAILED;
@@ -210,8 +217,8 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, i
         if (status != WEIR_OK) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        at =
-            mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+        at = mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd,
+                  (off_t)offset);
         r->in_window = true;
         if (at == MAP_FAILED) {
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -221,18 +228,25 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, i
     return CUDA_SUCCESS;
 }
 
-/* Its pages must not be able to go away under the GPU or under us. */
-static bool fd_ok(int fd, uint64_t bytes)
+/*
+ * Its pages should not be able to go away: memfds that are sealed. A file that the program shares
+ * with others cannot be sealed any more: of a tmpfs only (another file system may make us wait for
+ * ever), and reading where it was cut gives zeros (worker/bus_guard.h).
+ */
+static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
 {
     int seals = fcntl(fd, F_GET_SEALS);
+    struct statfs system;
     struct stat info;
 
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
-           S_ISREG(info.st_mode) && (uint64_t)info.st_size >= bytes;
+    *ret_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+    return (*ret_sealed || (fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC)) &&
+           fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && offset <= (uint64_t)info.st_size &&
+           bytes <= (uint64_t)info.st_size - offset;
 }
 
 static CUresult enter_registration(struct weir_session *s, struct weir_registration *r, int fd,
-                                   uint32_t flags)
+                                   const struct weir_op_host_register_in *in)
 {
     unsigned mapped = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     CUdeviceptr device = 0;
@@ -240,10 +254,14 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
 
     r->next = s->registrations;
     s->registrations = r;
-    result = map_guest(s, r, fd);
+    result = map_guest(s, r, fd, in->offset);
+    if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result == CUDA_SUCCESS) {
-        result = s->driver->cuMemHostRegister_v2((void *)(uintptr_t)r->device, r->bytes,
-                                                 mapped | (flags & CU_MEMHOSTREGISTER_READ_ONLY));
+        result =
+            s->driver->cuMemHostRegister_v2((void *)(uintptr_t)r->device, r->bytes,
+                                            mapped | (in->flags & CU_MEMHOSTREGISTER_READ_ONLY));
     }
     if (result == CUDA_SUCCESS) {
         result = s->driver->cuMemHostGetDevicePointer_v2(&device, (void *)(uintptr_t)r->device, 0);
@@ -264,10 +282,12 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     struct weir_registration *r;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool sealed;
 
     if (in->bytes == 0 || in->bytes % page != 0 || in->address % page != 0 ||
         in->address < LOWEST_ADDRESS || in->bytes > HIGHEST_ADDRESS ||
-        in->address > HIGHEST_ADDRESS - in->bytes || !fd_ok(fd, in->bytes)) {
+        in->address > HIGHEST_ADDRESS - in->bytes || in->offset % page != 0 ||
+        !fd_ok(fd, in->offset, in->bytes, &sealed)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (r = s->registrations; r != NULL; r = r->next) {
@@ -281,6 +301,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     }
     r->address = in->address;
     r->bytes = in->bytes;
+    r->guarded = !sealed;
     pthread_mutex_lock(&t->lock);
     if (t->pinned_bytes <= t->pinned_quota_bytes &&
         in->bytes <= t->pinned_quota_bytes - t->pinned_bytes) {
@@ -292,7 +313,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
         free(r);
         return result;
     }
-    result = enter_registration(s, r, fd, in->flags);
+    result = enter_registration(s, r, fd, in);
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
             s->registrations = r->next; /* nothing was mapped */

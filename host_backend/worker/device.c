@@ -146,7 +146,7 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
             (struct weir_device_attribute){id, (int32_t)result, result == CUDA_SUCCESS ? value : 0};
     }
     for (int limit = 0; limit < N_LIMITS; limit++) {
-        char key[16];
+        char key[32];
         size_t value;
 
         if (worker->driver.cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {

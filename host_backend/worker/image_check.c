@@ -22,9 +22,7 @@
 #define ENTRY_HEADER       64u
 #define ENTRY_LZ4          0x2000u
 #define ENTRY_ZSTD         0x8000u
-#define SCAN_MAX_BYTES     (512u << 20) /* of one entry, unpacked */
-#define UNPACKED_MAX_BYTES (1ull << 30)
-#define SCAN_TOTAL_BYTES   (1024u << 20) /* of all: bounds the time that a load can take here */
+#define UNPACKED_MAX_BYTES (512u << 20) /* of one entry */
 #define KIND_PTX           1
 #define KIND_ELF           2
 
@@ -153,16 +151,13 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
     return true;
 }
 
-/*
- * Unpack an entry into new memory. NULL: it is no packed data, or too large to be looked at here,
- * or the budget is used up.
- */
+/* Unpack an entry into new memory. NULL: it is no packed data, or the budget is used up. */
 static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *ret_bytes)
 {
     bool good = false;
     uint8_t *room;
 
-    if (entry->unpacked > SCAN_MAX_BYTES || entry->unpacked > *budget || entry->unpacked == 0) {
+    if (entry->unpacked > *budget || entry->unpacked == 0) {
         return NULL;
     }
     *budget -= entry->unpacked;
@@ -201,12 +196,11 @@ static bool is_good_elf(const uint8_t *data, uint64_t bytes)
 
 /*
  * A packed entry that the driver may be shown: driver 580 believes the sizes and does not survive a
- * lie. Entries larger than the limits above are believed too: unpacking them here would take as
- * long as loading them.
+ * lie. So one that is too large to be looked at here, or comes after too many, is refused.
  */
 static bool packed_ok(const struct entry *entry, uint64_t *budget, bool *prints)
 {
-    uint64_t n = 0, before = *budget;
+    uint64_t n = 0;
     uint8_t *room;
     bool good;
 
@@ -216,8 +210,7 @@ static bool packed_ok(const struct entry *entry, uint64_t *budget, bool *prints)
     }
     room = unpack(entry, budget, &n);
     if (room == NULL) {
-        *prints = true; /* cannot be told */
-        return *budget == before;
+        return false;
     }
     good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
     *prints |= entry->kind > KIND_ELF || mentions_printf(room, n);
@@ -279,9 +272,9 @@ static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum kee
 }
 
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                                    uint8_t **ret_copy, bool *ret_uses_printf)
+                                    uint64_t *budget, uint8_t **ret_copy, bool *ret_uses_printf)
 {
-    uint64_t payload, at = 0, kept = 0, budget = SCAN_TOTAL_BYTES;
+    uint64_t payload, at = 0, kept = 0;
     bool prints = false;
     struct entry entry;
     uint8_t *copy;
@@ -306,7 +299,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         if (!is_kept(&entry, keep, sm)) {
             continue;
         }
-        if (!entry_ok(&entry, &budget, &prints)) {
+        if (!entry_ok(&entry, budget, &prints)) {
             free(copy);
             return WEIR_ERR_INVALID;
         }
@@ -340,10 +333,11 @@ uint64_t weir_fatbin_bytes(const uint8_t *data)
 
 static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
 {
+    uint64_t budget = WEIR_UNPACK_MAX_BYTES;
     bool prints;
     uint8_t *copy;
 
-    return weir_fatbin_select(data, bytes, 0, &copy, &prints) == WEIR_OK;
+    return weir_fatbin_select(data, bytes, 0, &budget, &copy, &prints) == WEIR_OK;
 }
 
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,

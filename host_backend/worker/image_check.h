@@ -40,6 +40,8 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts,
                                    uint32_t *ret_n_parts) WEIR_MUST_CHECK;
 
+#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */
+
 /**
  * Check a fatbin and take out of it what a device can use.
  *
@@ -47,6 +49,8 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
  * here; everything where nothing would be left, so that the driver says what is wrong.
  *
  * @param sm        the device's compute capability times ten; 0 keeps everything.
+ * @param budget    WEIR_UNPACK_MAX_BYTES for an image: what was unpacked is taken from it, and what
+ *                  is packed beyond it is refused, so that a load ends in bounded time.
  * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
  * of what was kept; NULL: everything was kept, use data.
  * @param ret_uses_printf  may code that was kept call printf? True when it cannot be told.
@@ -54,7 +58,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
  * @thread any
  */
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                                    uint8_t **ret_copy, bool *ret_uses_printf) WEIR_MUST_CHECK;
+                                    uint64_t *budget, uint8_t **ret_copy, bool *ret_uses_printf) WEIR_MUST_CHECK;
 
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);

@@ -28,7 +28,8 @@ struct weir_image_code {
     struct wrapper *wrapper; /* of a bundle, its list behind it; owned */
     uint8_t **copies;        /* owned; a place is NULL where the image's own bytes serve */
     uint32_t n_copies;
-    uint64_t bytes; /* of all copies */
+    uint64_t bytes;  /* of all copies */
+    uint64_t budget; /* for unpacking, of all parts */
 };
 
 static void destroy_code(struct weir_image_code *code)
@@ -56,7 +57,8 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
                                     uint64_t bytes, const void **ret_given)
 {
     bool prints;
-    enum weir_status status = weir_fatbin_select(data, bytes, code->sm, &code->copies[i], &prints);
+    enum weir_status status = weir_fatbin_select(data, bytes, code->sm, &code->budget,
+                                                 &code->copies[i], &prints);
 
     if (status == WEIR_OK) {
         const uint8_t *copy = code->copies[i];
@@ -131,6 +133,7 @@ static struct weir_image_code *find_locked(struct weir_image *image, bool is_bun
         return NULL;
     }
     code->sm = sm;
+    code->budget = WEIR_UNPACK_MAX_BYTES;
     code->is_bundle = is_bundle;
     code->verdict = is_bundle ? ready_bundle(code, image) : ready_plain(code, image);
     if (code->verdict == WEIR_ERR_NO_MEMORY) {

@@ -121,8 +121,8 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
         free(data);
         status = WEIR_ERR_NO_MEMORY;
     } else {
-        *image = (struct weir_image){
-            .next = store->images, .hash = real, .data = data, .bytes = bytes};
+        *image =
+            (struct weir_image){.next = store->images, .hash = real, .data = data, .bytes = bytes};
         pthread_mutex_init(&image->lock, NULL);
         store->images = image;
         store->bytes += bytes;

@@ -5,6 +5,7 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
+#include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/vmm.h"
@@ -336,6 +337,7 @@ int weir_worker_main(int argc, char **argv)
     give_up_stack_room();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
+    weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
     worker->wake_fd = worker->shares_fd = worker->prints.fd = -1;

@@ -318,9 +318,14 @@ static nvmlReturn_t check_versioned(const struct weir_nvml_row *row,
     uint32_t each = row->shape == WEIR_NVML_VV ? q->n_data / 2 : q->n_data;
     uint32_t most = row->shape == WEIR_NVML_VV ? KEY_BYTES / 2 : WEIR_NVML_VERSIONED_MAX;
 
-    if (each < sizeof(uint32_t) || each > most || version_bytes_at(q->data, 0) != each ||
+    if (each < sizeof(uint32_t) || each > most || q->n_data % sizeof(uint32_t) != 0 ||
+        version_bytes_at(q->data, 0) != each ||
         version_bytes_at(q->data, q->n_data - each) != each) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    /* The length of the text inside: the library may fill as much with zeros. */
+    if (row->shape == WEIR_NVML_SYS_VT && q->arguments[0] > each) {
+        return NVML_ERROR_INVALID_ARGUMENT;
     }
     return NVML_SUCCESS;
 }
@@ -360,6 +365,20 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
     default:
         return NVML_SUCCESS;
     }
+}
+
+/* Numbers that the shape does not use would make one question many. */
+static uint32_t n_arguments(enum weir_nvml_shape shape)
+{
+    static const uint8_t n[WEIR_NVML_SHAPE_COUNT] = {
+        [WEIR_NVML_I_U] = 1,  [WEIR_NVML_II_U] = 2,  [WEIR_NVML_II_UU] = 2,
+        [WEIR_NVML_II_Q] = 2, [WEIR_NVML_III_Q] = 3, [WEIR_NVML_T] = 1,
+        [WEIR_NVML_I_T] = 2,  [WEIR_NVML_I_S] = 1,   [WEIR_NVML_II_S] = 2,
+        [WEIR_NVML_N_U] = 1,  [WEIR_NVML_I_N_U] = 2, [WEIR_NVML_I_N_Q] = 2,
+        [WEIR_NVML_NU] = 1,   [WEIR_NVML_SYS_T] = 1, [WEIR_NVML_SYS_VT] = 1,
+        [WEIR_NVML_FIELD] = 2};
+
+    return n[shape];
 }
 
 /* A text goes back as long as it is. */
@@ -461,7 +480,8 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
         return result;
     }
     memset(answer->data, 0, sizeof answer->data);
-    memcpy(key.arguments, question->arguments, sizeof key.arguments);
+    memcpy(key.arguments, question->arguments,
+           n_arguments(rows[key.row].shape) * sizeof key.arguments[0]);
     if (key.n_data != 0) {
         memcpy(key.data, question->data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
     }

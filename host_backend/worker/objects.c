@@ -153,6 +153,11 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         free(((struct weir_function *)o)->name);
         free(((struct weir_function *)o)->elsewhere);
     }
+    for (uint32_t i = 0; o->kind == WEIR_KIND_GRAPH && i < session->n_conditions; i++) {
+        if (session->conditions[i].graph == o) {
+            session->conditions[i].graph = NULL;
+        }
+    }
     if (o->charged_bytes != 0) {
         weir_tenant_uncharge(session->tenant, o->charged_bytes);
         atomic_fetch_sub(&session->held_bytes, o->charged_bytes);

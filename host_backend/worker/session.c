@@ -382,8 +382,9 @@ static void write_awaited(struct weir_session *s)
     for (uint32_t i = 0; i < n; i++) {
         const struct weir_awaited_value *a = &s->awaited[i];
 
-        if (!weir_range_covers(&s->ranges, a->address, a->wide ? 8 : 4)) {
-            continue;
+        if (!weir_range_covers(&s->ranges, a->address, a->wide ? 8 : 4) ||
+            !weir_vmm_make_writable(s, a->address, a->wide ? 8 : 4)) {
+            continue; /* a write there would end the context of all tenants */
         }
         if (a->wide) {
             (void)s->driver->cuStreamWriteValue64_v2(work, a->address, a->value, 0);

@@ -145,6 +145,7 @@ struct weir_registration {
     uint64_t bytes;
     uint64_t room;  /* taken of the window */
     bool in_window; /* device lies in the window's host half */
+    bool guarded;   /* the guest can take its pages away (worker/bus_guard.h) */
 };
 
 struct weir_word_wait {
@@ -200,9 +201,10 @@ struct weir_session {
     } * awaited;
     uint32_t n_awaited;
 
-    /* Conditions of graphs that this session made; those of graphs that are gone are dead. */
+    /* Conditions of graphs that this session made. Names come again, so a graph forgets its own. */
     struct weir_condition {
-        uint64_t native, graph;
+        uint64_t native;
+        const struct weir_object *graph; /* NULL: it is gone */
     } * conditions;
     uint32_t n_conditions;
     bool uses_printf;

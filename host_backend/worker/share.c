@@ -2,9 +2,10 @@
  * Descriptors that stand for memory or for a pool, for other processes of the tenant.
  *
  * The guest has one end of a socket pair in which a random token waits to be peeked at; the worker
- * holds the other. When the last copy of the guests' end is closed, in whatever process, ours hangs
- * up: the main thread sees it through one epoll descriptor and drops the reference. A guest that
- * shuts its end down, or eats the token, harms its own tenant alone.
+ * holds the other, to which nothing can be sent: a descriptor that waits in it would live on, and
+ * could be the guest's own end. When the last copy of the guests' end is closed, in whatever
+ * process, ours hangs up: the main thread sees it through one epoll descriptor and drops the
+ * reference. A guest that shuts its end down, or eats the token, harms its own tenant alone.
  */
 #include "host_backend/worker/vmm.h"
 
@@ -50,7 +51,8 @@ static bool open_pair(struct weir_share *share, int *ret_guest_fd)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         return false;
     }
-    if (send(pair[0], &message, sizeof message, MSG_NOSIGNAL) != (ssize_t)sizeof message) {
+    if (send(pair[0], &message, sizeof message, MSG_NOSIGNAL) != (ssize_t)sizeof message ||
+        shutdown(pair[0], SHUT_RD) != 0) {
         close(pair[0]);
         close(pair[1]);
         return false;

@@ -114,9 +114,13 @@ struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes)
 CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_put_in *in,
                              struct weir_op_stats_put_out *out)
 {
-    struct weir_stats_set *set = weir_stats_read_rows(in->data, in->n_data), *old;
+    struct weir_stats_set *set, *old;
 
     (void)out;
+    if (!s->remote) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* its page says it */
+    }
+    set = weir_stats_read_rows(in->data, in->n_data);
     if (set == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }

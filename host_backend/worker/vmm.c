@@ -181,7 +181,10 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Where the driver has something of its own, the place is given up for good. */
+/*
+ * Where the driver has something of its own, the place is given up for good. It stays charged to
+ * the tenant: else one that reserves large pieces around such a place would use up all tenants'.
+ */
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
 {
@@ -204,9 +207,6 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
         weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu",
                       (unsigned long long)space->base, (unsigned long long)space->bytes);
         (void)driver->cuMemAddressFree(got, space->bytes);
-        pthread_mutex_lock(&s->worker->vmm_lock);
-        s->tenant->vmm_bytes -= space->room;
-        pthread_mutex_unlock(&s->worker->vmm_lock);
         hint = 0;
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -400,6 +400,21 @@ CUresult weir_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes, 
         WEIR_TRY(note_access(s, i, flags));
     }
     return CUDA_SUCCESS;
+}
+
+bool weir_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->vmm.n_maps; i++) {
+        struct weir_vmm_map map = s->vmm.maps[i];
+
+        if (map.access == CU_MEM_ACCESS_FLAGS_PROT_READ && map.base < base + bytes &&
+            base < map.base + map.bytes &&
+            weir_vmm_access(s, map.base, map.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) !=
+                CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void weir_vmm_finish(struct weir_session *s)

@@ -49,6 +49,8 @@ CUresult weir_vmm_map(struct weir_session *session, uint64_t base, uint64_t byte
 CUresult weir_vmm_unmap(struct weir_session *session, uint64_t base, uint64_t bytes);
 CUresult weir_vmm_access(struct weir_session *session, uint64_t base, uint64_t bytes,
                          uint32_t flags);
+/** Have nothing in the range that may only be read: for the session's end. @thread owner */
+bool weir_vmm_make_writable(struct weir_session *session, uint64_t base, uint64_t bytes);
 /** Undo all mappings and reservations: the session's end. No work uses them. @thread owner */
 void weir_vmm_finish(struct weir_session *session);
 

@@ -42,27 +42,32 @@ static bool overlaps(const void *array, size_t stride, size_t n, uint64_t base, 
     return before != NULL && before->base + before->bytes > base;
 }
 
-static bool grow(void **array, size_t stride, size_t n, size_t *room)
+/* Put a copy of an entry where its base belongs. @return the array; NULL: no memory, all as before
+ */
+static void *insert(void *array, size_t stride, size_t *n, size_t *room, const void *entry)
 {
     size_t more = *room != 0 ? *room * 2 : 16;
-    void *bigger;
+    char *at;
 
-    if (n < *room) {
-        return true;
+    if (*n == *room) {
+        void *bigger = realloc(array, more * stride);
+
+        if (bigger == NULL) {
+            return NULL;
+        }
+        array = bigger;
+        *room = more;
     }
-    bigger = realloc(*array, more * stride);
-    if (bigger == NULL) {
-        return false;
-    }
-    *array = bigger;
-    *room = more;
-    return true;
+    at = (char *)array + upper(array, stride, *n, ((const struct entry *)entry)->base) * stride;
+    memmove(at + stride, at, (size_t)((char *)array + *n * stride - at));
+    memcpy(at, entry, stride);
+    ++*n;
+    return array;
 }
 
 enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_space space)
 {
-    size_t at;
-    void *array = book->spaces;
+    void *array;
 
     if (space.bytes == 0 || space.base + space.bytes < space.base) {
         return WEIR_ERR_INVALID;
@@ -73,15 +78,9 @@ enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_
     if (book->n_spaces >= WEIR_VMM_SPACES_MAX) {
         return WEIR_ERR_QUOTA;
     }
-    if (!grow(&array, sizeof space, book->n_spaces, &book->spaces_room)) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    book->spaces = array;
-    at = upper(book->spaces, sizeof space, book->n_spaces, space.base);
-    memmove(book->spaces + at + 1, book->spaces + at, (book->n_spaces - at) * sizeof space);
-    book->spaces[at] = space;
-    book->n_spaces++;
-    return WEIR_OK;
+    array = insert(book->spaces, sizeof space, &book->n_spaces, &book->spaces_room, &space);
+    book->spaces = array != NULL ? array : book->spaces;
+    return array != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base,
@@ -113,8 +112,7 @@ static bool in_one_space(const struct weir_vmm_book *book, uint64_t base, uint64
 
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_vmm_map map)
 {
-    void *array = book->maps;
-    size_t at;
+    void *array;
 
     if (map.bytes == 0 || map.base + map.bytes < map.base ||
         !in_one_space(book, map.base, map.bytes) ||
@@ -124,14 +122,11 @@ enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_vmm_ma
     if (book->n_maps >= WEIR_VMM_MAPS_MAX) {
         return WEIR_ERR_QUOTA;
     }
-    if (!grow(&array, sizeof map, book->n_maps, &book->maps_room)) {
+    array = insert(book->maps, sizeof map, &book->n_maps, &book->maps_room, &map);
+    if (array == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
     book->maps = array;
-    at = upper(book->maps, sizeof map, book->n_maps, map.base);
-    memmove(book->maps + at + 1, book->maps + at, (book->n_maps - at) * sizeof map);
-    book->maps[at] = map;
-    book->n_maps++;
     book->n_read_only += map.access == READ_ONLY;
     return WEIR_OK;
 }

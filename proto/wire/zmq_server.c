@@ -575,6 +575,7 @@ static enum weir_status start_thread(struct weir_zmq_server *server)
 {
     sigset_t all, before;
     sigfillset(&all); /* signals are for the threads that expect them */
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&server->thread, NULL, run, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define SLICE_NS      (100 * WEIR_NS_PER_MS)
+#define LAST_NS       (500 * WEIR_NS_PER_MS) /* for records that libzmq still holds */
 #define SPIN_BATCH    16
 #define TOKEN_LIFE_NS (30 * WEIR_NS_PER_S)
 
@@ -101,11 +102,30 @@ void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
     }
 }
 
+static bool socket_ended(const struct weir_zmq_session *session)
+{
+    return session->socket_fd >= 0 && weir_fd_peer_gone(session->socket_fd, session->pid_fd);
+}
+
+/*
+ * The unix socket ends at once, the guest's last records come by another way: a bound session ends
+ * when ZeroMQ says so, behind them, and by the socket only if it does not.
+ */
+static bool guest_ended_locked(struct weir_zmq_session *session)
+{
+    if (!socket_ended(session)) {
+        return false;
+    }
+    if (session->last_ns == 0) {
+        session->last_ns = weir_deadline_after(LAST_NS);
+    }
+    return !session->address.port || weir_deadline_left_ns(session->last_ns) == 0;
+}
+
 /* Sleep until something changes, at most to the deadline; says when the guest has gone. */
 static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t deadline_ns)
 {
-    int gone_fd = session->socket_fd;
-    if (gone_fd >= 0 && weir_fd_peer_gone(gone_fd, session->pid_fd)) {
+    if (guest_ended_locked(session)) {
         weir_zmq_session_fail_locked(session, WEIR_ERR_CLOSED);
         return session->failure;
     }
@@ -293,12 +313,9 @@ static const struct weir_segment_view *session_view(struct weir_transport *t)
 static bool session_peer_gone(struct weir_transport *t)
 {
     struct weir_zmq_session *session = session_of(t);
-    bool gone = session->socket_fd >= 0 && weir_fd_peer_gone(session->socket_fd, session->pid_fd);
+    bool gone = socket_ended(session);
     pthread_mutex_lock(&session->server->lock);
-    if (gone) {
-        weir_zmq_session_fail_locked(session, WEIR_ERR_CLOSED);
-    }
-    gone = session->failure != WEIR_OK;
+    gone = gone || session->failure != WEIR_OK;
     pthread_mutex_unlock(&session->server->lock);
     return gone;
 }

@@ -58,6 +58,7 @@ struct weir_zmq_session {
     enum weir_status failure; /* WEIR_OK while all is well */
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     uint64_t expires_ns; /* of the token */
+    uint64_t last_ns;    /* the unix socket has ended: until when records are waited for */
 };
 
 struct weir_zmq_server {

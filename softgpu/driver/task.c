@@ -96,6 +96,9 @@ static void add_thread(void)
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
+    /* A fault of a copy's memory is the program's to handle: blocked, it would end it. */
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     if (pthread_create(&thread, &attr, worker, NULL) == 0) {
         pool.n_threads++;

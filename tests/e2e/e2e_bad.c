@@ -11,7 +11,10 @@
 #include "tests/e2e/kernels.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define FATBIN_MAGIC  0xba55ed50u
 #define WRAPPER_MAGIC 0x466243b1
@@ -437,6 +440,43 @@ static void foreign(CUdeviceptr address, size_t bytes)
     free(buffer);
 }
 
+/*
+ * A registered file of /dev/shm that is cut short afterwards: what a copy then finds there is
+ * nobody's affair, but whoever reads it for us must not die of it.
+ */
+static void cut_registration(void)
+{
+    const size_t bytes = 1u << 20;
+    char name[64];
+    CUdeviceptr device;
+    snprintf(name, sizeof(name), "/dev/shm/weir-cut-%d", (int)getpid());
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || unlink(name) != 0 || ftruncate(fd, (off_t)bytes) != 0) {
+        check_die("no file in /dev/shm");
+    }
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        check_die("mmap");
+    }
+    CUresult registered = cu.MemHostRegister_v2(at, bytes, CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (registered == CUDA_ERROR_NOT_SUPPORTED) {
+        printf("not registered: without a name it is not to be had here\n");
+        return;
+    }
+    check_int((int)registered, 0, "registration of a shared file");
+    DRV(cu.MemAlloc_v2(&device, bytes));
+    DRV(cu.MemcpyHtoD_v2(device, at, bytes));
+    if (ftruncate(fd, 0) != 0) {
+        check_die("ftruncate");
+    }
+    int codes[] = {(int)cu.MemcpyHtoD_v2(device, at, bytes), (int)cu.MemcpyHtoD_v2(device, at, 64),
+                   (int)cu.MemcpyDtoH_v2(at, device, bytes)};
+    printf("copies of what is gone gave %d %d %d\n", codes[0], codes[1], codes[2]);
+    DRV(cu.MemHostUnregister(at));
+    DRV(cu.MemFree_v2(device));
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     through_host = argc < 3 || strcmp(argv[2], "direct") != 0;
@@ -451,10 +491,13 @@ int main(int argc, char **argv)
         check_works("own work goes on");
     } else if (strcmp(what, "launches") == 0) {
         bad_launches();
+    } else if (strcmp(what, "cut") == 0) {
+        cut_registration();
+        check_works("own work goes on");
     } else if (strcmp(what, "foreign") == 0 && argc == 4) {
         foreign(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
     } else {
-        fprintf(stderr, "usage: e2e_bad images|handles|launches|foreign ADDRESS BYTES\n");
+        fprintf(stderr, "usage: e2e_bad images|handles|launches|cut|foreign ADDRESS BYTES\n");
         return 2;
     }
     return driver_end();

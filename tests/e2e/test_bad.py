@@ -26,6 +26,9 @@ class Bad(lib.Case):
     def test_launches_over_the_limits(self):
         self.beside_steady("launches")
 
+    def test_registered_memory_that_is_cut(self):
+        self.beside_steady("cut", arrangements=(lib.SHM,))
+
     def test_foreign_memory(self):
         host = self.host()
         steady = self.steady(host)

@@ -3,24 +3,48 @@
 #define WEIR_TESTS_UNIT_HOST_BACKEND_FAKE_DRIVER_H
 
 #include "proto/driver_table.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static char fake_log[4096];
-static uintptr_t fake_next;
+static atomic_uintptr_t fake_next;
 static int fake_live; /* objects made and not destroyed */
 static CUstream fake_capturing;
 static atomic_size_t fake_registered_bytes; /* by all registrations so far */
 static atomic_int fake_refusals;            /* registrations still to be refused */
+static atomic_bool fake_stuck;              /* streams wait for a value */
+static atomic_bool fake_elsewhere;          /* reservations are not where they were wanted */
+
+#define FAKE_VMM_BASE  (UINT64_C(1) << 40)
+#define FAKE_VMM_BYTES (UINT64_C(1) << 40)
+
+static pthread_mutex_t fake_log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void fake_note(const char *what, const void *a, const void *b)
 {
-    size_t n = strlen(fake_log);
+    size_t n;
 
+    pthread_mutex_lock(&fake_log_lock);
+    n = strlen(fake_log);
     snprintf(fake_log + n, sizeof fake_log - n, "%s%s(%d,%d)", n != 0 ? " " : "", what,
              (int)(uintptr_t)a, (int)(uintptr_t)b);
+    pthread_mutex_unlock(&fake_log_lock);
+}
+
+/* Where in the log a call stands, from 1; 0: it was not made. While others write. */
+static inline size_t fake_noted(const char *call)
+{
+    const char *at;
+    size_t place;
+
+    pthread_mutex_lock(&fake_log_lock);
+    at = strstr(fake_log, call);
+    place = at != NULL ? (size_t)(at - fake_log) + 1 : 0;
+    pthread_mutex_unlock(&fake_log_lock);
+    return place;
 }
 
 static CUresult fake_set_current(CUcontext context)
@@ -84,6 +108,22 @@ static CUresult fake_stream_ok(CUstream stream)
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_stream_query(CUstream stream)
+{
+    (void)stream;
+    return fake_stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult fake_wait32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    (void)stream;
+    (void)address;
+    (void)value;
+    (void)flags;
+    fake_stuck = true;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 {
     *ret =
@@ -95,7 +135,12 @@ static CUresult fake_write32(CUstream stream, CUdeviceptr address, cuuint32_t va
 {
     (void)stream;
     (void)flags;
-    *(uint32_t *)(uintptr_t)address = value; /* the GPU is quick */
+    if (address >= FAKE_VMM_BASE && address < FAKE_VMM_BASE + FAKE_VMM_BYTES) {
+        fake_note("write", NULL, NULL);
+        fake_stuck = false;
+    } else {
+        *(uint32_t *)(uintptr_t)address = value; /* the GPU is quick */
+    }
     return CUDA_SUCCESS;
 }
 
@@ -160,6 +205,111 @@ static CUresult fake_add_empty(CUgraphNode *ret, CUgraph graph, const CUgraphNod
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_add_memops(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                                size_t n, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    (void)params;
+    return fake_add_empty(ret, graph, dependencies, n);
+}
+
+static CUresult fake_destroy_node(CUgraphNode node)
+{
+    (void)node;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_condition(CUgraphConditionalHandle *ret, CUgraph graph, CUcontext context,
+                               unsigned value, unsigned flags)
+{
+    (void)graph;
+    (void)context;
+    (void)value;
+    (void)flags;
+    *ret = ++fake_next;
+    return CUDA_SUCCESS;
+}
+
+/* Only conditional nodes; their bodies go with them. */
+static CUresult fake_add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *edges, size_t n, CUgraphNodeParams *params)
+{
+    static CUgraph bodies[2];
+
+    (void)edges;
+    bodies[0] = (CUgraph)++fake_next;
+    bodies[1] = (CUgraph)++fake_next;
+    params->conditional.phGraph_out = bodies;
+    return fake_add_empty(ret, graph, dependencies, n);
+}
+
+static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr address,
+                             unsigned long long flags)
+{
+    (void)bytes;
+    (void)alignment;
+    (void)flags;
+    *ret = fake_elsewhere ? UINT64_C(1) << 45 : address;
+    fake_live++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_address_free(CUdeviceptr address, size_t bytes)
+{
+    (void)address;
+    (void)bytes;
+    fake_live--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memory_create(CUmemGenericAllocationHandle *ret, size_t bytes,
+                                   const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    (void)bytes;
+    (void)prop;
+    (void)flags;
+    *ret = ++fake_next;
+    fake_live++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memory_release(CUmemGenericAllocationHandle memory)
+{
+    (void)memory;
+    fake_live--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_map(CUdeviceptr address, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle memory, unsigned long long flags)
+{
+    (void)address;
+    (void)bytes;
+    (void)offset;
+    (void)memory;
+    (void)flags;
+    fake_live++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                            size_t n)
+{
+    (void)address;
+    (void)bytes;
+    fake_note("access", (const void *)(uintptr_t)access->flags, (const void *)n);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memset8(CUdeviceptr address, unsigned char value, size_t bytes,
+                             CUstream stream)
+{
+    (void)address;
+    (void)value;
+    (void)bytes;
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
 static void fake_driver_init(struct weir_driver *d)
 {
     memset(d, 0, sizeof *d);
@@ -169,6 +319,7 @@ static void fake_driver_init(struct weir_driver *d)
     fake_next = 100;
     fake_live = 0;
     fake_capturing = NULL;
+    fake_stuck = fake_elsewhere = false;
     d->cuCtxSetCurrent = fake_set_current;
     d->cuEventCreate = fake_event_create;
     d->cuEventRecord = fake_event_record;
@@ -177,7 +328,7 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuStreamCreate = fake_stream_create;
     d->cuStreamCreateWithPriority = fake_stream_create_priority;
     d->cuStreamDestroy_v2 = fake_stream_destroy;
-    d->cuStreamQuery = fake_stream_ok;
+    d->cuStreamQuery = fake_stream_query;
     d->cuStreamSynchronize = fake_stream_ok;
     d->cuStreamIsCapturing = fake_is_capturing;
     d->cuStreamWriteValue32_v2 = fake_write32;
@@ -188,6 +339,19 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuGraphCreate = fake_graph_create;
     d->cuGraphDestroy = fake_graph_destroy;
     d->cuGraphAddEmptyNode = fake_add_empty;
+    d->cuGraphAddBatchMemOpNode = fake_add_memops;
+    d->cuGraphDestroyNode = fake_destroy_node;
+    d->cuGraphConditionalHandleCreate = fake_condition;
+    d->cuGraphAddNode_v2 = fake_add_node;
+    d->cuStreamWaitValue32_v2 = fake_wait32;
+    d->cuMemAddressReserve = fake_reserve;
+    d->cuMemAddressFree = fake_address_free;
+    d->cuMemCreate = fake_memory_create;
+    d->cuMemRelease = fake_memory_release;
+    d->cuMemMap = fake_map;
+    d->cuMemUnmap = fake_address_free;
+    d->cuMemSetAccess = fake_access;
+    d->cuMemsetD8Async = fake_memset8;
 }
 
 #endif

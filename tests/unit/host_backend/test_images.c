@@ -8,6 +8,7 @@
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 static uint8_t *image_data(uint8_t fill, size_t bytes)
 {
@@ -307,8 +308,9 @@ static void select_keeps_what_the_device_runs(void **state)
         size_t n = make_parts(data, rows[r].parts, rows[r].n_parts), at = 16;
         uint8_t *copy = NULL;
         const uint8_t *given;
+        uint64_t budget = WEIR_UNPACK_MAX_BYTES;
         bool prints;
-        enum weir_status status = weir_fatbin_select(data, n, 90, &copy, &prints);
+        enum weir_status status = weir_fatbin_select(data, n, 90, &budget, &copy, &prints);
 
         print_message("%s\n", rows[r].name);
         assert_int_equal(status, rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
@@ -324,6 +326,40 @@ static void select_keeps_what_the_device_runs(void **state)
         }
         assert_int_equal(weir_fatbin_bytes(given), at);
         free(copy);
+    }
+}
+
+/* Packed entries whose lengths lie, behind ones that use the budget up or too long to look at. */
+static void select_shows_the_driver_nothing_unseen(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t claimed, budget;
+        bool refused;
+    } rows[] = {
+        {"honest", 64, 64, false},
+        {"a budget that is used up", 64, 63, true},
+        {"longer than it is", 65, 1 << 20, true},
+        {"too long to be looked at", UINT64_C(600) << 20, UINT64_C(1) << 30, true},
+    };
+    static const uint8_t zeros[64];
+    uint8_t data[256];
+    size_t n = make_fatbin(data, ".version 8.0, and room for what is packed: more than enough");
+
+    (void)state;
+    memset(data + 96, 0, n - 96);
+    put_u32(data + 16 + 0x10, (uint32_t)ZSTD_compress(data + 96, n - 96, zeros, sizeof zeros, 1));
+    put_u64(data + 16 + 0x28, 0x8000);
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        uint64_t budget = rows[r].budget;
+        uint8_t *copy;
+        bool prints;
+
+        print_message("%s\n", rows[r].name);
+        put_u64(data + 16 + 0x38, rows[r].claimed);
+        assert_int_equal(weir_fatbin_select(data, n, 90, &budget, &copy, &prints),
+                         rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
+        assert_true(rows[r].refused || budget == rows[r].budget - rows[r].claimed);
     }
 }
 
@@ -363,6 +399,7 @@ int main(void)
         cmocka_unit_test(bundle_is_ready_or_refused),
         cmocka_unit_test(uses_printf_is_seen_or_assumed),
         cmocka_unit_test(select_keeps_what_the_device_runs),
+        cmocka_unit_test(select_shows_the_driver_nothing_unseen),
         cmocka_unit_test(ready_is_done_once_and_counted),
     };
 

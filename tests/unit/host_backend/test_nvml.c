@@ -137,8 +137,8 @@ static void ask_structures_arrive(void **state)
     WANT_WORDS(WEIR_NVML_VERSION(8, 1), 1, WEIR_NVML_VERSION(8, 1), 2);
     assert_int_equal(ask_with("nvmlSystemGetConfComputeSettings", 0, 0, 0, pair, 8), NVML_SUCCESS);
     WANT_WORDS(WEIR_NVML_VERSION(8, 1), 9);
-    assert_int_equal(ask_with("nvmlSystemGetDriverBranch", 80, 0, 0, pair, 8), NVML_SUCCESS);
-    WANT_WORDS(WEIR_NVML_VERSION(8, 1), 80);
+    assert_int_equal(ask_with("nvmlSystemGetDriverBranch", 8, 0, 0, pair, 8), NVML_SUCCESS);
+    WANT_WORDS(WEIR_NVML_VERSION(8, 1), 8);
     assert_int_equal(ask("nvmlDeviceGetFieldValues", 82, 3, 0), NVML_SUCCESS);
     assert_int_equal(answer.n_data, sizeof(nvmlFieldValue_t));
     assert_int_equal(((nvmlFieldValue_t *)(void *)answer.data)->value[0], 85);
@@ -165,6 +165,8 @@ static void ask_wrong_is_refused(void **state)
 {
     (void)state;
     const uint32_t lie[4] = {WEIR_NVML_VERSION(4096, 1), 0, 0, 0};
+    const uint32_t branch[2] = {WEIR_NVML_VERSION(8, 1), 0};
+    const uint8_t odd[9] = {4, 0, 0, 1, 0, 4, 0, 0, 1}; /* the second is not where it is read */
     const uint32_t unlike[4] = {WEIR_NVML_VERSION(8, 1), 0, WEIR_NVML_VERSION(64, 1), 0};
     unsigned int before = *calls;
     static const struct {
@@ -199,6 +201,11 @@ static void ask_wrong_is_refused(void **state)
     }
     assert_int_equal(ask_with("nvmlDeviceGetDramEncryptionMode", 0, 0, 0, unlike, sizeof unlike),
                      NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    assert_int_equal(ask_with("nvmlDeviceGetDramEncryptionMode", 0, 0, 0, odd, sizeof odd),
+                     NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    /* A real library may clear as many bytes as it is told that there are. */
+    assert_int_equal(ask_with("nvmlSystemGetDriverBranch", 0xffffffff, 0, 0, branch, sizeof branch),
+                     NVML_ERROR_INVALID_ARGUMENT);
     assert_int_equal(*calls, before);
     assert_int_equal(ask("nvmlDeviceGetSerial", 30, 0, 0), NVML_ERROR_FUNCTION_NOT_FOUND);
     assert_int_equal(ask("nvmlDeviceGetFanSpeed", 0, 0, 0), NVML_ERROR_NOT_SUPPORTED);
@@ -211,8 +218,8 @@ static void ask_again_is_answered_from_memory(void **state)
     assert_int_equal(ask("nvmlDeviceGetMinorNumber", 0, 0, 0), NVML_SUCCESS);
     unsigned int before = *calls;
     assert_int_equal(*inits, 1);
-    for (int i = 0; i < 100; i++) {
-        assert_int_equal(ask("nvmlDeviceGetMinorNumber", 0, 0, 0), NVML_SUCCESS);
+    for (uint32_t i = 0; i < 100; i++) { /* what the function does not take makes no difference */
+        assert_int_equal(ask("nvmlDeviceGetMinorNumber", i, i, i), NVML_SUCCESS);
         WANT_WORDS(3);
     }
     assert_int_equal(*calls, before);

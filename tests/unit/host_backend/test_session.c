@@ -9,6 +9,7 @@
 #include "proto/ops.h"
 
 #define ARENA_BYTES (2u << 20)
+#define UNIT        (2u << 20)
 #define WORDS_BYTES (64u * 4)
 
 struct fixture {
@@ -41,6 +42,10 @@ static int set_up(void **state)
     fake_driver_init(&f.worker.driver);
     f.worker.write_value_ok = true;
     f.worker.wake_fd = f.worker.link = -1;
+    f.worker.granularity_bytes = UNIT;
+    f.worker.config.vmm_base = FAKE_VMM_BASE;
+    f.worker.config.vmm_bytes = FAKE_VMM_BYTES;
+    pthread_mutex_init(&f.worker.vmm_lock, NULL);
     f.worker.n_devices = 2;
     f.worker.devices[0].context = (CUcontext)100;
     f.worker.devices[1].context = (CUcontext)101;
@@ -48,6 +53,7 @@ static int set_up(void **state)
     pthread_mutex_init(&f.worker.lock, NULL);
     f.tenant = weir_tenant_create(&f.worker, 0, &config);
     assert_non_null(f.tenant);
+    f.tenant->quota_bytes = 1 << 30;
     assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
     params.tenant = f.tenant;
     assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
@@ -65,6 +71,8 @@ static int tear_down(void **state)
     assert_int_equal(atomic_load(&f.worker.objects), 0);
     assert_true(f.tenant->used_bytes == 0);
     weir_tenant_destroy(f.tenant);
+    weir_window_finish(&f.worker.vmm_area);
+    pthread_mutex_destroy(&f.worker.vmm_lock);
     pthread_mutex_destroy(&f.worker.lock);
     return 0;
 }
@@ -260,6 +268,136 @@ static void part_that_could_not_be_registered_is_tried_again(void **state)
     assert_int_equal(atomic_load(&fake_registered_bytes), WORDS_BYTES + (256u << 10));
 }
 
+/* Memory at the area's begin that may only be read. */
+static void map_read_only(void)
+{
+    struct weir_op_vmm_reserve_in reserve = {.bytes = UNIT};
+    struct weir_op_vmm_create_in create = {.h = name(WEIR_KIND_CHUNK, 1), .bytes = UNIT};
+    struct weir_op_vmm_map_in map = {.address = FAKE_VMM_BASE, .bytes = UNIT, .h = create.h};
+    struct weir_op_vmm_access_in access = {.address = FAKE_VMM_BASE, .bytes = UNIT, .flags = 1};
+
+    make_context();
+    assert_int_equal(call(WEIR_OP_vmm_reserve, &reserve, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_vmm_create, &create, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_vmm_map, &map, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_vmm_access, &access, NULL), CUDA_SUCCESS);
+}
+
+static void make_graph(uint32_t index)
+{
+    struct weir_op_cuGraphCreate_in in = {.phGraph = name(WEIR_KIND_GRAPH, index)};
+
+    assert_int_equal(call(WEIR_OP_cuGraphCreate, &in, NULL), CUDA_SUCCESS);
+}
+
+/* A write that faults would end the context of all tenants. */
+static void node_that_writes_read_only_memory_is_refused(void **state)
+{
+    static const struct {
+        CUstreamBatchMemOpType operation;
+        CUresult want;
+    } rows[] = {{CU_STREAM_MEM_OP_WRITE_VALUE_32, CUDA_ERROR_INVALID_VALUE},
+                {CU_STREAM_MEM_OP_WRITE_VALUE_64, CUDA_ERROR_INVALID_VALUE},
+                {CU_STREAM_MEM_OP_WAIT_VALUE_32, CUDA_SUCCESS},
+                {CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CUDA_ERROR_NOT_SUPPORTED}};
+    CUstreamBatchMemOpParams op = {0};
+    struct weir_op_graph_add_memops_in in = {.g = name(WEIR_KIND_GRAPH, 1), .ops = &op, .n_ops = 1};
+
+    (void)state;
+    map_read_only();
+    make_graph(1);
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        op.operation = rows[i].operation;
+        op.writeValue.address = FAKE_VMM_BASE + 64;
+        in.n = name(WEIR_KIND_NODE, i + 1);
+        assert_int_equal(call(WEIR_OP_graph_add_memops, &in, NULL), rows[i].want);
+    }
+}
+
+/* The end writes what streams still wait for: never to memory that may only be read. */
+static void wait_for_read_only_memory_is_left(void **state)
+{
+    struct weir_op_stream_value_in in = {
+        .s = name(WEIR_KIND_STREAM, 1), .address = FAKE_VMM_BASE, .value = 7, .kind = 1};
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    assert_int_equal(deferred(&error), 0);
+    assert_int_equal(fake_noted("write"), 0);
+}
+
+static int tear_down_after_wait(void **state)
+{
+    int result = tear_down(state);
+
+    assert_int_not_equal(fake_noted("access(3,1) write"), 0);
+    return result;
+}
+
+/* Names of graphs come again: a condition of the one before must not be taken for the new one's. */
+static void condition_dies_with_its_graph(void **state)
+{
+    struct weir_op_graph_condition_in condition = {.g = name(WEIR_KIND_GRAPH, 1)};
+    struct weir_op_graph_add_conditional_in in = {
+        .g = name(WEIR_KIND_GRAPH, 1), .n = name(WEIR_KIND_NODE, 1), .size = 1};
+    struct weir_op_cuGraphDestroy_in destroy = {.hGraph = name(WEIR_KIND_GRAPH, 1)};
+
+    (void)state;
+    make_graph(1);
+    in.handle = fake_next + 1;
+    assert_int_equal(call(WEIR_OP_graph_condition, &condition, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_cuGraphDestroy, &destroy, NULL), CUDA_SUCCESS);
+    make_graph(1);
+    assert_int_equal(call(WEIR_OP_graph_add_conditional, &in, NULL), CUDA_ERROR_INVALID_VALUE);
+    in.handle = fake_next + 1;
+    assert_int_equal(call(WEIR_OP_graph_condition, &condition, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_graph_add_conditional, &in, NULL), CUDA_SUCCESS);
+}
+
+/* A driver does not survive a graph that is gone. */
+static void bodies_die_with_their_node(void **state)
+{
+    struct weir_op_graph_condition_in condition = {.g = name(WEIR_KIND_GRAPH, 1)};
+    struct weir_op_graph_add_conditional_in in = {
+        .g = name(WEIR_KIND_GRAPH, 1), .n = name(WEIR_KIND_NODE, 1), .size = 2};
+    struct weir_op_cuGraphDestroyNode_in destroy = {.hNode = name(WEIR_KIND_NODE, 1)};
+
+    (void)state;
+    make_graph(1);
+    in.handle = fake_next + 1;
+    assert_int_equal(call(WEIR_OP_graph_condition, &condition, NULL), CUDA_SUCCESS);
+    assert_int_equal(call(WEIR_OP_graph_add_conditional, &in, NULL), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&f.worker.objects), 4);
+    assert_int_equal(call(WEIR_OP_cuGraphDestroyNode, &destroy, NULL), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&f.worker.objects), 1);
+}
+
+/* A place that the driver does not give is lost to the tenant that asked, not to all. */
+static void lost_places_are_the_tenants_own(void **state)
+{
+    struct weir_op_vmm_reserve_in in = {.bytes = FAKE_VMM_BYTES / 16};
+
+    (void)state;
+    fake_elsewhere = true;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(call(WEIR_OP_vmm_reserve, &in, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    pthread_mutex_lock(&f.worker.vmm_lock);
+    assert_true(weir_window_free_bytes(&f.worker.vmm_area) == FAKE_VMM_BYTES / 4 * 3);
+    pthread_mutex_unlock(&f.worker.vmm_lock);
+}
+
+/* Nobody would free what a guest with a page of its own sent besides. */
+static void statistics_beside_a_page_are_refused(void **state)
+{
+    struct weir_op_stats_put_in in = {.n_data = 0};
+
+    (void)state;
+    assert_int_equal(call(WEIR_OP_stats_put, &in, NULL), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 static void everything_is_freed_when_the_guest_vanishes(void **state)
 {
     struct weir_op_event_create_in event = {.c = name(WEIR_KIND_CONTEXT, 1), .word = 9};
@@ -303,15 +441,14 @@ static void device_of_a_record_becomes_current(void **state)
     uint32_t error;
 
     (void)state;
-    fake_log[0] = 0;
     make_context();
     assert_int_equal(deferred(&error), 0);
-    assert_null(strstr(fake_log, "current"));
+    assert_int_equal(fake_noted("current"), 0);
     assert_int_equal(send_op(WEIR_OP_ctx_create, WEIR_RECORD_POSTED, &in), WEIR_OK);
     make_stream(3); /* in the first context */
     assert_int_equal(deferred(&error), 0);
-    assert_non_null(strstr(fake_log, "current(101,0)"));
-    assert_non_null(strstr(strstr(fake_log, "current(101,0)"), "current(100,0)"));
+    assert_int_not_equal(fake_noted("current(101,0)"), 0);
+    assert_int_not_equal(fake_noted("current(101,0) current(100,0)"), 0);
     in.c = name(WEIR_KIND_CONTEXT, 4);
     in.legacy = name(WEIR_KIND_STREAM, 4);
     in.device = 2;
@@ -348,6 +485,14 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(part_that_could_not_be_registered_is_tried_again, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(node_that_writes_read_only_memory_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(wait_for_read_only_memory_is_left, set_up,
+                                        tear_down_after_wait),
+        cmocka_unit_test_setup_teardown(condition_dies_with_its_graph, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bodies_die_with_their_node, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lost_places_are_the_tenants_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(statistics_beside_a_page_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(everything_is_freed_when_the_guest_vanishes, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(broken_record_ends_the_session, set_up, tear_down),

@@ -3,6 +3,9 @@
  */
 #include "base/clock.h"
 #include "tests/lib/tl_pair.h"
+#ifdef WEIR_WITH_ZMQ
+#include "proto/wire/zmq_session.h"
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -462,9 +466,37 @@ static void run_cases(enum weir_transport_id id)
 #include "proto/transport/transports.def"
 #undef WEIR_TRANSPORT
 
+#ifdef WEIR_WITH_ZMQ
+/* Have the server's thread pause behind each record, as a busy machine would, without its lock. */
+static void pause_behind(void *user, const struct weir_record *record)
+{
+    struct weir_zmq_server *server = user;
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    (void)record;
+    pthread_mutex_unlock(&server->lock);
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(&server->lock);
+}
+
+/* The unix socket ends before the last records are there. */
+static void zmq_end_waits_for_the_last_records(void **state)
+{
+    struct tl_pair pair;
+    (void)state;
+    tl_pair_make(WEIR_TRANSPORT_ZMQ, NULL, &pair);
+    pair.host->glance_user = pair.server;
+    __atomic_store_n(&pair.host->glance, pause_behind, __ATOMIC_RELEASE);
+    last_records_arrive_before_the_end(&pair);
+    tl_pair_destroy(&pair);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#ifdef WEIR_WITH_ZMQ
+        cmocka_unit_test(zmq_end_waits_for_the_last_records),
+#endif
 #define WEIR_TRANSPORT(id, text, negotiable, remote) cmocka_unit_test(conformance_##id),
 #include "proto/transport/transports.def"
 #undef WEIR_TRANSPORT
