@@ -194,8 +194,8 @@ static bool copy_body(struct weir_ptx_module *module, const struct weir_ptx_func
     }
     for (uint32_t i = 0; i < from->n_insts; i++) {
         to->insts[i] = from->insts[i];
-        to->insts[i].operands = copy_operands(module, from, to, from->insts[i].operands,
-                                              from->insts[i].n_operands);
+        to->insts[i].operands =
+            copy_operands(module, from, to, from->insts[i].operands, from->insts[i].n_operands);
         if (!to->insts[i].operands) {
             return false;
         }
@@ -318,12 +318,16 @@ enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char 
             .type = WEIR_PTX_TYPE_B8,
             .vec = 1,
             .n_dims = 1,
-            .align = 16,
+            .align = WEIR_PTX_SLOT_ALIGN,
             .align_given = true,
+            .unsized = bytes == 0,
+            .linkage = bytes == 0 ? WEIR_PTX_LINKAGE_EXTERN : WEIR_PTX_LINKAGE_NONE,
             .dims = {bytes},
             .size_bytes = bytes,
             .reg = WEIR_PTX_NONE,
         };
+        module->items[0].linkage = var->linkage;
+        module->items[0].is_decl = bytes == 0;
         module->vars = vars;
         module->n_vars++;
     }
