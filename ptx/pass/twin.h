@@ -134,6 +134,16 @@ enum weir_status weir_ptx_add_args(struct weir_ptx_module *module, struct weir_p
 enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char *name,
                                      uint32_t bytes, struct weir_ptx_var **ret_var);
 
+/** A variable of the module, in front of all others: a copy of var with an id. NULL: no memory. */
+struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
+                                      const struct weir_ptx_var *from);
+
+/** A new entry without parameters and instructions, behind all others. NULL: no memory. */
+struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const char *name);
+
+/** Whether a body declares variables that outlive a block. */
+bool weir_ptx_func_has_static(const struct weir_ptx_func *func);
+
 /** Whether an entry is a twin. */
 bool weir_ptx_is_twin(const struct weir_ptx_func *entry);
 
@@ -201,6 +211,27 @@ void weir_ptx_grid_emit(struct weir_ptx_edit *edit);
 
 /** Write the index of block %wn into %wx .. %wz (and where functions read it). */
 void weir_ptx_index_emit(struct weir_ptx_edit *edit);
+
+/* strip.c */
+
+/** Leave only twins and what they use; initialisers do not count. */
+enum weir_status weir_ptx_strip(struct weir_ptx_module *module) WEIR_MUST_CHECK;
+
+/** Take out the variables in .global space. */
+void weir_ptx_drop_globals(struct weir_ptx_module *module);
+
+/** Make every .const variable a visible one of this module, without initialiser. */
+void weir_ptx_define_consts(struct weir_ptx_module *module);
+
+/* bind.c */
+
+/**
+ * Replace the addresses of .global variables by values of the table WEIR_PTX_BINDS_NAME.
+ *
+ * @param ret_names  the names, in the order of the table.
+ */
+enum weir_status weir_ptx_bind(struct weir_ptx_module *module, const char *const **ret_names,
+                               uint32_t *ret_n) WEIR_MUST_CHECK;
 
 /* passes.def */
 #define WEIR_PTX_PASS(name, forms, summary)                                                        \
