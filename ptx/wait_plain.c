@@ -5,7 +5,7 @@
  * A branch of a loop that decides about going round waits if what it depends on (by data, and by
  * the branches that control where that is computed) holds a plain load, and there is a way from the
  * branch back to itself on which nothing of that makes progress. Progress is a register computed
- * from itself (i = i + 1, p = p->next), unless with what is loaded again and again from one
+ * from itself (i = i + 1, p = p->next), but not with what is loaded again and again from one
  * address; or a clock. So a loop over data ends by itself, though it may leave early because of
  * them; one that looks at the same place again does not, also when it is the inner one of two
  * that share their first block.
@@ -138,6 +138,30 @@ static bool reads_clock(const struct weir_ptx_inst *inst)
     return false;
 }
 
+/*
+ * Whether an instruction makes progress: a clock, or one that computes a register from itself and
+ * from nothing that is loaded again and again. A loop through a load is a walk along pointers.
+ */
+static bool is_progress(const struct search *s, uint32_t node)
+{
+    uint32_t part = s->parts.part[node];
+
+    if (reads_clock(inst_of(s, node))) {
+        return true;
+    }
+    if (!s->parts.is_cyclic[part] || inst_of(s, node)->op == WEIR_PTX_OP_MOV) {
+        return false;
+    }
+    for (uint32_t i = s->first[node]; i < s->first[node + 1]; i++) {
+        uint32_t other = s->parts.part[s->to[i]];
+
+        if (other != part && s->change[other] == LOADED) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What a part is, when all that it depends on is known. */
 static enum change change_of(const struct search *s, uint32_t part)
 {
@@ -153,23 +177,11 @@ static enum change change_of(const struct search *s, uint32_t part)
             loads |= other != part && s->change[other] == LOADED;
         }
         if (node >= s->n_regs) {
-            moves |= reads_clock(inst_of(s, node));
-            /* A loop through a load is a walk along pointers. */
-            loads |= !s->parts.is_cyclic[part] && is_source(s, inst_of(s, node));
+            moves |= is_progress(s, node);
+            loads |= is_source(s, inst_of(s, node));
         }
     }
-    if (moves || (s->parts.is_cyclic[part] && !loads)) {
-        return MOVING;
-    }
-    return loads ? LOADED : STILL;
-}
-
-/* Whether an instruction itself makes progress. */
-static bool is_progress(const struct search *s, uint32_t node)
-{
-    uint32_t part = s->parts.part[node];
-
-    return s->change[part] == MOVING && (s->parts.is_cyclic[part] || reads_clock(inst_of(s, node)));
+    return moves ? MOVING : loads ? LOADED : STILL;
 }
 
 /* Control dependences */
@@ -241,7 +253,6 @@ static bool slice(struct search *s, uint32_t branch)
     uint32_t depth = 0;
     bool has_load = false;
 
-    s->n_marks++;
     reach(s, s->node_of_branch[branch], &depth);
     while (depth) {
         uint32_t node = s->stack[--depth];
@@ -309,13 +320,12 @@ static bool waits(struct search *s, uint32_t branch)
     const struct weir_ptx_flow *flow = s->flow;
     uint32_t ipdom = flow->blocks[branch].ipdom;
 
-    if (!slice(s, branch) || s->mark_slow[branch] == s->n_marks) {
-        return *s->steps == 0;
-    }
+    s->n_marks++;
     if (in_loop(s, ipdom) && !comes_back(s, branch, ipdom, false)) {
-        return *s->steps == 0; /* chooses between two ways through one turn */
+        return false; /* chooses between two ways through one turn */
     }
-    return comes_back(s, branch, flow->n_blocks, true);
+    return slice(s, branch) && s->mark_slow[branch] != s->n_marks &&
+           comes_back(s, branch, flow->n_blocks, true);
 }
 
 /* The loop */
@@ -376,7 +386,7 @@ static enum weir_status search(struct search *s, uint32_t *ret_inst)
     for (uint32_t i = 0; i < s->loop->n_blocks; i++) {
         uint32_t block = s->loop->blocks[i];
 
-        if (s->flow->blocks[block].n_succs > 1 && waits(s, block)) {
+        if (s->flow->blocks[block].n_succs > 1 && (waits(s, block) || *s->steps == 0)) {
             *ret_inst = s->flow->blocks[block].end - 1;
             return WEIR_OK;
         }
