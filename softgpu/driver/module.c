@@ -5,6 +5,7 @@
  * of functions is borrowed.
  */
 #include "softgpu/driver/driver.h"
+#include "softgpu/driver/forms.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ static CUresult load_result(enum weir_status status)
 static void module_release(void *object)
 {
     struct weir_soft_module *module = object;
+    weir_soft_apart_destroy(module->apart);
     weir_exec_module_destroy(module->exec);
     free(module->functions);
 }
@@ -153,6 +155,33 @@ static bool is_too_new(const struct weir_exec_source *source)
            major * 10 + minor > MAX_PTX_VERSION;
 }
 
+/* Twins of the kernels, when the environment asks for them: see forms.h. */
+static enum weir_status load_with_twins(struct weir_exec_device *engine,
+                                        const struct weir_soft_image *image,
+                                        const struct weir_exec_memory *memory,
+                                        struct weir_diag *diag,
+                                        struct weir_exec_module **ret_module)
+{
+    struct weir_exec_source *sources = calloc(image->n_sources, sizeof(*sources));
+    char **texts = calloc(image->n_sources, sizeof(char *));
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+
+    if (sources != NULL && texts != NULL) {
+        for (uint32_t i = 0; i < image->n_sources; i++) {
+            sources[i] = image->sources[i];
+            weir_soft_forms_rewrite(&image->sources[i], &texts[i], &sources[i].bytes);
+            sources[i].text = texts[i] != NULL ? texts[i] : image->sources[i].text;
+        }
+        status = weir_exec_module_load(engine, sources, image->n_sources, memory, diag, ret_module);
+        for (uint32_t i = 0; i < image->n_sources; i++) {
+            free(texts[i]);
+        }
+    }
+    free(texts);
+    free(sources);
+    return status;
+}
+
 CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
                                struct weir_soft_log *log, struct weir_soft_module **ret_module)
 {
@@ -172,13 +201,18 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const struct weir_exec_memory memory = {variable_allocate, variable_release, ctx};
-    enum weir_status status = weir_exec_module_load(engine, image->sources, image->n_sources,
-                                                    &memory, &diag, &module->exec);
+    enum weir_status status = weir_soft_forms_on() && !weir_soft_forms_are_apart(image->n_sources)
+                                  ? load_with_twins(engine, image, &memory, &diag, &module->exec)
+                                  : weir_exec_module_load(engine, image->sources, image->n_sources,
+                                                          &memory, &diag, &module->exec);
+    if (status == WEIR_OK && weir_soft_forms_are_apart(image->n_sources)) {
+        status =
+            weir_soft_apart_load(engine, image->sources, &memory, module->exec, &module->apart);
+    }
     CUresult rc = load_result(status);
     if (rc != CUDA_SUCCESS) {
         snprintf(log->text, sizeof(log->text), "ptxas application ptx input, line %u; error   : %s",
                  diag.line, diag.message[0] != '\0' ? diag.message : weir_status_text(status));
-        module->exec = NULL;
         weir_soft_object_retire(module);
         return rc;
     }
@@ -189,7 +223,9 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
     module->functions = calloc(n + 1, sizeof(struct weir_soft_function *));
     bool good = module->functions != NULL;
     for (uint32_t i = 0; good && i < n; i++) {
-        good = module_add_function(module, weir_exec_module_kernel_at(module->exec, i));
+        const struct weir_exec_kernel *kernel = weir_exec_module_kernel_at(module->exec, i);
+        good = (weir_soft_forms_on() && weir_soft_forms_is_twin(kernel)) ||
+               module_add_function(module, kernel);
     }
     if (!good) {
         weir_soft_module_drop(module);

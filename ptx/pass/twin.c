@@ -1,0 +1,217 @@
+/*
+ * Making a twin: is it allowed, a copy of the entry and of the functions that must change, one more
+ * parameter, and then the passes of the form, in the order of passes.def.
+ */
+#include "ptx/pass/twin.h"
+
+#include <string.h>
+
+#define FORM_BIT(name) WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_##name)
+
+static const struct pass {
+    const char *name;
+    const char *summary;
+    uint32_t forms;
+    enum weir_status (*run)(struct weir_ptx_twin *twin);
+} passes[] = {
+#define WEIR_PTX_PASS(name, forms, summary) {#name, summary, forms, weir_ptx_pass_##name},
+#include "ptx/pass/passes.def"
+#undef WEIR_PTX_PASS
+};
+#define N_PASSES (sizeof(passes) / sizeof(passes[0]))
+
+bool weir_ptx_pass_row(uint32_t index, const char **ret_name, const char **ret_summary,
+                       uint32_t *ret_forms)
+{
+    if (index >= N_PASSES) {
+        return false;
+    }
+    *ret_name = passes[index].name;
+    *ret_summary = passes[index].summary;
+    *ret_forms = passes[index].forms;
+    return true;
+}
+
+static enum weir_status refuse(struct weir_ptx_twin_info *info, enum weir_status status,
+                               const char *reason)
+{
+    snprintf(info->reason, sizeof(info->reason), "%s", reason);
+    info->status = status;
+    return status;
+}
+
+/* The barrier that threads which have left must keep complete; more than one is not possible. */
+static enum weir_status choose_exit_barrier(struct weir_ptx_twin *twin)
+{
+    bool pointed = false;
+    uint32_t n_plain = 0;
+
+    twin->exit_barrier = WEIR_PTX_NONE;
+    if (twin->form != WEIR_PTX_FORM_PERSISTENT ||
+        !weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
+        return WEIR_OK;
+    }
+    enum weir_status status =
+        weir_ptx_pointed_has(twin->module, twin->kernel, weir_ptx_inst_is_plain_barrier, &pointed);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < WEIR_PTX_BARRIERS; i++) {
+        const struct weir_ptx_barrier_use *use = &twin->kernel->barriers[i];
+
+        if (use->n_sync + use->n_red + use->n_arrive > use->n_counted) {
+            twin->exit_barrier = i;
+            n_plain++;
+        }
+    }
+    if (n_plain > 1) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      "threads may end before barriers of several numbers");
+    }
+    if (pointed) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      "threads may end before a barrier in a function called through a pointer");
+    }
+    return WEIR_OK;
+}
+
+static bool must_change(const struct weir_ptx_inst *inst)
+{
+    return weir_ptx_inst_loads_index(inst) || weir_ptx_inst_is_plain_barrier(inst);
+}
+
+static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
+{
+    const struct weir_ptx_kernel *kernel = twin->kernel;
+    uint64_t bytes = ((entry->params_size_bytes + 7) & ~7ull) + sizeof(struct weir_ptx_form_args);
+
+    if (!weir_ptx_kernel_admits(kernel, twin->form)) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      weir_ptx_kernel_why_not(kernel, twin->form));
+    }
+    if (twin->module->address_size != 64) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED, "addresses have 32 bits");
+    }
+    if (bytes > kernel->params_max_bytes) {
+        return refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter");
+    }
+    if (!weir_ptx_slot_has_room(twin->module, kernel)) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      "it reads the size of its shared memory, which would change");
+    }
+    twin->slot_dynamic = weir_ptx_slot_is_dynamic(twin->module, kernel);
+    return choose_exit_barrier(twin);
+}
+
+static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
+{
+    struct weir_ptx_module *module = twin->module;
+    const char *name =
+        weir_ptx_pass_text(module, "%s$%s", entry->name, weir_ptx_form_text(twin->form));
+
+    if (!name) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (weir_ptx_find_func(module, name) || weir_ptx_find_var(module, name)) {
+        return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a function of that name");
+    }
+    enum weir_status status = weir_ptx_clone(module, entry, name, &twin->entry);
+
+    if (status == WEIR_OK) {
+        status = weir_ptx_add_args(module, twin->entry, &twin->args);
+    }
+    if (status == WEIR_OK && twin->form != WEIR_PTX_FORM_SLICE) {
+        status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
+    }
+    if (status == WEIR_OK) {
+        status = weir_ptx_copy_reached(
+            twin, twin->exit_barrier == WEIR_PTX_NONE ? weir_ptx_inst_loads_index : must_change);
+    }
+    return status;
+}
+
+/* Whether one logical block could disturb the next one of the same worker. */
+static bool blocks_interfere(const struct weir_ptx_twin *twin)
+{
+    return twin->kernel->shared_static_bytes > 0 ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_DYNAMIC_SHARED) ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_BARRIER) ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_CP_ASYNC);
+}
+
+static enum weir_status run_passes(struct weir_ptx_twin *twin)
+{
+    enum weir_status status = WEIR_OK;
+
+    for (uint32_t i = 0; i < N_PASSES && status == WEIR_OK; i++) {
+        if (passes[i].forms & WEIR_PTX_FORM_BIT(twin->form)) {
+            status = passes[i].run(twin);
+        }
+        twin->block_barrier = blocks_interfere(twin) || twin->index != NULL;
+    }
+    return status;
+}
+
+enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel,
+                               enum weir_ptx_form form, struct weir_ptx_twin_info *ret_info)
+{
+    struct weir_ptx_func *entry = module->funcs[kernel->entry->id];
+    struct weir_ptx_twin twin = {
+        .module = module, .kernel = kernel, .form = form, .info = ret_info, .tail = WEIR_PTX_NONE};
+
+    *ret_info = (struct weir_ptx_twin_info){.kernel = entry->name, .form = form};
+    if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
+        return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
+    }
+    memset(twin.virtuals, 0xff, sizeof(twin.virtuals)); /* WEIR_PTX_NONE */
+    enum weir_status status = admit(&twin, entry);
+
+    if (status == WEIR_OK) {
+        status = make_entry(&twin, entry);
+    }
+    if (status == WEIR_OK) {
+        status = run_passes(&twin);
+    }
+    ret_info->status = status;
+    if (status == WEIR_OK) {
+        ret_info->name = twin.entry->name;
+        ret_info->args_offset = (uint32_t)twin.args->offset_bytes;
+        ret_info->param_bytes = (uint32_t)twin.entry->params_size_bytes;
+    } else if (!ret_info->reason[0]) {
+        snprintf(ret_info->reason, sizeof(ret_info->reason), "%s", weir_status_text(status));
+    }
+    return status;
+}
+
+enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module)
+{
+    struct weir_ptx_item *items = weir_ptx_alloc(module, (module->n_items + 1u) * sizeof(*items));
+    struct weir_ptx_func **funcs =
+        weir_ptx_alloc(module, (module->n_funcs + 1u) * sizeof(struct weir_ptx_func *));
+    uint32_t n_items = 0;
+    uint32_t n_funcs = 0;
+
+    if (!items || !funcs) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < module->n_items; i++) {
+        const struct weir_ptx_func *func = module->items[i].func;
+
+        if (!func || !func->is_entry || weir_ptx_is_twin(func)) {
+            items[n_items++] = module->items[i];
+        }
+    }
+    for (uint32_t i = 0; i < module->n_funcs; i++) {
+        if (!module->funcs[i]->is_entry || weir_ptx_is_twin(module->funcs[i])) {
+            funcs[n_funcs] = module->funcs[i];
+            funcs[n_funcs]->id = n_funcs;
+            n_funcs++;
+        }
+    }
+    module->items = items;
+    module->n_items = n_items;
+    module->funcs = funcs;
+    module->n_funcs = n_funcs;
+    return WEIR_OK;
+}

@@ -1,0 +1,333 @@
+#include "softgpu/driver/forms.h"
+
+#include "base/log.h"
+#include "ptx/analysis.h"
+#include "ptx/pass/pass.h"
+#include "ptx/ptx.h"
+#include "softgpu/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ROUNDS 64 /* of one launch; the last runs to the end */
+
+enum weir_ptx_form weir_soft_forms_which(void)
+{
+    const char *text = getenv("WEIR_SOFTGPU_FORM");
+    enum weir_ptx_form form = text ? weir_ptx_form_from_text(text) : WEIR_PTX_FORM_ORIGINAL;
+
+    return form == WEIR_PTX_FORM_COUNT ? WEIR_PTX_FORM_ORIGINAL : form;
+}
+
+bool weir_soft_forms_on(void)
+{
+    return weir_soft_forms_which() != WEIR_PTX_FORM_ORIGINAL;
+}
+
+bool weir_soft_forms_are_apart(uint32_t n_sources)
+{
+    const char *text = getenv("WEIR_SOFTGPU_FORM_APART");
+
+    return weir_soft_forms_on() && n_sources == 1 && text != NULL && strcmp(text, "1") == 0;
+}
+
+static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
+{
+    struct weir_ptx_analysis *analysis;
+    struct weir_diag diag;
+    bool ok = true;
+
+    if (weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis) != WEIR_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < analysis->n_kernels && ok; i++) {
+        struct weir_ptx_twin_info info;
+        enum weir_status status = weir_ptx_twin(module, &analysis->kernels[i], form, &info);
+
+        weir_log_info("softgpu: form kernel=%s form=%s result=%s reason=%s",
+                      analysis->kernels[i].entry->name, weir_ptx_form_text(form),
+                      weir_status_text(status), info.reason);
+        ok = status != WEIR_ERR_NO_MEMORY && status != WEIR_ERR_INTERNAL;
+    }
+    weir_ptx_analysis_destroy(analysis);
+    return ok && weir_ptx_check(module, &diag) == WEIR_OK;
+}
+
+void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_text,
+                             size_t *ret_len)
+{
+    struct weir_ptx_module *module;
+
+    *ret_text = NULL;
+    if (weir_ptx_parse(source->text, source->bytes, 0, NULL, &module) != WEIR_OK) {
+        return; /* the load will say why */
+    }
+    if (!make_twins(module, weir_soft_forms_which()) ||
+        weir_ptx_print_buffer(module, ret_text, ret_len) != WEIR_OK) {
+        weir_log_error("softgpu: twins could not be made");
+        *ret_text = NULL;
+    }
+    weir_ptx_destroy(module);
+}
+
+bool weir_soft_forms_is_twin(const struct weir_exec_kernel *kernel)
+{
+    const char *dollar = strrchr(weir_exec_kernel_info(kernel)->name, '$');
+
+    return dollar && weir_ptx_form_from_text(dollar + 1) != WEIR_PTX_FORM_COUNT;
+}
+
+/* One launch under way. */
+struct run {
+    struct weir_exec_device *engine;
+    struct weir_exec_launch launch;  /* of the twin */
+    struct weir_ptx_form_args *args; /* in launch.params */
+    struct weir_ptx_control *control;
+    struct weir_exec_fault *fault;
+    uint64_t total;
+    uint32_t starts;
+    uint64_t random;
+    uint64_t stop_turns; /* how long the thread that stops it waits */
+};
+
+/* xorshift64*: uniform in 0 .. n - 1. */
+static uint64_t random_below(struct run *run, uint64_t n)
+{
+    run->random ^= run->random >> 12;
+    run->random ^= run->random << 25;
+    run->random ^= run->random >> 27;
+    return (run->random * 0x2545f4914f6cdd1dull >> 11) % n;
+}
+
+static void seed(struct run *run)
+{
+    static uint64_t launches;
+    const char *text = getenv("WEIR_SOFTGPU_FORM_SEED");
+    uint64_t number = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+
+    run->random = (text ? strtoull(text, NULL, 10) : 1) * 0x9e3779b97f4a7c15ull + number;
+    run->random += !run->random;
+    (void)random_below(run, 2);
+}
+
+static enum weir_status start(struct run *run, uint64_t blocks)
+{
+    run->starts++;
+    run->launch.grid[0] = (uint32_t)blocks;
+    run->launch.grid[1] = 1;
+    run->launch.grid[2] = 1;
+    return weir_exec_run(run->engine, &run->launch, run->fault);
+}
+
+static enum weir_status run_slices(struct run *run)
+{
+    enum weir_status status = WEIR_OK;
+    uint64_t mean = run->total / 4 + 1;
+
+    for (uint64_t at = 0; at < run->total && status == WEIR_OK;) {
+        uint64_t n = 1 + random_below(run, 2 * mean);
+
+        n = n < run->total - at ? n : run->total - at;
+        run->args->first = (uint32_t)at;
+        status = start(run, n);
+        at += n;
+    }
+    return status;
+}
+
+/* Sets the stop flag while the kernel runs, at a time nobody knows. */
+static void *stop_later(void *user)
+{
+    struct run *run = user;
+
+    for (uint64_t i = 0; i < run->stop_turns; i++) {
+        __asm__ volatile("" ::: "memory");
+    }
+    __atomic_store_n(&run->control->stop, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* One start of a ticket or persistent twin: to a random end, or until stopped. */
+static enum weir_status run_round(struct run *run, bool persistent, bool last)
+{
+    struct weir_ptx_control *control = run->control;
+    struct weir_ptx_form_args *args = run->args;
+    uint32_t left = args->total - control->next;
+    bool in_args = random_below(run, 2) == 0;
+    uint32_t range = 0, quota = 0;
+    pthread_t thread;
+    bool stopper = false;
+
+    control->stop = 0;
+    args->end = args->total;
+    args->task_blocks = 1 + (uint32_t)random_below(run, 8);
+    args->nearly_at = (uint32_t)random_below(run, args->total);
+    if (!last && random_below(run, 2) == 0) {
+        args->end = control->next + (uint32_t)random_below(run, left + 1);
+    }
+    if (!last && random_below(run, 2) == 0) {
+        range = WEIR_PTX_SM_RANGE(random_below(run, 4), 1 + random_below(run, 4));
+    }
+    if (!last && random_below(run, 2) == 0) {
+        quota = 1 + (uint32_t)random_below(run, 3);
+    }
+    args->sm_range = in_args ? range : 0;
+    args->quota = in_args ? quota : 0;
+    control->sm_range = in_args ? 0 : range;
+    control->quota = in_args ? 0 : quota;
+    uint32_t blocks =
+        (uint32_t)(persistent ? 1 + random_below(run, 16) : left + random_below(run, 4));
+
+    if (!last && random_below(run, 2) == 0) {
+        run->stop_turns = random_below(run, 1u << 18);
+        stopper = pthread_create(&thread, NULL, stop_later, run) == 0;
+    }
+    enum weir_status status = start(run, blocks);
+
+    if (stopper) {
+        pthread_join(thread, NULL);
+    }
+    return status;
+}
+
+/* What the control block must say between starts. */
+static enum weir_status check_control(const struct run *run, bool persistent)
+{
+    const struct weir_ptx_control *control = run->control;
+    const struct weir_ptx_form_args *args = run->args;
+    uint32_t done = weir_ptx_control_done(control, args->end);
+    uint64_t workers = 0;
+
+    for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
+        workers += control->running[i];
+    }
+    /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
+    bool ok =
+        workers == 0 &&
+        (!persistent || (control->done == done && control->finished == (done == args->total)));
+
+    if (!ok) {
+        weir_log_error("softgpu: control block workers=%llu next=%u done=%u end=%u finished=%u",
+                       (unsigned long long)workers, control->next, control->done, args->end,
+                       control->finished);
+    }
+    return ok ? WEIR_OK : WEIR_ERR_INTERNAL;
+}
+
+static enum weir_status run_controlled(struct run *run, bool persistent)
+{
+    enum weir_status status = WEIR_OK;
+
+    run->args->control = (uint64_t)(uintptr_t)run->control;
+    for (uint32_t i = 0; run->control->next < run->args->total && status == WEIR_OK; i++) {
+        status = run_round(run, persistent, i >= MAX_ROUNDS);
+        if (status == WEIR_OK) {
+            status = check_control(run, persistent);
+        }
+        /* What was asked for beyond the end was not begun. */
+        run->control->next = weir_ptx_control_done(run->control, run->args->end);
+    }
+    return status;
+}
+
+static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
+{
+    if (form == WEIR_PTX_FORM_SLICE) {
+        return run_slices(run);
+    }
+    run->control = calloc(1, sizeof(*run->control));
+    if (!run->control) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)run->control;
+    enum weir_status status =
+        weir_soft_memory_add(base, sizeof(*run->control), WEIR_SOFT_READ | WEIR_SOFT_WRITE);
+
+    if (status == WEIR_OK) {
+        status = run_controlled(run, form == WEIR_PTX_FORM_PERSISTENT);
+        (void)!weir_soft_memory_remove(base);
+    }
+    free(run->control);
+    return status;
+}
+
+/* In the module itself nobody has kept what the slot needs: the most that it may. */
+#define SLOT_BYTES 48u
+
+static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
+                                              struct weir_soft_apart *apart,
+                                              const struct weir_exec_kernel *kernel,
+                                              enum weir_ptx_form form, uint32_t *ret_dynamic)
+{
+    const char *name = weir_exec_kernel_info(kernel)->name;
+    char twin[4096];
+
+    if (apart != NULL) {
+        return weir_soft_apart_twin(apart, name, ret_dynamic);
+    }
+    int len = snprintf(twin, sizeof(twin), "%s$%s", name, weir_ptx_form_text(form));
+
+    *ret_dynamic = SLOT_BYTES;
+    return len > 0 && (size_t)len < sizeof(twin) ? weir_exec_module_kernel(module, twin) : NULL;
+}
+
+/* The parameters of the twin: the kernel's, and behind them the form's. */
+static char *twin_params(const struct weir_exec_launch *launch,
+                         const struct weir_exec_kernel_info *info,
+                         const struct weir_ptx_form_args *args,
+                         struct weir_ptx_form_args **ret_args)
+{
+    uint32_t at = info->params[info->n_params - 1].offset;
+    char *params = calloc(1, info->param_bytes);
+
+    if (params != NULL) {
+        memcpy(params, launch->params, launch->params_bytes < at ? launch->params_bytes : at);
+        memcpy(params + at, args, sizeof(*args));
+        *ret_args = (struct weir_ptx_form_args *)(void *)(params + at);
+    }
+    return params;
+}
+
+enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
+                                     const struct weir_exec_module *module,
+                                     struct weir_soft_apart *apart,
+                                     const struct weir_exec_launch *launch,
+                                     struct weir_exec_fault *ret_fault)
+{
+    enum weir_ptx_form form = weir_soft_forms_which();
+    struct run run = {.engine = engine, .launch = *launch, .fault = ret_fault};
+    struct weir_ptx_form_args args;
+    uint32_t dynamic = 0;
+    const struct weir_exec_kernel *twin =
+        form == WEIR_PTX_FORM_ORIGINAL ? NULL
+                                       : twin_of(module, apart, launch->kernel, form, &dynamic);
+
+    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
+        return weir_exec_run(engine, launch, ret_fault);
+    }
+    const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
+    char *params = twin_params(launch, info, &args, &run.args);
+
+    if (params == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (dynamic != 0) {
+        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
+    }
+    if (apart != NULL) {
+        weir_soft_apart_copy_consts(apart);
+    }
+    run.total = args.total;
+    run.launch.kernel = twin;
+    run.launch.params = params;
+    run.launch.params_bytes = info->param_bytes;
+    seed(&run);
+    enum weir_status status = run_twin(&run, form);
+
+    weir_log_debug("softgpu: form ran kernel=%s blocks=%llu starts=%u", info->name,
+                   (unsigned long long)run.total, run.starts);
+    free(params);
+    return status;
+}
