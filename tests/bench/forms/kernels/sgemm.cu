@@ -1,13 +1,14 @@
 /*
  * Single-precision matrix multiplication, d = alpha a b + beta c: tiles of 64 by 64 in shared
- * memory, 4 by 4 elements for each of 256 threads.
+ * memory, 4 by 4 elements for each of 256 threads. a is n by depth, b is depth by n.
  */
 #define TILE 64
 #define DEEP 16
 #define EACH 4
 
 extern "C" __global__ void __launch_bounds__(256)
-    sgemm(const float *a, const float *b, const float *c, float *d, float alpha, float beta, int n)
+    sgemm(const float *a, const float *b, const float *c, float *d, float alpha, float beta, int n,
+          int depth)
 {
     __shared__ float tile_a[DEEP][TILE + 4];
     __shared__ float tile_b[DEEP][TILE];
@@ -18,9 +19,9 @@ extern "C" __global__ void __launch_bounds__(256)
     int column = blockIdx.x * TILE;
     float sums[EACH][EACH] = {};
 
-    for (int k = 0; k < n; k += DEEP) {
+    for (int k = 0; k < depth; k += DEEP) {
         for (int i = thread; i < TILE * DEEP; i += 256) {
-            tile_a[i % DEEP][i / DEEP] = a[(row + i / DEEP) * n + k + i % DEEP];
+            tile_a[i % DEEP][i / DEEP] = a[(row + i / DEEP) * depth + k + i % DEEP];
             tile_b[i / TILE][i % TILE] = b[(k + i / TILE) * n + column + i % TILE];
         }
         __syncthreads();
