@@ -1,4 +1,5 @@
-/* Making twins of a kernel's PTX with Weir's passes, loading them as its host does, starting them. */
+/* Making twins of a kernel's PTX with Weir's passes, loading them as its host does, starting them.
+ */
 #include "tests/bench/forms/forms.h"
 
 #include "ptx/pass/pass.h"
@@ -99,9 +100,9 @@ static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module 
         return false;
     }
     uint64_t begin = weir_forms_now_ns();
-    bool ok = weir_forms_ok(cu.cuModuleLoadDataEx(loaded, text, 0, NULL, NULL),
-                            "cuModuleLoadDataEx") &&
-              bind_variables(set, *loaded, twins);
+    bool ok =
+        weir_forms_ok(cu.cuModuleLoadDataEx(loaded, text, 0, NULL, NULL), "cuModuleLoadDataEx") &&
+        bind_variables(set, *loaded, twins);
 
     set->load_ms += (double)(weir_forms_now_ns() - begin) * 1e-6;
     free(text);
@@ -124,16 +125,14 @@ static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module 
 static bool make_twins(struct weir_forms_set *set, uint32_t forms, uint32_t max_regs)
 {
     const struct weir_forms_kernel *kernel = set->kernel;
-    struct weir_ptx_twin_want want = {
-        .kernel = kernel->name, .forms = forms, .max_regs = max_regs};
+    struct weir_ptx_twin_want want = {.kernel = kernel->name, .forms = forms, .max_regs = max_regs};
     struct weir_ptx_module *module = NULL;
     struct weir_ptx_twins twins;
     struct weir_diag diag = {0};
     uint64_t begin = weir_forms_now_ns();
 
-    enum weir_status status =
-        weir_ptx_parse(kernel->ptx, (size_t)(kernel->ptx_end - kernel->ptx), WEIR_PTX_DROP_DEBUG,
-                       &diag, &module);
+    enum weir_status status = weir_ptx_parse(kernel->ptx, (size_t)(kernel->ptx_end - kernel->ptx),
+                                             WEIR_PTX_DROP_DEBUG, &diag, &module);
     if (status == WEIR_OK) {
         status = weir_ptx_twins(module, &want, 1, &twins);
     }
@@ -171,8 +170,8 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
     memset(set, 0, sizeof(*set));
     set->kernel = kernel;
     WEIR_FORMS_TRY(cu.cuModuleLoadDataEx(&set->original, kernel->ptx, 0, NULL, NULL));
-    WEIR_FORMS_TRY(cu.cuModuleGetFunction(&set->functions[WEIR_FORMS_ORIGINAL], set->original,
-                                          kernel->name));
+    WEIR_FORMS_TRY(
+        cu.cuModuleGetFunction(&set->functions[WEIR_FORMS_ORIGINAL], set->original, kernel->name));
     if (!read_facts(set, WEIR_FORMS_ORIGINAL)) {
         return false;
     }

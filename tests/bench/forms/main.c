@@ -18,16 +18,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONTROLS       128u
-#define DEFAULT_STOPS  200u
-#define QUICK_STOPS    12u
-#define MAX_RESTARTS   20u
-#define LOOK_NS        20000000 /* between looks at the measuring process */
-#define WAIT_S         3.0      /* of every wait on a GPU */
-#define QUICK_WAIT_S   60.0     /* softgpu, on a busy machine */
-#define SILENCE_S      20.0     /* without a sign of life: the driver's compiler, at most */
-#define EXIT_AGAIN     3
-#define TICKET_STOPS   20u
+#define CONTROLS      128u
+#define DEFAULT_STOPS 200u
+#define QUICK_STOPS   12u
+#define MAX_RESTARTS  20u
+#define LOOK_NS       20000000 /* between looks at the measuring process */
+#define WAIT_S        3.0      /* of every wait on a GPU */
+#define QUICK_WAIT_S  60.0     /* softgpu, on a busy machine */
+#define SILENCE_S     20.0     /* without a sign of life: the driver's compiler, at most */
+#define EXIT_AGAIN    3
+#define TICKET_STOPS  20u
 
 struct options {
     const char *driver;
@@ -40,31 +40,28 @@ struct options {
     bool quick;
 };
 
-static const struct option long_options[] = {{"driver", required_argument, NULL, 'd'},
-                                             {"json", required_argument, NULL, 'j'},
-                                             {"markdown", required_argument, NULL, 'm'},
-                                             {"only", required_argument, NULL, 'o'},
-                                             {"sizes", required_argument, NULL, 's'},
-                                             {"minutes", required_argument, NULL, 't'},
-                                             {"stops", required_argument, NULL, 'n'},
-                                             {"quick", no_argument, NULL, 'q'},
-                                             {"help", no_argument, NULL, 'h'},
-                                             {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {
+    {"driver", required_argument, NULL, 'd'},   {"json", required_argument, NULL, 'j'},
+    {"markdown", required_argument, NULL, 'm'}, {"only", required_argument, NULL, 'o'},
+    {"sizes", required_argument, NULL, 's'},    {"minutes", required_argument, NULL, 't'},
+    {"stops", required_argument, NULL, 'n'},    {"quick", no_argument, NULL, 'q'},
+    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
 
 static void usage(FILE *out)
 {
-    fputs("usage: weir_forms_bench [OPTIONS]\n"
-          "Measure kernels in the forms that can be stopped and resumed, beside their originals.\n\n"
-          "  --driver FILE     the driver to load (libcuda.so.1)\n"
-          "  --json FILE       lines of JSON as results come (- for standard output, the default)\n"
-          "  --markdown FILE   tables at the end (- for standard output)\n"
-          "  --only NAME,...   only these kernels\n"
-          "  --sizes SIZE,...  of large, small, trivial (all three)\n"
-          "  --minutes N       to be through in, about (1.5)\n"
-          "  --stops N         of each kernel (200)\n"
-          "  --quick           for softgpu: little inputs, few stops, times of no meaning\n\n"
-          "Exit status: 0 all results right, 1 not so, 2 usage, 77 no driver.\n",
-          out);
+    fputs(
+        "usage: weir_forms_bench [OPTIONS]\n"
+        "Measure kernels in the forms that can be stopped and resumed, beside their originals.\n\n"
+        "  --driver FILE     the driver to load (libcuda.so.1)\n"
+        "  --json FILE       lines of JSON as results come (- for standard output, the default)\n"
+        "  --markdown FILE   tables at the end (- for standard output)\n"
+        "  --only NAME,...   only these kernels\n"
+        "  --sizes SIZE,...  of large, small, trivial (all three)\n"
+        "  --minutes N       to be through in, about (1.5)\n"
+        "  --stops N         of each kernel (200)\n"
+        "  --quick           for softgpu: little inputs, few stops, times of no meaning\n\n"
+        "Exit status: 0 all results right, 1 not so, 2 usage, 77 no driver.\n",
+        out);
 }
 
 /* Whether a list names a word; a list that is not there names all. */
@@ -94,8 +91,8 @@ static bool open_device(struct weir_forms_bench *bench, const struct options *op
 
     WEIR_FORMS_TRY(cu.cuInit(0));
     WEIR_FORMS_TRY(cu.cuDeviceGet(&device, 0));
-    WEIR_FORMS_TRY(cu.cuDeviceGetName(bench->results->device, sizeof(bench->results->device),
-                                      device));
+    WEIR_FORMS_TRY(
+        cu.cuDeviceGetName(bench->results->device, sizeof(bench->results->device), device));
     WEIR_FORMS_TRY(cu.cuDriverGetVersion(&value));
     bench->results->driver_version = value;
     WEIR_FORMS_TRY(cu.cuDevicePrimaryCtxRetain(&context, device));
@@ -238,6 +235,8 @@ static int measure_all(struct weir_forms_results *results, const struct options 
     uint32_t loaded = WEIR_FORMS_NONE;
 
     results->beat_ns = weir_forms_now_ns();
+    /* Code that is loaded when it is first launched may have to wait for all that runs. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     if (!weir_forms_cuda_load(options->driver) || !open_device(&bench, options)) {
         fprintf(stderr, "weir_forms_bench: %s\n", weir_forms_reason());
         return 77;
@@ -330,8 +329,7 @@ static int supervise(struct weir_forms_results *results, const struct options *o
         if (at == 0) {
             return 1; /* not even the device was opened */
         }
-        struct weir_forms_item *item =
-            &results->items[plan->kernels[at - 1]][plan->sizes[at - 1]];
+        struct weir_forms_item *item = &results->items[plan->kernels[at - 1]][plan->sizes[at - 1]];
 
         if (item->state == WEIR_FORMS_BEGUN || item->state == WEIR_FORMS_NOT_BEGUN) {
             fail_item(item, weir_forms_kernels[plan->kernels[at - 1]]->name, plan->sizes[at - 1],
@@ -393,8 +391,13 @@ static bool parse(int argc, char **argv, struct options *options, int *ret_exit)
 
 static void make_plan(const struct options *options, struct plan *plan)
 {
+    /* First the sizes with which forms are chosen. */
+    static const uint32_t sizes[] = {WEIR_FORMS_LARGE, WEIR_FORMS_QUICK, WEIR_FORMS_SMALL,
+                                     WEIR_FORMS_TRIVIAL};
+
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
-        for (uint32_t size = 0; size < WEIR_FORMS_SIZE_COUNT; size++) {
+        for (uint32_t i = 0; i < WEIR_FORMS_SIZE_COUNT; i++) {
+            uint32_t size = sizes[i];
             bool fits = options->quick == (size == WEIR_FORMS_QUICK) ||
                         (options->quick && size == WEIR_FORMS_TRIVIAL);
 
@@ -426,8 +429,8 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &options, &status)) {
         return status;
     }
-    struct weir_forms_results *results = mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE,
-                                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct weir_forms_results *results =
+        mmap(NULL, sizeof(*results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     FILE *json = open_out(options.json);
 
     if (results == MAP_FAILED || !json) {

@@ -4,8 +4,9 @@
  * The original and its variants take turns, round after round, so that drifts of clocks and
  * temperature meet all of them; a variant's overhead is the median over the rounds of the ratio to
  * the original's time in the same round. A turn is a batch of runs between two events, as many as
- * take about a millisecond. The stream waits at a gate until the whole batch is enqueued: the host's
- * own time does not enter. Control blocks are zeroed before the gate, as Weir's host hands them out.
+ * take about a millisecond. The stream waits at a gate until the whole batch is enqueued: the
+ * host's own time does not enter. Control blocks are zeroed before the gate, as Weir's host hands
+ * them out.
  */
 #include "tests/bench/forms/measure.h"
 #include "tests/bench/forms/wait.h"
@@ -13,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_US      1000.0
-#define MAX_BATCH     64u  /* runs */
-#define MAX_LAUNCHES  256u /* that a stream takes without waiting for the gate, by far */
-#define MIN_ROUNDS    5u
-#define MAX_ROUNDS    61u
-#define MIN_WAVES     2u   /* of tasks, or the last of them is too long */
-#define MAX_WAIT_US   5.0  /* more than one block that a stop may have to wait for a task */
-#define PLAIN_ROUNDS  3u   /* of --quick */
+#define BATCH_US     1000.0
+#define MAX_BATCH    64u  /* runs */
+#define MAX_LAUNCHES 256u /* that a stream takes without waiting for the gate, by far */
+#define MIN_ROUNDS   5u
+#define MAX_ROUNDS   61u
+#define MIN_WAVES    2u  /* of tasks, or the last of them is too long */
+#define MAX_WAIT_US  5.0 /* more than one block that a stop may have to wait for a task */
+#define PLAIN_ROUNDS 3u  /* of --quick */
 
 static uint32_t gate_number;
 
@@ -344,8 +345,8 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
         return false;
     }
     item->original_us = item->timings[0].us;
-    item->block_us = item->original_us * (slots < item->blocks ? slots : item->blocks) /
-                     (double)item->blocks;
+    item->block_us =
+        item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
     choose(item);
     if (chosen) {
         item->chosen = WEIR_FORMS_NONE;

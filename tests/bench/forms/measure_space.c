@@ -11,20 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTROL         0u
-#define MAX_SAMPLES     512u
-#define SETTLE_NS       60000u    /* between two changes */
-#define GIVE_UP_NS      20000000u /* for a change: the kernel may just have ended */
-#define WATCH_LIMIT_NS  2000000000ull
-#define SHARE_OF_RUN    0.6       /* in which changes are made: it does not end under them */
-#define SM_MASK         0xffff0000u
-#define NOTHING_YET     0xffffffffu
-#define SMS_NEEDED      16u       /* of the small kernel */
-#define OTHER_THREADS   1024u
-#define OTHER_ROUNDS    20000u    /* some 200 us on an H200 */
-#define QUICK_ROUNDS    20u
-#define MAX_TURNS       64u
-#define YIELD_AT        0.3       /* of the run */
+#define CONTROL        0u
+#define MAX_SAMPLES    512u
+#define SETTLE_NS      60000u    /* between two changes */
+#define GIVE_UP_NS     20000000u /* for a change: the kernel may just have ended */
+#define WATCH_LIMIT_NS 2000000000ull
+#define SHARE_OF_RUN   0.6 /* in which changes are made: it does not end under them */
+#define SM_MASK        0xffff0000u
+#define NOTHING_YET    0xffffffffu
+#define SMS_NEEDED     16u /* of the small kernel */
+#define OTHER_THREADS  1024u
+#define OTHER_ROUNDS   20000u /* some 200 us on an H200 */
+#define QUICK_ROUNDS   20u
+#define MAX_TURNS      64u
+#define YIELD_AT       0.3 /* of the run */
 
 #define AT_STOP  offsetof(struct weir_ptx_control, stop)
 #define AT_RANGE offsetof(struct weir_ptx_control, sm_range)
@@ -50,15 +50,14 @@ static bool wait_short(uint32_t mask, uint32_t value, uint64_t *ret_seen_ns)
 struct resize_run {
     double shrink[MAX_SAMPLES], grow[MAX_SAMPLES];
     uint32_t n;
-    uint32_t kept; /* SMs */
-    uint32_t full; /* what watch tells when all SMs hold workers, SM_MASK */
+    uint32_t kept;    /* SMs */
+    uint32_t full;    /* what watch tells when all SMs hold workers, SM_MASK */
     uint32_t workers; /* for the SMs given up */
 };
 
 static bool start_watch(const struct weir_forms_bench *bench, const struct resize_run *run)
 {
-    CUdeviceptr counters =
-        weir_forms_control(CONTROL) + offsetof(struct weir_ptx_control, running);
+    CUdeviceptr counters = weir_forms_control(CONTROL) + offsetof(struct weir_ptx_control, running);
     CUdeviceptr told = weir_forms_word_device(WEIR_FORMS_WORD_TOLD);
     CUdeviceptr quit = weir_forms_word_device(WEIR_FORMS_WORD_QUIT);
     uint32_t first = run->kept, last = bench->sms - 1;
@@ -70,9 +69,9 @@ static bool start_watch(const struct weir_forms_bench *bench, const struct resiz
     if (!watch) {
         return false;
     }
-    WEIR_FORMS_TRY(cu.cuLaunchKernel(
-        watch, 1, 1, 1, 32, 1, 1, 0, bench->watcher,
-        (void *[]){&counters, &first, &last, &told, &quit, &limit_ns}, NULL));
+    WEIR_FORMS_TRY(cu.cuLaunchKernel(watch, 1, 1, 1, 32, 1, 1, 0, bench->watcher,
+                                     (void *[]){&counters, &first, &last, &told, &quit, &limit_ns},
+                                     NULL));
     return weir_forms_wait_word(WEIR_FORMS_WORD_TOLD, UINT32_MAX, 0, bench->watcher);
 }
 
@@ -107,7 +106,8 @@ static bool resize_once(const struct weir_forms_bench *bench,
 
 static bool resize_run(const struct weir_forms_bench *bench,
                        const struct weir_forms_subject *subject,
-                       const struct weir_forms_variant *variant, uint32_t max, struct resize_run *run)
+                       const struct weir_forms_variant *variant, uint32_t max,
+                       struct resize_run *run)
 {
     uint64_t changes_ns = (uint64_t)(subject->item->original_us * 1e3 * SHARE_OF_RUN), begin, seen;
     struct weir_ptx_form_args args;
@@ -157,8 +157,7 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
     memset(&run, 0, sizeof(run));
     run.kept = bench->sms / 2;
     run.full = (bench->sms - run.kept) << 16;
-    run.workers =
-        (bench->sms - run.kept) * (uint32_t)subject->set->facts[variant->build].per_sm;
+    run.workers = (bench->sms - run.kept) * (uint32_t)subject->set->facts[variant->build].per_sm;
     resizes->sms = bench->sms;
     resizes->sms_kept = run.kept;
     resizes->per_sm = (uint32_t)subject->set->facts[variant->build].per_sm;
@@ -201,8 +200,8 @@ static bool start_busy(const struct spatial_run *run, CUstream stream)
     struct spatial_run own = *run;
 
     WEIR_FORMS_TRY(cu.cuLaunchKernel(run->busy, run->sms_needed, 1, 1, OTHER_THREADS, 1, 1,
-                                     run->shared_bytes, stream,
-                                     (void *[]){&own.out, &own.rounds}, NULL));
+                                     run->shared_bytes, stream, (void *[]){&own.out, &own.rounds},
+                                     NULL));
     return weir_forms_word_write(stream, WEIR_FORMS_WORD_OTHER, ++number);
 }
 
@@ -342,8 +341,7 @@ static bool spatial_init(const struct weir_forms_bench *bench,
     }
     run->workers = weir_forms_workers(bench, subject, run->variant);
     run->more = run->sms_needed * (uint32_t)subject->set->facts[run->variant->build].per_sm;
-    WEIR_FORMS_TRY(cu.cuFuncSetAttribute(run->busy,
-                                         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    WEIR_FORMS_TRY(cu.cuFuncSetAttribute(run->busy, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                          (int)run->shared_bytes));
     WEIR_FORMS_TRY(cu.cuMemAlloc_v2(&run->out, (size_t)run->sms_needed * OTHER_THREADS * 4));
     return true;

@@ -3,8 +3,8 @@
  *
  * A run is stopped at random points, on and on, until it is through; a fraction of its time lies
  * between two stops. The latency of a stop is what the host sees: from its decision (the clock is
- * read, then the write into the control block is enqueued in a stream of its own) to the word in its
- * memory that the GPU writes when it is free (enqueued behind the kernel). What is written in
+ * read, then the write into the control block is enqueued in a stream of its own) to the word in
+ * its memory that the GPU writes when it is free (enqueued behind the kernel). What is written in
  * between belongs to neither.
  */
 #include "tests/bench/forms/measure.h"
@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_PAUSE_NS    30000u /* a launch has begun by then */
-#define MIN_SPAN_NS     100000u
-#define STOPS_PER_RUN   8u
-#define MAX_STOPS       4096u
-#define MAX_STARTS      64u /* of a mixed run before it is left alone to end */
-#define RANDOM_STARTS   6u
-#define CONTROL         0u
+#define MIN_PAUSE_NS  30000u /* a launch has begun by then */
+#define MIN_SPAN_NS   100000u
+#define STOPS_PER_RUN 8u
+#define MAX_STOPS     4096u
+#define MAX_STARTS    64u /* of a mixed run before it is left alone to end */
+#define RANDOM_STARTS 6u
+#define CONTROL       0u
 
 static uint32_t done_number;
 
@@ -232,16 +232,15 @@ static void random_settings(struct weir_forms_bench *bench,
 
 /* While it runs: move it elsewhere, then let more workers join it everywhere. */
 static bool move_and_grow(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
-                          const struct weir_forms_variant *variant,
-                          struct weir_ptx_form_args *args, uint32_t workers)
+                          const struct weir_forms_variant *variant, struct weir_ptx_form_args *args,
+                          uint32_t workers)
 {
     uint32_t half = bench->sms / 2;
     uint32_t first = weir_forms_random(bench) % 2 ? half : 0;
     size_t at = offsetof(struct weir_ptx_control, sm_range);
 
     return weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(first, half), bench->other) &&
-           weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(0, bench->sms),
-                                    bench->other) &&
+           weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(0, bench->sms), bench->other) &&
            weir_forms_start(subject->set, variant->build, subject->work, args, workers,
                             bench->other);
 }
@@ -294,8 +293,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
     }
-    if (!weir_forms_wait_stream(bench->main) ||
-        !weir_forms_control_read(CONTROL, &control) ||
+    if (!weir_forms_wait_stream(bench->main) || !weir_forms_control_read(CONTROL, &control) ||
         !weir_forms_work_compare(subject->work, &differences)) {
         return false;
     }

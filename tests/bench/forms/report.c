@@ -7,12 +7,12 @@
 #include <string.h>
 
 /* Of issue 4, and of FLEP's evaluation. */
-#define GOAL_MEAN_PCT    1.0
-#define GOAL_WORST_PCT   4.0
-#define GOAL_P50_US      15.0
-#define GOAL_P99_US      40.0
-#define GOAL_SAVED_PCT   31.0
-#define GOAL_RESIZE_US   50.0
+#define GOAL_MEAN_PCT  1.0
+#define GOAL_WORST_PCT 4.0
+#define GOAL_P50_US    15.0
+#define GOAL_P99_US    40.0
+#define GOAL_SAVED_PCT 31.0
+#define GOAL_RESIZE_US 50.0
 
 static FILE *json;
 
@@ -70,10 +70,11 @@ const char *weir_forms_variant_text(const struct weir_forms_variant *variant, ch
 
 static void write_twins(const struct weir_forms_results *results, FILE *out)
 {
-    fputs("### Twins\n\nRegisters of a thread / static shared bytes of a block / blocks on an SM.\n\n"
-          "| kernel | original | slice | ticket | persistent | registers limited | passes ms | "
-          "driver's compiler ms |\n|---|---|---|---|---|---|---|---|\n",
-          out);
+    fputs(
+        "### Twins\n\nRegisters of a thread / static shared bytes of a block / blocks on an SM.\n\n"
+        "| kernel | original | slice | ticket | persistent | registers limited | passes ms | "
+        "driver's compiler ms |\n|---|---|---|---|---|---|---|---|\n",
+        out);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         if (!results->kernels[k].facts[WEIR_FORMS_ORIGINAL].there) {
             continue;
@@ -126,11 +127,11 @@ static const struct weir_forms_timing *find_timing(const struct weir_forms_item 
 }
 
 static const struct weir_forms_variant columns[] = {
-    {WEIR_FORMS_SLICE, 1},      {WEIR_FORMS_SLICE, 4},      {WEIR_FORMS_SLICE, 16},
-    {WEIR_FORMS_TICKET, 0},     {WEIR_FORMS_PERSISTENT, 1}, {WEIR_FORMS_PERSISTENT, 2},
-    {WEIR_FORMS_PERSISTENT, 4}, {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_PERSISTENT, 16},
-    {WEIR_FORMS_PERSISTENT, 32}, {WEIR_FORMS_CAPPED, 1},    {WEIR_FORMS_CAPPED, 2},
-    {WEIR_FORMS_CAPPED, 4},     {WEIR_FORMS_CAPPED, 8}};
+    {WEIR_FORMS_SLICE, 1},       {WEIR_FORMS_SLICE, 4},      {WEIR_FORMS_SLICE, 16},
+    {WEIR_FORMS_TICKET, 0},      {WEIR_FORMS_PERSISTENT, 1}, {WEIR_FORMS_PERSISTENT, 2},
+    {WEIR_FORMS_PERSISTENT, 4},  {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_PERSISTENT, 16},
+    {WEIR_FORMS_PERSISTENT, 32}, {WEIR_FORMS_CAPPED, 1},     {WEIR_FORMS_CAPPED, 2},
+    {WEIR_FORMS_CAPPED, 4},      {WEIR_FORMS_CAPPED, 8}};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)
@@ -215,8 +216,7 @@ static void write_stop_row(const char *name, const struct weir_forms_item *item,
             name, weir_forms_variant_text(&stops->variant, text), item->block_us, stops->latency.n,
             stops->latency.p50, stops->latency.p99, stops->latency.max,
             stops->latency.p50 - item->block_us, stops->latency.p99 - item->block_us,
-            stops->lost_us, (long long)stops->blocks_twice,
-            stops->wrong ? "DIFFERENT" : "equal");
+            stops->lost_us, (long long)stops->blocks_twice, stops->wrong ? "DIFFERENT" : "equal");
 }
 
 static void write_stops(const struct weir_forms_results *results, FILE *out)

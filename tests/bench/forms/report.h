@@ -37,11 +37,12 @@ struct weir_forms_times {
 
 struct weir_forms_stops {
     struct weir_forms_variant variant;
-    struct weir_forms_times latency; /* from the host's decision to the GPU free, seen by the host */
-    uint32_t runs;           /* from begin to end */
-    uint32_t wrong;          /* of these, with other results than the original */
-    int64_t blocks_twice;    /* done more than there are, of all runs */
-    double lost_us;          /* of the form's time, for each stop */
+    struct weir_forms_times
+        latency;          /* from the host's decision to the GPU free, seen by the host */
+    uint32_t runs;        /* from begin to end */
+    uint32_t wrong;       /* of these, with other results than the original */
+    int64_t blocks_twice; /* done more than there are, of all runs */
+    double lost_us;       /* of the form's time, for each stop */
 };
 
 /* Stopped, moved, resized and resumed at random, with other work between. */
@@ -105,7 +106,7 @@ struct weir_forms_results {
         bool has_chosen;
     } kernels[WEIR_FORMS_MAX_KERNELS];
     struct weir_forms_item items[WEIR_FORMS_MAX_KERNELS][WEIR_FORMS_SIZE_COUNT];
-    volatile uint32_t begun; /* items looked at so far, the present one included */
+    volatile uint32_t begun;   /* items looked at so far, the present one included */
     volatile uint64_t beat_ns; /* when the measuring process last said that it lives */
 };
 
@@ -116,8 +117,7 @@ struct weir_forms_times weir_forms_times_of(double *samples, uint32_t n);
 void weir_forms_json_open(FILE *out);
 
 /** Write a line: {"kind": kind, fields}; fields in printf's form, JSON. */
-void weir_forms_json(const char *kind, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+void weir_forms_json(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /** "persistent 4" .. */
 const char *weir_forms_variant_text(const struct weir_forms_variant *variant, char text[32]);

@@ -8,20 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILL_BLOCKS   1056u
-#define FILL_THREADS  256u
-#define WINDOW        16u         /* elements read from an output at once */
-#define CHECK_ALL     (1u << 16)  /* outputs up to so many elements are checked whole */
-#define SPOILT        0xa5u
-#define SAMPLE_SEED   77u
+#define FILL_BLOCKS  1056u
+#define FILL_THREADS 256u
+#define WINDOW       16u        /* elements read from an output at once */
+#define CHECK_ALL    (1u << 16) /* outputs up to so many elements are checked whole */
+#define SPOILT       0xa5u
+#define SAMPLE_SEED  77u
 
 WEIR_FORMS_PTX(helpers);
 
 const char *const weir_forms_size_names[] = {"large", "small", "trivial", "quick"};
 
 const struct weir_forms_kernel *const weir_forms_kernels[] = {
-    &weir_forms_cfd,  &weir_forms_nn, &weir_forms_pf, &weir_forms_pl, &weir_forms_md,
-    &weir_forms_spmv, &weir_forms_mm, &weir_forms_va, &weir_forms_bs, &weir_forms_gs,
+    &weir_forms_cfd,   &weir_forms_nn, &weir_forms_pf, &weir_forms_pl, &weir_forms_md,
+    &weir_forms_spmv,  &weir_forms_mm, &weir_forms_va, &weir_forms_bs, &weir_forms_gs,
     &weir_forms_sgemm, &weir_forms_rg, &weir_forms_tr};
 const uint32_t weir_forms_n_kernels = sizeof(weir_forms_kernels) / sizeof(weir_forms_kernels[0]);
 
@@ -132,8 +132,8 @@ void weir_forms_add_near(struct weir_forms_work *work, const char *fill, uint64_
     }
 }
 
-void weir_forms_add_rows(struct weir_forms_work *work, uint64_t count, uint32_t seed,
-                         uint32_t base, uint32_t spread)
+void weir_forms_add_rows(struct weir_forms_work *work, uint64_t count, uint32_t seed, uint32_t base,
+                         uint32_t spread)
 {
     struct weir_forms_buffer *buffer = add_buffer(work, count * 4);
 
@@ -312,8 +312,7 @@ bool weir_forms_work_keep(struct weir_forms_work *work)
     for (uint32_t i = 0; i < work->n_outputs; i++) {
         const struct weir_forms_buffer *out = &work->buffers[work->outputs[i]];
 
-        WEIR_FORMS_TRY(
-            cu.cuMemcpyDtoDAsync_v2(out->kept, out->at, out->bytes, helpers.stream));
+        WEIR_FORMS_TRY(cu.cuMemcpyDtoDAsync_v2(out->kept, out->at, out->bytes, helpers.stream));
     }
     return weir_forms_wait_stream(helpers.stream);
 }

@@ -114,8 +114,8 @@ void weir_forms_add_below(struct weir_forms_work *work, uint64_t count, uint32_t
 void weir_forms_add_bytes(struct weir_forms_work *work, uint64_t count, uint32_t seed);
 void weir_forms_add_near(struct weir_forms_work *work, const char *fill, uint64_t count,
                          uint32_t seed, uint32_t reach, uint32_t items);
-void weir_forms_add_rows(struct weir_forms_work *work, uint64_t count, uint32_t seed,
-                         uint32_t base, uint32_t spread);
+void weir_forms_add_rows(struct weir_forms_work *work, uint64_t count, uint32_t seed, uint32_t base,
+                         uint32_t spread);
 void weir_forms_add_places(struct weir_forms_work *work, uint64_t atoms, uint32_t seed);
 /* The same from the host's memory. */
 void weir_forms_add_data(struct weir_forms_work *work, const void *data, uint64_t bytes);

@@ -91,14 +91,13 @@ static double cfd_expect(const struct weir_forms_work *work, uint32_t output, ui
 
     (void)output;
     for (uint32_t face = 0; face < CFD_FACES; face++) {
-        int32_t other =
-            weir_value_face(2, (uint32_t)cell, face, work->dims[1], (uint32_t)n);
+        int32_t other = weir_value_face(2, (uint32_t)cell, face, work->dims[1], (uint32_t)n);
         struct cfd_state theirs = {1.0, {0.5, 0.0, 0.0}, 2.5};
         double normal[3];
 
         for (uint32_t k = 0; k < 3; k++) {
-            normal[k] = (double)weir_value_float(40, (uint32_t)((face * 3 + k) * n + cell), -1.0f,
-                                                 2.0f);
+            normal[k] =
+                (double)weir_value_float(40, (uint32_t)((face * 3 + k) * n + cell), -1.0f, 2.0f);
         }
         if (other == -1) {
             for (int k = 0; k < 3; k++) {
@@ -110,10 +109,10 @@ static double cfd_expect(const struct weir_forms_work *work, uint32_t output, ui
         if (other >= 0) {
             theirs = cfd_load(n, (uint64_t)other);
         }
-        double wave = fmax(cfd_half(&mine, normal, sum, size),
-                           cfd_half(&theirs, normal, sum, size));
-        double damp = wave / 2 *
-                      sqrt(normal[0] * normal[0] + normal[1] * normal[1] + normal[2] * normal[2]);
+        double wave =
+            fmax(cfd_half(&mine, normal, sum, size), cfd_half(&theirs, normal, sum, size));
+        double damp =
+            wave / 2 * sqrt(normal[0] * normal[0] + normal[1] * normal[1] + normal[2] * normal[2]);
 
         sum[0] -= damp * (theirs.density - mine.density);
         for (int k = 0; k < 3; k++) {
@@ -168,8 +167,8 @@ static double pf_expect(const struct weir_forms_work *work, uint32_t output, uin
     for (int64_t k = 0; k < width; k++) {
         int64_t at = x - rows + k;
 
-        costs[k + 1] = at < 0 || at >= columns ? INT32_MAX
-                                               : weir_value_below(2, (uint32_t)at, PF_COSTS);
+        costs[k + 1] =
+            at < 0 || at >= columns ? INT32_MAX : weir_value_below(2, (uint32_t)at, PF_COSTS);
     }
     for (int64_t row = 0; row < rows; row++) {
         int64_t left = costs[0];
