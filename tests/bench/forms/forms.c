@@ -244,6 +244,9 @@ bool weir_forms_start(const struct weir_forms_set *set, enum weir_forms_build bu
     const uint32_t grid[3] = {blocks, 1, 1};
     const uint32_t *g = build == WEIR_FORMS_ORIGINAL ? work->grid : grid;
 
+    if (set->started) {
+        *set->started = build;
+    }
     work->params[work->n_params] = args;
     WEIR_FORMS_TRY(cu.cuLaunchKernel(set->functions[build], g[0], g[1], g[2], block[0], block[1],
                                      block[2], set->dynamic_shared[build], stream, work->params,

@@ -37,8 +37,9 @@ struct weir_forms_set {
     CUfunction functions[WEIR_FORMS_BUILD_COUNT];
     uint32_t dynamic_shared[WEIR_FORMS_BUILD_COUNT];
     struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
-    double make_ms; /* parsing, passes, printing */
-    double load_ms; /* the driver's compiler, for the module of twins */
+    volatile uint32_t *started; /* told which form was started last; borrowed, may be NULL */
+    double make_ms;             /* parsing, passes, printing */
+    double load_ms;             /* the driver's compiler, for the module of twins */
 };
 
 /** Load a kernel and make its twins. False when not even the original could be loaded: a form that

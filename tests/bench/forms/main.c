@@ -127,7 +127,8 @@ static bool measure_more(struct weir_forms_bench *bench, const struct weir_forms
 {
     struct weir_forms_item *item = subject->item;
     const struct weir_forms_variant ticket = {WEIR_FORMS_TICKET, 0};
-    bool has_ticket = subject->set->facts[WEIR_FORMS_TICKET].there;
+    bool has_ticket = subject->set->facts[WEIR_FORMS_TICKET].there &&
+                      !(subject->unusable >> WEIR_FORMS_TICKET & 1);
 
     return weir_forms_measure_stops(bench, subject, &item->timings[item->chosen].variant,
                                     bench->n_stops, budget_s * SHARE_STOPS, &item->stops) &&
@@ -146,7 +147,8 @@ static bool measure_item(struct weir_forms_bench *bench, struct weir_forms_set *
 {
     struct weir_forms_item *item = &bench->results->items[k][size];
     struct weir_forms_work work;
-    const struct weir_forms_subject subject = {set, &work, item};
+    const struct weir_forms_subject subject = {set, &work, item,
+                                               bench->results->kernels[k].unusable};
     bool leads = size == WEIR_FORMS_LARGE || size == WEIR_FORMS_QUICK;
     const struct weir_forms_variant *chosen =
         !leads && bench->results->kernels[k].has_chosen ? &bench->results->kernels[k].chosen : NULL;
@@ -260,6 +262,7 @@ static int measure_all(struct weir_forms_results *results, const struct options 
         if (loaded != k) {
             weir_forms_set_finish(&set);
             ok = weir_forms_set_init(&set, weir_forms_kernels[k]);
+            set.started = &results->started;
             loaded = ok ? k : WEIR_FORMS_NONE;
             keep_facts(&bench, &set, k);
         }
@@ -303,6 +306,34 @@ static int wait_child(pid_t child, const struct weir_forms_results *results,
     }
 }
 
+/* The item begun last broke its process: it is tried again without the form that ran then, unless
+ * that was the original, or was left out already. */
+static void give_up_form(struct weir_forms_results *results, const struct plan *plan)
+{
+    uint32_t at = results->begun - 1, k = plan->kernels[at], size = plan->sizes[at];
+    struct weir_forms_item *item = &results->items[k][size];
+    uint32_t bit = 1u << results->started;
+
+    if (item->state == WEIR_FORMS_DONE) {
+        return;
+    }
+    if (item->state != WEIR_FORMS_FAILED) {
+        fail_item(item, weir_forms_kernels[k]->name, size, "the measuring process ended");
+    }
+    if (results->started != WEIR_FORMS_ORIGINAL && !(results->kernels[k].unusable & bit)) {
+        char note[sizeof(item->note)];
+
+        snprintf(note, sizeof(note), "without %s: %.200s", weir_forms_build_names[results->started],
+                 item->note);
+        memset(item, 0, sizeof(*item));
+        memcpy(item->note, note, sizeof(note));
+        results->kernels[k].unusable |= bit;
+        results->kernels[k].has_chosen = false;
+        results->begun = at;
+    }
+    results->started = WEIR_FORMS_ORIGINAL;
+}
+
 static int supervise(struct weir_forms_results *results, const struct options *options,
                      const struct plan *plan)
 {
@@ -324,17 +355,10 @@ static int supervise(struct weir_forms_results *results, const struct options *o
         if (status == 0 || status == 77) {
             return status;
         }
-        uint32_t at = results->begun;
-
-        if (at == 0) {
+        if (results->begun == 0) {
             return 1; /* not even the device was opened */
         }
-        struct weir_forms_item *item = &results->items[plan->kernels[at - 1]][plan->sizes[at - 1]];
-
-        if (item->state == WEIR_FORMS_BEGUN || item->state == WEIR_FORMS_NOT_BEGUN) {
-            fail_item(item, weir_forms_kernels[plan->kernels[at - 1]]->name, plan->sizes[at - 1],
-                      "the measuring process ended");
-        }
+        give_up_form(results, plan);
     }
     return 1;
 }

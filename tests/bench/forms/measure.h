@@ -24,6 +24,7 @@ struct weir_forms_subject {
     struct weir_forms_set *set;
     struct weir_forms_work *work;
     struct weir_forms_item *item;
+    uint32_t unusable; /* bit per form that is left out */
 };
 
 /** Workers of a persistent form: as many as fit, but none without a task. */

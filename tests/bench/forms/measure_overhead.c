@@ -92,7 +92,7 @@ static bool is_worth_it(const struct weir_forms_bench *bench,
 {
     uint32_t blocks = subject->work->blocks;
 
-    if (!subject->set->facts[variant->build].there) {
+    if (!subject->set->facts[variant->build].there || subject->unusable >> variant->build & 1) {
         return false;
     }
     if (variant->setting <= 1) {

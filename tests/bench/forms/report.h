@@ -104,8 +104,10 @@ struct weir_forms_results {
         double make_ms, load_ms;
         struct weir_forms_variant chosen; /* with the large input, for all others */
         bool has_chosen;
+        uint32_t unusable; /* bit per form that faulted or hung */
     } kernels[WEIR_FORMS_MAX_KERNELS];
     struct weir_forms_item items[WEIR_FORMS_MAX_KERNELS][WEIR_FORMS_SIZE_COUNT];
+    volatile uint32_t started; /* form that was started last */
     volatile uint32_t begun;   /* items looked at so far, the present one included */
     volatile uint64_t beat_ns; /* when the measuring process last said that it lives */
 };
