@@ -1,0 +1,77 @@
+/* The measurements. */
+#ifndef WEIR_BENCH_FORMS_MEASURE_H
+#define WEIR_BENCH_FORMS_MEASURE_H
+
+#include "tests/bench/forms/report.h"
+
+/* Where and how to measure. */
+struct weir_forms_bench {
+    CUstream main;    /* of the kernel under measurement */
+    CUstream other;   /* of its neighbours */
+    CUstream control; /* of writes into control blocks */
+    CUstream watcher;
+    CUevent begin, end;
+    uint32_t sms;
+    uint32_t max_shared; /* that a block may ask for */
+    bool quick;
+    uint32_t n_stops;
+    uint64_t seed;
+    struct weir_forms_results *results;
+};
+
+/* One kernel with one input, loaded. */
+struct weir_forms_subject {
+    struct weir_forms_set *set;
+    struct weir_forms_work *work;
+    struct weir_forms_item *item;
+    uint32_t unusable; /* bit per form that is left out */
+};
+
+/** Workers of a persistent form: as many as fit, but none without a task. */
+uint32_t weir_forms_workers(const struct weir_forms_bench *bench,
+                            const struct weir_forms_subject *subject,
+                            const struct weir_forms_variant *variant);
+
+/** The parameter of a start from the beginning. */
+bool weir_forms_args(const struct weir_forms_subject *subject,
+                     const struct weir_forms_variant *variant, uint32_t control,
+                     struct weir_ptx_form_args *ret_args);
+
+/** Run a variant from begin to end in the main stream, not waiting for it. */
+bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                    const struct weir_forms_variant *variant, uint32_t control);
+
+/** Bits that look random. */
+uint32_t weir_forms_random(struct weir_forms_bench *bench);
+
+/**
+ * Time the original and its twins in turn, for about budget_s. Fills the item's timings.
+ *
+ * @param chosen  NULL: choose one; else that is the chosen one, and few others are timed.
+ */
+bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
+                                 const struct weir_forms_subject *subject,
+                                 const struct weir_forms_variant *chosen, double budget_s);
+
+/** Stop and resume a variant bench->n_stops times, for at most budget_s. */
+bool weir_forms_measure_stops(struct weir_forms_bench *bench,
+                              const struct weir_forms_subject *subject,
+                              const struct weir_forms_variant *variant, uint32_t n_stops,
+                              double budget_s, struct weir_forms_stops *ret_stops);
+
+/** Stop, run another kernel, move, resize and resume at random. Fills the item's mixed. */
+bool weir_forms_measure_mixed(struct weir_forms_bench *bench,
+                              const struct weir_forms_subject *subject, uint32_t runs,
+                              double budget_s);
+
+/** Resize the chosen form from all SMs to half of them and back. Fills the item's resizes. */
+bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
+                                const struct weir_forms_subject *subject, uint32_t n,
+                                double budget_s);
+
+/** Yield all SMs, or only those needed, to a small kernel. Fills the item's spatial. */
+bool weir_forms_measure_spatial(struct weir_forms_bench *bench,
+                                const struct weir_forms_subject *subject, uint32_t n,
+                                double budget_s);
+
+#endif

@@ -1,0 +1,361 @@
+/*
+ * What the forms cost when nobody stops them.
+ *
+ * The original and its variants take turns, round after round, so that drifts of clocks and
+ * temperature meet all of them; a variant's overhead is the median over the rounds of the ratio to
+ * the original's time in the same round. A turn is a batch of runs between two events, as many as
+ * take about a millisecond. The stream waits at a gate until the whole batch is enqueued: the
+ * host's own time does not enter. Control blocks are zeroed before the gate, as Weir's host hands
+ * them out.
+ */
+#include "tests/bench/forms/measure.h"
+#include "tests/bench/forms/wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_US     1000.0
+#define MAX_BATCH    64u  /* runs */
+#define MAX_LAUNCHES 256u /* that a stream takes without waiting for the gate, by far */
+#define MIN_ROUNDS   5u
+#define MAX_ROUNDS   61u
+#define MIN_WAVES    2u  /* of tasks, or the last of them is too long */
+#define MAX_WAIT_US  5.0 /* more than one block that a stop may have to wait for a task */
+#define PLAIN_ROUNDS 3u  /* of --quick */
+
+static uint32_t gate_number;
+
+uint32_t weir_forms_random(struct weir_forms_bench *bench)
+{
+    bench->seed = bench->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(bench->seed >> 33);
+}
+
+uint32_t weir_forms_workers(const struct weir_forms_bench *bench,
+                            const struct weir_forms_subject *subject,
+                            const struct weir_forms_variant *variant)
+{
+    uint32_t fit = (uint32_t)subject->set->facts[variant->build].per_sm * bench->sms;
+    uint32_t tasks = (subject->work->blocks + variant->setting - 1) / variant->setting;
+
+    return fit < tasks ? fit : tasks;
+}
+
+bool weir_forms_args(const struct weir_forms_subject *subject,
+                     const struct weir_forms_variant *variant, uint32_t control,
+                     struct weir_ptx_form_args *ret_args)
+{
+    if (!weir_ptx_form_args_init(subject->work->grid, ret_args)) {
+        return weir_forms_fail("%s: no parameter for its grid", subject->set->kernel->name);
+    }
+    ret_args->control = weir_forms_control(control);
+    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+        ret_args->task_blocks = variant->setting;
+    }
+    return true;
+}
+
+bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                    const struct weir_forms_variant *variant, uint32_t control)
+{
+    uint32_t blocks = subject->work->blocks, first = 0;
+    struct weir_ptx_form_args args;
+
+    if (!weir_forms_args(subject, variant, control, &args)) {
+        return false;
+    }
+    if (variant->build == WEIR_FORMS_SLICE) {
+        for (uint32_t slice = 0; slice < variant->setting; slice++) {
+            uint32_t end = (uint32_t)((uint64_t)blocks * (slice + 1) / variant->setting);
+
+            args.first = first;
+            if (!weir_forms_start(subject->set, variant->build, subject->work, &args, end - first,
+                                  bench->main)) {
+                return false;
+            }
+            first = end;
+        }
+        return true;
+    }
+    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+        blocks = weir_forms_workers(bench, subject, variant);
+    }
+    return weir_forms_start(subject->set, variant->build, subject->work, &args, blocks,
+                            bench->main);
+}
+
+/* ------------------------------------------------------------ variants */
+
+static bool is_worth_it(const struct weir_forms_bench *bench,
+                        const struct weir_forms_subject *subject,
+                        const struct weir_forms_variant *variant)
+{
+    uint32_t blocks = subject->work->blocks;
+
+    if (!subject->set->facts[variant->build].there || subject->unusable >> variant->build & 1) {
+        return false;
+    }
+    if (variant->setting <= 1) {
+        return true;
+    }
+    if (variant->build == WEIR_FORMS_SLICE) {
+        return variant->setting * MIN_WAVES <= blocks;
+    }
+    uint64_t wave =
+        (uint64_t)subject->set->facts[variant->build].per_sm * bench->sms * variant->setting;
+
+    return bench->quick ? variant->setting <= blocks : wave * MIN_WAVES <= blocks;
+}
+
+static void add_variant(const struct weir_forms_bench *bench,
+                        const struct weir_forms_subject *subject, uint32_t build, uint32_t setting)
+{
+    struct weir_forms_item *item = subject->item;
+    struct weir_forms_variant variant = {build, setting};
+
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        if (memcmp(&item->timings[i].variant, &variant, sizeof(variant)) == 0) {
+            return;
+        }
+    }
+    if (item->n_timings < WEIR_FORMS_MAX_VARIANTS && is_worth_it(bench, subject, &variant)) {
+        item->timings[item->n_timings++] = (struct weir_forms_timing){.variant = variant};
+    }
+}
+
+/* All of them for the input by which one is chosen, else the chosen one and the simplest. */
+static void list_variants(const struct weir_forms_bench *bench,
+                          const struct weir_forms_subject *subject,
+                          const struct weir_forms_variant *chosen)
+{
+    static const uint32_t slices[] = {1, 4, 16};
+    static const uint32_t tasks[] = {1, 2, 4, 8, 16, 32};
+    uint32_t n_tasks = chosen ? 1 : sizeof(tasks) / sizeof(tasks[0]);
+
+    subject->item->n_timings = 0;
+    add_variant(bench, subject, WEIR_FORMS_ORIGINAL, 0);
+    if (chosen) {
+        add_variant(bench, subject, chosen->build, chosen->setting);
+    }
+    for (uint32_t i = 0; i < (chosen ? 2 : sizeof(slices) / sizeof(slices[0])); i++) {
+        add_variant(bench, subject, WEIR_FORMS_SLICE, slices[i]);
+    }
+    add_variant(bench, subject, WEIR_FORMS_TICKET, 0);
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
+    }
+}
+
+/*
+ * The fastest of the persistent variants that lets a stop wait for hardly more than the block that
+ * runs; the ticket form, which drains slowly, only where there is no other; never slices, which
+ * cannot be stopped.
+ */
+static void choose(struct weir_forms_item *item)
+{
+    item->chosen = WEIR_FORMS_NONE;
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        const struct weir_forms_timing *timing = &item->timings[i];
+        bool is_loop = timing->variant.build == WEIR_FORMS_PERSISTENT ||
+                       timing->variant.build == WEIR_FORMS_CAPPED;
+        double wait_us = is_loop ? (timing->variant.setting - 1) * item->block_us : 0;
+
+        if (!timing->ran || timing->variant.build == WEIR_FORMS_ORIGINAL ||
+            timing->variant.build == WEIR_FORMS_SLICE || wait_us > MAX_WAIT_US) {
+            continue;
+        }
+        bool was_loop = item->chosen != WEIR_FORMS_NONE &&
+                        item->timings[item->chosen].variant.build != WEIR_FORMS_TICKET;
+
+        if (item->chosen == WEIR_FORMS_NONE || is_loop > was_loop ||
+            (is_loop == was_loop && timing->ratio < item->timings[item->chosen].ratio)) {
+            item->chosen = i;
+        }
+    }
+}
+
+/* ------------------------------------------------------------ time */
+
+static bool open_gate(const struct weir_forms_bench *bench)
+{
+    weir_forms_word_set(WEIR_FORMS_WORD_GATE, gate_number);
+    return weir_forms_wait_event(bench->end);
+}
+
+/* Time n runs of a variant, each. */
+static bool time_batch(const struct weir_forms_bench *bench,
+                       const struct weir_forms_subject *subject,
+                       const struct weir_forms_variant *variant, uint32_t n, double *ret_us)
+{
+    float ms = 0;
+
+    gate_number++;
+    if (variant->build != WEIR_FORMS_ORIGINAL && variant->build != WEIR_FORMS_SLICE &&
+        !weir_forms_controls_clear(n, bench->main)) {
+        return false;
+    }
+    WEIR_FORMS_TRY(cu.cuStreamWaitValue32_v2(bench->main,
+                                             weir_forms_word_device(WEIR_FORMS_WORD_GATE),
+                                             gate_number, CU_STREAM_WAIT_VALUE_GEQ));
+    bool ok = weir_forms_ok(cu.cuEventRecord(bench->begin, bench->main), "cuEventRecord");
+
+    for (uint32_t i = 0; ok && i < n; i++) {
+        ok = weir_forms_run(bench, subject, variant, i);
+    }
+    ok = ok && weir_forms_ok(cu.cuEventRecord(bench->end, bench->main), "cuEventRecord");
+    if (!ok) { /* whatever is behind the gate may go */
+        weir_forms_word_set(WEIR_FORMS_WORD_GATE, gate_number);
+        return false;
+    }
+    if (!open_gate(bench)) {
+        return false;
+    }
+    WEIR_FORMS_TRY(cu.cuEventElapsedTime(&ms, bench->begin, bench->end));
+    *ret_us = (double)ms * 1e3 / n;
+    return true;
+}
+
+/* Run a variant on spoilt outputs and compare. */
+static bool check_variant(const struct weir_forms_bench *bench,
+                          const struct weir_forms_subject *subject,
+                          struct weir_forms_timing *timing)
+{
+    const struct weir_forms_variant *variant = &timing->variant;
+    double us;
+
+    if (!weir_forms_work_spoil(subject->work) || !time_batch(bench, subject, variant, 1, &us)) {
+        return false;
+    }
+    if (variant->build == WEIR_FORMS_ORIGINAL) {
+        timing->equal = weir_forms_work_keep(subject->work);
+        return timing->equal;
+    }
+    if (!weir_forms_work_compare(subject->work, &timing->differences)) {
+        return false;
+    }
+    timing->equal = timing->differences == 0;
+    return true;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void summarise(struct weir_forms_timing *timing, const double *original, const double *times,
+                      uint32_t rounds)
+{
+    double sorted[MAX_ROUNDS];
+
+    for (uint32_t i = 0; i < rounds; i++) {
+        sorted[i] = times[i] / original[i];
+    }
+    qsort(sorted, rounds, sizeof(double), compare_doubles);
+    timing->ratio = sorted[rounds / 2];
+    timing->spread = (sorted[rounds * 3 / 4] - sorted[rounds / 4]) / 2;
+    memcpy(sorted, times, rounds * sizeof(double));
+    qsort(sorted, rounds, sizeof(double), compare_doubles);
+    timing->us = sorted[rounds / 2];
+    timing->ran = true;
+}
+
+static uint32_t batch_of(const struct weir_forms_variant *variant, double us)
+{
+    uint32_t launches = variant->build == WEIR_FORMS_SLICE ? variant->setting : 1;
+    uint32_t n = us > 0 ? (uint32_t)(BATCH_US / us) : MAX_BATCH;
+
+    n = n < 1 ? 1 : n > MAX_BATCH ? MAX_BATCH : n;
+    return n * launches > MAX_LAUNCHES ? MAX_LAUNCHES / launches : n;
+}
+
+/* Rounds of turns until the time is over. */
+static bool time_rounds(const struct weir_forms_bench *bench,
+                        const struct weir_forms_subject *subject, double budget_s)
+{
+    static double times[WEIR_FORMS_MAX_VARIANTS][MAX_ROUNDS];
+    struct weir_forms_item *item = subject->item;
+    uint64_t begin = weir_forms_now_ns();
+    uint32_t max_rounds = bench->quick ? PLAIN_ROUNDS : MAX_ROUNDS;
+    uint32_t round = 0;
+
+    for (; round < max_rounds; round++) {
+        double spent_s = (double)(weir_forms_now_ns() - begin) * 1e-9;
+
+        if (round >= MIN_ROUNDS && spent_s * (round + 1) / round > budget_s) {
+            break;
+        }
+        for (uint32_t i = 0; i < item->n_timings; i++) {
+            /* Every other round backwards: nobody always comes behind the same. */
+            uint32_t at = round % 2 ? item->n_timings - 1 - i : i;
+            const struct weir_forms_variant *variant = &item->timings[at].variant;
+            uint32_t n = bench->quick ? 1 : batch_of(variant, item->original_us);
+
+            if (!time_batch(bench, subject, variant, n, &times[at][round])) {
+                return false;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        summarise(&item->timings[i], times[0], times[i], round);
+    }
+    item->rounds = round;
+    return true;
+}
+
+static void tell(const struct weir_forms_subject *subject)
+{
+    const struct weir_forms_item *item = subject->item;
+    char text[32];
+
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        const struct weir_forms_timing *timing = &item->timings[i];
+
+        weir_forms_json("overhead",
+                        "\"kernel\": \"%s\", \"size\": \"%s\", \"form\": \"%s\", \"us\": %.3f, "
+                        "\"ratio\": %.5f, \"spread\": %.5f, \"equal\": %s, \"differences\": %u, "
+                        "\"blocks\": %u, \"rounds\": %u, \"chosen\": %s",
+                        subject->set->kernel->name, weir_forms_size_names[subject->work->size],
+                        weir_forms_variant_text(&timing->variant, text), timing->us, timing->ratio,
+                        timing->spread, timing->equal ? "true" : "false", timing->differences,
+                        item->blocks, item->rounds, i == item->chosen ? "true" : "false");
+    }
+}
+
+bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
+                                 const struct weir_forms_subject *subject,
+                                 const struct weir_forms_variant *chosen, double budget_s)
+{
+    struct weir_forms_item *item = subject->item;
+    uint32_t slots = (uint32_t)subject->set->facts[WEIR_FORMS_ORIGINAL].per_sm * bench->sms;
+
+    item->blocks = subject->work->blocks;
+    list_variants(bench, subject, chosen);
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        if (!check_variant(bench, subject, &item->timings[i])) {
+            return false;
+        }
+    }
+    if (!time_batch(bench, subject, &item->timings[0].variant, 1, &item->original_us)) {
+        return false;
+    }
+    if (!time_rounds(bench, subject, budget_s)) {
+        return false;
+    }
+    item->original_us = item->timings[0].us;
+    item->block_us =
+        item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
+    choose(item);
+    if (chosen) {
+        item->chosen = WEIR_FORMS_NONE;
+        for (uint32_t i = 0; i < item->n_timings; i++) {
+            if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
+                item->chosen = i;
+            }
+        }
+    }
+    tell(subject);
+    return true;
+}

@@ -1,0 +1,133 @@
+/*
+ * What was measured, as plain data in memory that the measuring process shares with the one that
+ * started it: if the former ends before its time, what it had found is not lost.
+ */
+#ifndef WEIR_BENCH_FORMS_REPORT_H
+#define WEIR_BENCH_FORMS_REPORT_H
+
+#include "tests/bench/forms/forms.h"
+
+#include <stdio.h>
+
+#define WEIR_FORMS_MAX_KERNELS  16u
+#define WEIR_FORMS_MAX_VARIANTS 20u
+#define WEIR_FORMS_NONE         UINT32_MAX
+
+/* A form with its setting: slices of a launch, or blocks of a task. */
+struct weir_forms_variant {
+    uint32_t build; /* enum weir_forms_build */
+    uint32_t setting;
+};
+
+struct weir_forms_timing {
+    struct weir_forms_variant variant;
+    bool ran;
+    bool equal;           /* every word of the outputs is what the original wrote */
+    uint32_t differences; /* words, where not */
+    double us;            /* median */
+    double ratio;         /* median of the ratios to the original's time in the same round */
+    double spread;        /* half of the distance between the quartiles of these */
+};
+
+/* Median, 99th percentile and maximum, microseconds. */
+struct weir_forms_times {
+    uint32_t n;
+    double p50, p99, max;
+};
+
+struct weir_forms_stops {
+    struct weir_forms_variant variant;
+    struct weir_forms_times
+        latency;          /* from the host's decision to the GPU free, seen by the host */
+    uint32_t runs;        /* from begin to end */
+    uint32_t wrong;       /* of these, with other results than the original */
+    int64_t blocks_twice; /* done more than there are, of all runs */
+    double lost_us;       /* of the form's time, for each stop */
+};
+
+/* Stopped, moved, resized and resumed at random, with other work between. */
+struct weir_forms_mixed {
+    uint32_t runs, starts, wrong;
+    int64_t blocks_twice;
+};
+
+struct weir_forms_resizes {
+    struct weir_forms_times shrink; /* until no worker is on the SMs that were given up */
+    struct weir_forms_times grow;   /* until all SMs hold workers again */
+    uint32_t per_sm, sms_kept, sms;
+    uint32_t wrong;
+};
+
+struct weir_forms_spatial {
+    uint32_t sms_needed;
+    double alone_us;     /* the large kernel undisturbed */
+    double other_us;     /* the small kernel alone */
+    double all_us;       /* the large one when it yields all SMs, decision to decision */
+    double some_us;      /* .. only those needed */
+    double other_all_us; /* the small one, from the decision to its end */
+    double other_some_us;
+    uint32_t n;
+    uint32_t wrong;
+};
+
+enum weir_forms_state {
+    WEIR_FORMS_NOT_BEGUN,
+    WEIR_FORMS_BEGUN,
+    WEIR_FORMS_DONE,
+    WEIR_FORMS_FAILED,
+    WEIR_FORMS_SKIPPED
+};
+
+/* A kernel with an input of a size. */
+struct weir_forms_item {
+    uint32_t state; /* enum weir_forms_state */
+    char note[256]; /* what failed */
+    uint32_t blocks;
+    double original_us;
+    double block_us; /* of one block among as many as fit on the GPU */
+    uint32_t n_timings;
+    struct weir_forms_timing timings[WEIR_FORMS_MAX_VARIANTS];
+    uint32_t rounds;
+    uint32_t chosen; /* index of timings, or WEIR_FORMS_NONE */
+    struct weir_forms_stops stops, ticket_stops;
+    struct weir_forms_mixed mixed;
+    struct weir_forms_resizes resizes;
+    struct weir_forms_spatial spatial;
+};
+
+struct weir_forms_results {
+    char device[128];
+    int32_t driver_version;
+    int32_t sms;
+    struct {
+        struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
+        double make_ms, load_ms;
+        struct weir_forms_variant chosen; /* with the large input, for all others */
+        bool has_chosen;
+        uint32_t unusable; /* bit per form that faulted or hung */
+    } kernels[WEIR_FORMS_MAX_KERNELS];
+    struct weir_forms_item items[WEIR_FORMS_MAX_KERNELS][WEIR_FORMS_SIZE_COUNT];
+    volatile uint32_t started; /* form that was started last */
+    volatile uint32_t begun;   /* items looked at so far, the present one included */
+    volatile uint64_t beat_ns; /* when the measuring process last said that it lives */
+};
+
+/** Sort and summarise n samples. */
+struct weir_forms_times weir_forms_times_of(double *samples, uint32_t n);
+
+/** Where lines of JSON go. */
+void weir_forms_json_open(FILE *out);
+
+/** Write a line: {"kind": kind, fields}; fields in printf's form, JSON. */
+void weir_forms_json(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** "persistent 4" .. */
+const char *weir_forms_variant_text(const struct weir_forms_variant *variant, char text[32]);
+
+/** Write all as Markdown. */
+void weir_forms_markdown(const struct weir_forms_results *results, FILE *out);
+
+/** How many items failed, or compared unequal. */
+uint32_t weir_forms_failures(const struct weir_forms_results *results);
+
+#endif
