@@ -207,11 +207,41 @@ static bool decode_select(struct weir_x_decoder *x)
     return bits <= 64;
 }
 
+/* lop3.or.b32 d|p, a, b, c, lut, q: p says whether the result is not zero, or so and q. */
+static bool decode_lop3_pred(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    weir_x_ref *refs = weir_x_decode_alloc(x, 2 * sizeof *refs);
+    weir_x_ref q = weir_x_pred_source(x, &ir->operands[5]);
+    weir_x_ref sources[3];
+    for (uint32_t k = 0; k < 3; k++) {
+        sources[k] = weir_x_source(x, &ir->operands[k + 1], 32, WEIR_PTX_TYPE_B32);
+    }
+    if (refs == NULL || ir->operands[0].reg2 == WEIR_PTX_NONE) {
+        return false;
+    }
+    refs[0] = x->regs[ir->operands[0].reg2];
+    refs[1] = q;
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_lop3_pred;
+    i->d = weir_x_dest(x, &ir->operands[0]);
+    i->a = sources[0];
+    i->b = sources[1];
+    i->c = sources[2];
+    i->imm = ir->operands[4].bits;
+    i->refs = refs;
+    i->sub = ir->action == WEIR_PTX_MOD_OR;
+    return i->d != WEIR_X_NO_REF;
+}
+
 static bool decode_lop3(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
-    if (ir->n_operands != 5 || ir->operands[4].kind != WEIR_PTX_OPERAND_INT) {
+    if (ir->operands[4].kind != WEIR_PTX_OPERAND_INT) {
         return false;
+    }
+    if (ir->n_operands == 6) {
+        return decode_lop3_pred(x);
     }
     weir_x_ref refs[3];
     for (uint32_t k = 0; k < 3; k++) {
@@ -536,6 +566,9 @@ bool weir_x_decode_op(struct weir_x_decoder *x)
     }
     default:
         break;
+    }
+    if (ir->op >= WEIR_PTX_OP_VADD && ir->op <= WEIR_PTX_OP_VSET4) {
+        return weir_x_decode_video(x);
     }
     bool computes =
         (weir_ptx_op_info(ir->op)->flags & ~(uint32_t)WEIR_PTX_OPF_SAME) == WEIR_PTX_OPF_DST;

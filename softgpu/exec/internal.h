@@ -586,11 +586,13 @@ WEIR_X_HANDLER(unpack);
 WEIR_X_HANDLER(selp32);
 WEIR_X_HANDLER(selp64);
 WEIR_X_HANDLER(lop3);
+WEIR_X_HANDLER(lop3_pred);
 WEIR_X_HANDLER(tex);
 WEIR_X_HANDLER(txq);
 WEIR_X_HANDLER(surface);
 WEIR_X_HANDLER(matrix);
 WEIR_X_HANDLER(ldmatrix);
 WEIR_X_HANDLER(wmma_memory);
+WEIR_X_HANDLER(movmatrix);
 
 #endif

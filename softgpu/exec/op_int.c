@@ -89,6 +89,8 @@ TERNARY(madhisat_s32, int32_t, 32, 32, 32, int32_t, 32, CLAMP_S32((((int64_t)x *
 
 #define LOW24U(v) ((v)&0xffffffu)
 #define LOW24S(v) ((int32_t)((uint32_t)(v) << 8) >> 8)
+TERNARY(mad24hisat_s32, uint32_t, 32, 32, 32, int32_t, 32,
+        CLAMP_S32((((int64_t)LOW24S(x) * LOW24S(y)) >> 16) + z))
 BINARY(mul24lo_u32, uint32_t, 32, 32, 32, LOW24U(x) * LOW24U(y))
 BINARY(mul24hi_u32, uint32_t, 32, 32, 32, (uint64_t)LOW24U(x) * LOW24U(y) >> 16)
 BINARY(mul24lo_s32, uint32_t, 32, 32, 32, (int64_t)LOW24S(x) * LOW24S(y))
@@ -421,39 +423,6 @@ CHAIN(64, uint64_t, unsigned __int128)
 MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
-/* vabsdiff4 and friends: bytes or halves; sub: 0 add 1 sub 2 avrg 3 absdiff 4 min 5 max; sub2: bit
- * 0 a signed, 1 b signed, 2 result signed, 3 halves, 4 add into c, 5 saturate */
-static uint32_t simd(uint32_t a, uint32_t b, uint32_t c, uint32_t op, uint32_t mode)
-{
-    uint32_t bits = (mode & 8u) != 0 ? 16 : 8;
-    uint32_t mask = (1u << bits) - 1;
-    uint32_t d = 0;
-    for (uint32_t at = 0; at < 32; at += bits) {
-        int32_t x = (int32_t)(a >> at & mask);
-        int32_t y = (int32_t)(b >> at & mask);
-        x = (mode & 1u) != 0 ? (int32_t)((uint32_t)x << (32 - bits)) >> (32 - bits) : x;
-        y = (mode & 2u) != 0 ? (int32_t)((uint32_t)y << (32 - bits)) >> (32 - bits) : y;
-        int32_t r = op == 0   ? x + y
-                    : op == 1 ? x - y
-                    : op == 2 ? (x + y + (x + y >= 0)) >> 1
-                    : op == 3 ? (x > y ? x - y : y - x)
-                    : op == 4 ? (x < y ? x : y)
-                              : (x > y ? x : y);
-        if ((mode & 32u) != 0) {
-            int32_t high = (mode & 4u) != 0 ? (int32_t)(mask >> 1) : (int32_t)mask;
-            int32_t low = (mode & 4u) != 0 ? -high - 1 : 0;
-            r = r > high ? high : r < low ? low : r;
-        }
-        if ((mode & 16u) != 0) {
-            c += (uint32_t)r;
-        } else {
-            d |= ((uint32_t)r & mask) << at;
-        }
-    }
-    return (mode & 16u) != 0 ? c : d;
-}
-TERNARY(simd_32, uint32_t, 32, 32, 32, uint32_t, 32, simd(x, y, z, i->sub, i->sub2))
-
 /* What one row of the table is for: an opcode, a type, and what else must hold. */
 enum form { ANY, LO, HI, WIDE, SATURATE };
 struct row {
@@ -507,6 +476,7 @@ static const struct row rows[] = {
     R(MAD24, S32, LO, mad24lo_s32),
     R(MAD24, U32, HI, mad24hi_u32),
     R(MAD24, S32, HI, mad24hi_s32),
+    R(MAD24, S32, SATURATE, mad24hisat_s32),
     R(ABS, S16, ANY, abs_s16),
     R(ABS, S32, ANY, abs_s32),
     R(ABS, S64, ANY, abs_s64),
@@ -608,36 +578,6 @@ static uint8_t permute_mode(const struct weir_ptx_inst *ir)
     return 0;
 }
 
-static weir_x_fn find_simd(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
-{
-    static const uint16_t ops[6][2] = {
-        {WEIR_PTX_OP_VADD4, WEIR_PTX_OP_VADD2},   {WEIR_PTX_OP_VSUB4, WEIR_PTX_OP_VSUB2},
-        {WEIR_PTX_OP_VAVRG4, WEIR_PTX_OP_VAVRG2}, {WEIR_PTX_OP_VABSDIFF4, WEIR_PTX_OP_VABSDIFF2},
-        {WEIR_PTX_OP_VMIN4, WEIR_PTX_OP_VMIN2},   {WEIR_PTX_OP_VMAX4, WEIR_PTX_OP_VMAX2}};
-    for (uint8_t op = 0; op < 6; op++) {
-        for (uint32_t half = 0; half < 2; half++) {
-            if (ir->op != ops[op][half]) {
-                continue;
-            }
-            /* Lane masks and selectors are not handled. */
-            for (uint32_t k = 1; k < 3; k++) {
-                if (ir->operands[k].selector != 0) {
-                    return NULL;
-                }
-            }
-            out->sub = op;
-            out->sub2 =
-                (uint8_t)((weir_ptx_type_class(ir->types[1]) == 'S' ? 1 : 0) |
-                          (weir_ptx_type_class(ir->types[2]) == 'S' ? 2 : 0) |
-                          (weir_ptx_type_class(ir->types[0]) == 'S' ? 4 : 0) | (half != 0 ? 8 : 0) |
-                          (weir_ptx_inst_has(ir, WEIR_PTX_MOD_ADD) ? 16 : 0) |
-                          ((ir->flags & WEIR_PTX_FLAG_SAT) != 0 ? 32 : 0));
-            return simd_32;
-        }
-    }
-    return NULL;
-}
-
 weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     if ((ir->flags & WEIR_PTX_FLAG_CC) != 0 || ir->op == WEIR_PTX_OP_ADDC ||
@@ -663,5 +603,5 @@ weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
             return rows[r].fn;
         }
     }
-    return find_simd(ir, out);
+    return NULL;
 }

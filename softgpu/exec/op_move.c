@@ -152,9 +152,8 @@ WEIR_X_HANDLER(slct)
 }
 
 /* imm: the truth table, its eight bits for a, b, c = 7 .. 0 */
-WEIR_X_HANDLER(lop3)
+static void apply_lut(struct weir_x_warp *w, const struct weir_x_inst *i, weir_x_u32 *d)
 {
-    weir_x_u32 *d = weir_x_w32(w, i->d);
     const weir_x_u32 *a = weir_x_w32(w, i->a);
     const weir_x_u32 *b = weir_x_w32(w, i->b);
     const weir_x_u32 *c = weir_x_w32(w, i->c);
@@ -170,6 +169,28 @@ WEIR_X_HANDLER(lop3)
                (~x & y & z & m[3]) | (x & ~y & ~z & m[4]) | (x & ~y & z & m[5]) |
                (x & y & ~z & m[6]) | (x & y & z & m[7]);
     });
+}
+
+WEIR_X_HANDLER(lop3)
+{
+    apply_lut(w, i, weir_x_w32(w, i->d));
+    return i + 1;
+}
+
+/* refs[0]: predicate of a result that is not zero, combined with refs[1]; sub: by or, else by and
+ */
+WEIR_X_HANDLER(lop3_pred)
+{
+    weir_x_u32 result[WEIR_X_LANES] = {0};
+    apply_lut(w, i, result);
+    weir_x_u32 *d = weir_x_w32(w, i->d);
+    uint32_t other = weir_x_pred(w, i->refs[1]);
+    uint32_t set = 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        d[l] = result[l];
+        set |= result[l] != 0 ? 1u << l : 0;
+    });
+    weir_x_set_pred(w, i->refs[0], i->sub != 0 ? set | other : set & other);
     return i + 1;
 }
 
