@@ -1,7 +1,5 @@
 #include "ptx/pass/control_block.h"
 
-#include <string.h>
-
 /*
  * i / d = (i * m) >> (31 + s) for i < 2^31, with 2^(s-1) < d <= 2^s and m = ceil(2^(31+s) / d):
  * m * d exceeds 2^(31+s) by less than d <= 2^s, so that i times the excess stays below 2^(31+s).
@@ -17,8 +15,7 @@ static void magic(uint64_t d, uint32_t *ret_magic, uint32_t *ret_shift)
     *ret_shift = 31 + s;
 }
 
-bool weir_ptx_form_args_init(const uint32_t grid[3], uint64_t where,
-                             struct weir_ptx_form_args *ret_args)
+bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *ret_args)
 {
     uint64_t plane = (uint64_t)grid[0] * grid[1];
 
@@ -26,22 +23,17 @@ bool weir_ptx_form_args_init(const uint32_t grid[3], uint64_t where,
         plane * grid[2] >= WEIR_PTX_FORM_MAX_BLOCKS) {
         return false;
     }
-    *ret_args = (struct weir_ptx_form_args){
-        .where = where, .grid = {grid[0], grid[1], grid[2]}, .total = (uint32_t)(plane * grid[2])};
+    *ret_args = (struct weir_ptx_form_args){.grid = {grid[0], grid[1], grid[2]},
+                                            .total = (uint32_t)(plane * grid[2]),
+                                            .end = (uint32_t)(plane * grid[2]),
+                                            .task_blocks = 1,
+                                            .nearly_at = WEIR_PTX_NO_NEARLY};
     magic(grid[0], &ret_args->row_magic, &ret_args->row_shift);
     magic(plane, &ret_args->plane_magic, &ret_args->plane_shift);
     return true;
 }
 
-void weir_ptx_control_init(struct weir_ptx_control *control, uint64_t total)
+uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end)
 {
-    memset(control, 0, sizeof(*control));
-    control->task_blocks = 1;
-    control->sm_last = UINT32_MAX;
-    control->end = total;
-}
-
-uint64_t weir_ptx_control_done(const struct weir_ptx_control *control)
-{
-    return control->next < control->end ? control->next : control->end;
+    return control->next < end ? control->next : end;
 }

@@ -2,12 +2,14 @@
  * What the host and a transformed kernel share: the appended parameter, and the control block in
  * device memory.
  *
- * Fixed-width and laid out the same on both sides: the passes write these offsets into PTX. A
- * control block belongs to one launch of one kernel (two launches under way at once have one each),
- * is zeroed and filled by weir_ptx_control_init() and copied to device memory before the first
- * start. Only the host writes stop, sm_first, sm_last, quota, task_blocks and end, at any time, by
- * writes of four or eight bytes that the device sees whole; only the kernel writes next, done and
- * running.
+ * Fixed-width and laid out the same on both sides: the passes write these offsets into PTX. What is
+ * known before a start travels in the parameter; the control block holds what changes later. So a
+ * control block of zeroes is a fresh launch, and the host can hand out blocks zeroed long before.
+ * It belongs to one launch of one kernel (two launches under way at once have one each) until that
+ * launch is finished, over all its starts.
+ *
+ * Only the host writes stop, sm_range and quota, at any time, by writes of four bytes that the
+ * device sees whole; 0 means "as in the parameter". Only the kernel writes the rest.
  *
  * Resume: clear stop and start again with the same block. Nothing else changes hands, because a
  * task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end) - 1 are
@@ -20,63 +22,82 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* SMs that have a counter; the largest GPUs of today have 148 (2026). */
+/* SMs that have a counter, a power of two; the largest GPUs of today have 148 (2026). */
 #define WEIR_PTX_CONTROL_SMS 256u
 
 /* Logical blocks of one launch must be fewer: the index is divided by a multiplication. */
 #define WEIR_PTX_FORM_MAX_BLOCKS (1ull << 31)
 
-/* The parameter every twin has behind the kernel's own: 40 bytes, aligned to 8. */
+/* Blocks of a task: so many times all workers that ever start must not carry next over 2^32. */
+#define WEIR_PTX_FORM_MAX_TASK 4096u
+
+/* SMs first .. first + count - 1 as one word; count is 1 or more. Of 0, all SMs are meant. */
+#define WEIR_PTX_SM_RANGE(first, count) ((uint32_t)(first) | (uint32_t)(count) << 16)
+
+#define WEIR_PTX_NO_QUOTA  UINT32_MAX /* in a control block: none, whatever the parameter says */
+#define WEIR_PTX_NO_NEARLY UINT32_MAX
+
+/*
+ * The parameter every twin has behind the kernel's own: 64 bytes, aligned to 8. Starts of one
+ * launch may differ in end, task_blocks, sm_range, quota and nearly_at.
+ */
 struct weir_ptx_form_args {
-    uint64_t where;       /* slice: its first block; ticket, persistent: address of the control
-                             block */
+    uint64_t control;     /* ticket, persistent: address of the control block */
     uint32_t grid[3];     /* of the launch as the program made it */
     uint32_t total;       /* blocks of it */
     uint32_t row_magic;   /* i / grid[0] is (i * row_magic) >> row_shift for i < 2^31 */
     uint32_t plane_magic; /* the same for grid[0] * grid[1] */
     uint32_t row_shift;
     uint32_t plane_shift;
+    uint32_t first;       /* slice: its first block */
+    uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
+    uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
+    uint32_t sm_range;    /* persistent: where workers may work, 0: everywhere */
+    uint32_t quota;       /* persistent: workers an SM may hold, 0: no limit */
+    uint32_t nearly_at;   /* persistent: whoever takes this block or a later one sets nearly */
 };
-_Static_assert(sizeof(struct weir_ptx_form_args) == 40, "written into PTX");
+_Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 
 struct weir_ptx_control {
-    uint32_t stop;        /* not 0: workers end before their next task, blocks before they begin */
-    uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 or more */
-    uint32_t sm_first;    /* persistent: workers on other SMs retire before their next task */
-    uint32_t sm_last;     /* inclusive */
-    uint32_t quota;       /* persistent: workers an SM may hold, 0: no limit */
-    uint32_t reserved;
-    uint64_t end;   /* blocks from here on are not begun: the total, or less to stop there */
-    uint64_t next;  /* the first block that nobody has taken; may pass end */
-    uint64_t done;  /* persistent: blocks of finished tasks; behind while workers run, then exact */
-    uint64_t retired; /* persistent: workers that ended for their SM or the quota */
+    uint32_t stop;     /* not 0: workers end before their next task, blocks before they begin */
+    uint32_t sm_range; /* persistent: workers elsewhere retire before their next task */
+    uint32_t quota;    /* persistent: so do workers that are too many on their SM */
+    uint32_t host_reserved[13];
+
+    uint32_t next;     /* the first block that nobody has taken; may pass end */
+    uint32_t done;     /* persistent: blocks done by workers that have left */
+    uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
+                          is visible to the whole system */
+    uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
+    uint32_t retired;  /* persistent: workers that left because of their SM or the quota */
+    uint32_t kernel_reserved[11];
+
     uint32_t running[WEIR_PTX_CONTROL_SMS]; /* persistent: workers per SM */
 };
-_Static_assert(offsetof(struct weir_ptx_control, end) == 24, "written into PTX");
-_Static_assert(offsetof(struct weir_ptx_control, running) == 56, "written into PTX");
+_Static_assert(sizeof(struct weir_ptx_control) == 1152, "written into PTX");
+_Static_assert(offsetof(struct weir_ptx_control, next) == 64, "polled words lie apart");
+_Static_assert(offsetof(struct weir_ptx_control, running) == 128, "written into PTX");
+
+/* What must be zero before a control block is used again: running comes back to zero by itself. */
+#define WEIR_PTX_CONTROL_CLEAR_BYTES offsetof(struct weir_ptx_control, running)
 
 /**
- * Fill the parameter of a twin for a grid.
+ * Fill the parameter of a twin for a grid: all of it, tasks of one block, on all SMs.
  *
  * @param grid      of the launch as the program made it.
- * @param where     see struct weir_ptx_form_args.
- * @param ret_args  written on success.
+ * @param ret_args  written on success; control is 0.
  * @return whether the grid has 1 .. WEIR_PTX_FORM_MAX_BLOCKS - 1 blocks: otherwise only the
  *         original can run it.
  * @thread any
  */
-bool weir_ptx_form_args_init(const uint32_t grid[3], uint64_t where,
-                             struct weir_ptx_form_args *ret_args);
+bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *ret_args);
 
 /**
- * A control block before its first start: nothing done, all SMs, no quota, tasks of one block.
+ * Blocks done, once no worker runs.
  *
- * @param total  blocks of the launch.
+ * @param end  of the starts so far: the largest.
  * @thread any
  */
-void weir_ptx_control_init(struct weir_ptx_control *control, uint64_t total);
-
-/** Blocks done once no worker runs. @thread any */
-uint64_t weir_ptx_control_done(const struct weir_ptx_control *control);
+uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end);
 
 #endif

@@ -1,6 +1,10 @@
 /*
- * Kernel forms: from a module to the same module with twins of its kernels that can be cut, stopped
- * and resumed. The forms and what each promises are in docs/design/passes.md.
+ * Kernel forms: twins of kernels that can be cut, stopped, moved and resumed. What the forms
+ * promise, and what a launcher must keep to: docs/design/passes.md.
+ *
+ * Two arrangements. weir_ptx_twins() makes of a module one that holds only twins, to be loaded
+ * beside the original: nothing of the original is touched. weir_ptx_twin() adds a twin to the
+ * module itself, for whoever loads only that.
  */
 #ifndef WEIR_PTX_PASS_PASS_H
 #define WEIR_PTX_PASS_PASS_H
@@ -12,16 +16,78 @@
 #include <stdint.h>
 
 #define WEIR_PTX_FORM_BIT(form) (1u << (form))
+#define WEIR_PTX_FORM_TWINS                                                                        \
+    (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_SLICE) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET) |            \
+     WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT))
 
-/* How a twin came out. */
+/* In a module of twins: 64-bit addresses of the original's variables, in .const. */
+#define WEIR_PTX_BINDS_NAME "weir$binds"
+
+/*
+ * In a module of twins with a ticket form: .entry weir$finish(.b64 control, .b32 total), one
+ * thread, launched behind a ticket twin in its stream: sets finished if all blocks have begun.
+ */
+#define WEIR_PTX_FINISH_NAME "weir$finish"
+
+/* How a twin came out. Texts live as long as the module. */
 struct weir_ptx_twin_info {
-    const char *name;        /* of the twin, in the module; NULL when the kernel was refused */
-    enum weir_status status; /* WEIR_OK, or why there is none */
-    char reason[160];        /* one sentence for a refused one */
-    uint32_t args_offset;    /* of struct weir_ptx_form_args in the twin's parameter block */
-    uint32_t barriers;       /* block-wide barriers that the pass added on the way of one block */
-    bool unified_exit;       /* persistent: barriers wait for threads that have left, too */
+    const char *kernel;           /* the original's name */
+    enum weir_ptx_form form;
+    const char *name;             /* of the twin, in the module; NULL when it was refused */
+    enum weir_status status;      /* WEIR_OK, or why there is none */
+    char reason[160];             /* one sentence for a refused one */
+    uint32_t args_offset;         /* of struct weir_ptx_form_args in the parameter block */
+    uint32_t param_bytes;         /* of the twin's parameter block */
+    uint32_t static_shared_bytes; /* that the twin has more than the kernel; mind alignment */
+    uint32_t dynamic_shared_bytes; /* to be added to each launch's, and to the attribute
+                                      MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
+                                      be rounded up to 16 before */
+    uint32_t barriers;  /* block-wide barriers that the form adds for one block of a task of one */
+    bool unified_exit;  /* persistent: barriers wait for threads that have left, too */
 };
+
+/* A kernel whose twins are wanted. */
+struct weir_ptx_twin_want {
+    const char *kernel; /* NULL: every kernel of the module */
+    uint32_t forms;     /* WEIR_PTX_FORM_BIT of each; those not admitted are reported */
+    uint32_t max_regs;  /* 0, or .maxnreg of the twins, in place of .minnctapersm */
+};
+
+/* What weir_ptx_twins() made. Lives in the module. */
+struct weir_ptx_twins {
+    struct weir_ptx_twin_info *infos; /* of each kernel and form asked for, in source order */
+    uint32_t n_infos;
+    uint32_t n_made; /* of these, not refused; with 0 the module is empty */
+    /* Names of variables of the original whose addresses the loader writes into
+     * WEIR_PTX_BINDS_NAME, in this order. Without any, the module has no such variable. */
+    const char *const *binds;
+    uint32_t n_binds;
+    /* Names of .const variables that the module has copies of: the loader keeps their contents
+     * equal to those of the original's. Their initialisers are left out. */
+    const char *const *consts;
+    uint32_t n_consts;
+};
+
+/**
+ * Make of a module one that holds twins of its kernels and nothing else.
+ *
+ * Variables in .global space are those of the original (pass bind). A kernel that calls through
+ * pointers is refused: a pointer may be one of the original, whose functions may need more
+ * registers than the twin has. So are the kernels that weir_ptx_analyze() refuses.
+ *
+ * @param module     changed; of no other use afterwards, also on failure.
+ * @param wants      one per kernel; of two for one kernel, the first counts.
+ * @param n_wants    1 or more.
+ * @param ret_twins  filled on success.
+ * @return WEIR_OK               also when every twin was refused.
+ * @return WEIR_ERR_NOT_FOUND    a kernel that the module does not have.
+ * @return WEIR_ERR_TOO_BIG      too much for the analysis, or for .const.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread owner
+ */
+enum weir_status weir_ptx_twins(struct weir_ptx_module *module,
+                                const struct weir_ptx_twin_want *wants, uint32_t n_wants,
+                                struct weir_ptx_twins *ret_twins) WEIR_MUST_CHECK;
 
 /**
  * Give a kernel a twin of a form, in the same module, so that they share its variables.
@@ -31,8 +97,6 @@ struct weir_ptx_twin_info {
  * Functions that can be called through a pointer cannot be copied; they are changed in place, and
  * so, then, are the other kernels of the module that may call them: each stores its block index
  * where those functions look for it. Their results stay the same.
- *
- * What the forms promise, and what the launcher must keep to: docs/design/passes.md.
  *
  * @param module    changed; left as it was when the kernel is refused.
  * @param kernel    of an analysis of this module, made with WEIR_PTX_ASSUME_OWN_POINTERS before its
