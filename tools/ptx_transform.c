@@ -14,6 +14,7 @@ struct transform {
     const char *form;
     const char *kernel;
     bool only;
+    bool apart;
     bool list;
 };
 
@@ -103,6 +104,33 @@ static bool make_twins(struct weir_ptx_module *module, const struct transform *t
     return ok && n_made > 0;
 }
 
+/* The module that a host would load beside the original; what it must fill in, as comments. */
+static bool make_apart(struct weir_ptx_module *module, const struct transform *t,
+                       enum weir_ptx_form form)
+{
+    const struct weir_ptx_twin_want want = {.kernel = t->kernel, .forms = WEIR_PTX_FORM_BIT(form)};
+    struct weir_ptx_twins twins;
+    enum weir_status status = weir_ptx_twins(module, &want, 1, &twins);
+
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir ptx transform: %s\n", weir_status_text(status));
+        return false;
+    }
+    for (uint32_t i = 0; i < twins.n_infos; i++) {
+        if (!twins.infos[i].name) {
+            fprintf(stderr, "%s: no %s form: %s\n", twins.infos[i].kernel, t->form,
+                    twins.infos[i].reason);
+        }
+    }
+    for (uint32_t i = 0; i < twins.n_binds; i++) {
+        printf("// " WEIR_PTX_BINDS_NAME "[%u]: %s\n", i, twins.binds[i]);
+    }
+    for (uint32_t i = 0; i < twins.n_consts; i++) {
+        printf("// contents of the original's: %s\n", twins.consts[i]);
+    }
+    return twins.n_made > 0;
+}
+
 static bool print_checked(const struct weir_ptx_module *module)
 {
     struct weir_diag diag;
@@ -134,6 +162,9 @@ int weir_ptx_transform_main(int argc, char **argv)
         {.name = "form", .value = "FORM", .help = "slice, ticket or persistent", .text = &t.form},
         {.name = "kernel", .value = "NAME", .help = "only this kernel", .text = &t.kernel},
         {.name = "only", .help = "leave the originals out", .flag = &t.only},
+        {.name = "apart",
+         .help = "a module to be loaded beside the original, bound to its variables",
+         .flag = &t.apart},
         {.name = "list-passes", .help = "say which passes there are", .flag = &t.list},
         {.name = NULL}};
     int first, exit_status;
@@ -154,8 +185,9 @@ int weir_ptx_transform_main(int argc, char **argv)
         return WEIR_EXIT_USAGE;
     }
     struct weir_ptx_module *module = load(argv[first]);
-    bool ok = module && make_twins(module, &t, form) &&
-              (!t.only || weir_ptx_keep_twins(module) == WEIR_OK) && print_checked(module);
+    bool ok = module && (t.apart ? make_apart(module, &t, form) : make_twins(module, &t, form)) &&
+              (!t.only || t.apart || weir_ptx_keep_twins(module) == WEIR_OK) &&
+              print_checked(module);
 
     weir_ptx_destroy(module);
     return ok ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;

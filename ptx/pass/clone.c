@@ -69,6 +69,16 @@ static bool is_static(const struct weir_ptx_var *var)
     return var->space == WEIR_PTX_SPACE_GLOBAL || var->space == WEIR_PTX_SPACE_CONST;
 }
 
+bool weir_ptx_func_has_static(const struct weir_ptx_func *func)
+{
+    for (uint32_t i = 0; i < func->n_vars; i++) {
+        if (is_static(func->vars[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Move such variables of a function to the module, in front of it. */
 static enum weir_status hoist(struct weir_ptx_module *module, struct weir_ptx_func *func)
 {
@@ -194,8 +204,8 @@ static bool copy_body(struct weir_ptx_module *module, const struct weir_ptx_func
     }
     for (uint32_t i = 0; i < from->n_insts; i++) {
         to->insts[i] = from->insts[i];
-        to->insts[i].operands = copy_operands(module, from, to, from->insts[i].operands,
-                                              from->insts[i].n_operands);
+        to->insts[i].operands =
+            copy_operands(module, from, to, from->insts[i].operands, from->insts[i].n_operands);
         if (!to->insts[i].operands) {
             return false;
         }
@@ -297,36 +307,68 @@ bool weir_ptx_is_twin(const struct weir_ptx_func *entry)
            strcmp(entry->params[entry->n_params - 1]->name, WEIR_PTX_ARGS_NAME) == 0;
 }
 
+struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
+                                      const struct weir_ptx_var *from)
+{
+    struct weir_ptx_var *var = weir_ptx_alloc(module, sizeof(*var));
+    struct weir_ptx_item item = {.kind = WEIR_PTX_ITEM_VAR,
+                                 .var = var,
+                                 .linkage = from->linkage,
+                                 .is_decl = from->linkage == WEIR_PTX_LINKAGE_EXTERN};
+    struct weir_ptx_var **vars =
+        insert(module, module->vars, module->n_vars, module->n_vars, &var, sizeof(var));
+
+    if (!var || !vars || !add_item(module, 0, &item)) {
+        return NULL;
+    }
+    *var = *from;
+    var->id = module->n_vars++;
+    module->vars = vars;
+    return var;
+}
+
 enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char *name,
                                      uint32_t bytes, struct weir_ptx_var **ret_var)
 {
-    struct weir_ptx_var *var = weir_ptx_find_var(module, name);
+    struct weir_ptx_var *found = weir_ptx_find_var(module, name);
+    struct weir_ptx_var var = {
+        .name = name,
+        .space = WEIR_PTX_SPACE_SHARED,
+        .type = WEIR_PTX_TYPE_B8,
+        .linkage = bytes ? WEIR_PTX_LINKAGE_NONE : WEIR_PTX_LINKAGE_EXTERN,
+        .vec = 1,
+        .n_dims = 1,
+        .unsized = bytes == 0,
+        .align = WEIR_PTX_SLOT_ALIGN,
+        .align_given = true,
+        .dims = {bytes},
+        .size_bytes = bytes,
+        .reg = WEIR_PTX_NONE,
+    };
 
-    if (!var) {
-        var = weir_ptx_alloc(module, sizeof(*var));
-        struct weir_ptx_item item = {.kind = WEIR_PTX_ITEM_VAR, .var = var};
-        struct weir_ptx_var **vars =
-            insert(module, module->vars, module->n_vars, module->n_vars, &var, sizeof(var));
-
-        if (!var || !vars || !add_item(module, 0, &item)) {
-            return WEIR_ERR_NO_MEMORY;
-        }
-        *var = (struct weir_ptx_var){
-            .name = name,
-            .id = module->n_vars,
-            .space = WEIR_PTX_SPACE_SHARED,
-            .type = WEIR_PTX_TYPE_B8,
-            .vec = 1,
-            .n_dims = 1,
-            .align = 16,
-            .align_given = true,
-            .dims = {bytes},
-            .size_bytes = bytes,
-            .reg = WEIR_PTX_NONE,
-        };
-        module->vars = vars;
-        module->n_vars++;
+    if (!found) {
+        found = weir_ptx_add_var(module, &var);
     }
-    *ret_var = var;
-    return WEIR_OK;
+    *ret_var = found;
+    return found ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
+struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const char *name)
+{
+    struct weir_ptx_func *func = weir_ptx_alloc(module, sizeof(*func));
+    struct weir_ptx_item item = {
+        .kind = WEIR_PTX_ITEM_FUNC, .linkage = WEIR_PTX_LINKAGE_VISIBLE, .func = func};
+    struct weir_ptx_func **funcs =
+        insert(module, module->funcs, module->n_funcs, module->n_funcs, &func, sizeof(func));
+
+    if (!func || !funcs || !add_item(module, module->n_items, &item)) {
+        return NULL;
+    }
+    *func = (struct weir_ptx_func){.name = name,
+                                   .id = module->n_funcs++,
+                                   .is_entry = true,
+                                   .has_body = true,
+                                   .linkage = WEIR_PTX_LINKAGE_VISIBLE};
+    module->funcs = funcs;
+    return func;
 }

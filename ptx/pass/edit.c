@@ -108,8 +108,7 @@ void weir_ptx_edit_mark(struct weir_ptx_edit *edit, uint32_t i)
 struct weir_ptx_inst *weir_ptx_edit_add(struct weir_ptx_edit *edit,
                                         const struct weir_ptx_inst *inst)
 {
-    if (!grow(edit, (void **)&edit->insts, edit->n_insts, &edit->cap_insts,
-              sizeof(*edit->insts))) {
+    if (!grow(edit, (void **)&edit->insts, edit->n_insts, &edit->cap_insts, sizeof(*edit->insts))) {
         return NULL;
     }
     edit->insts[edit->n_insts] = *inst;
@@ -128,10 +127,18 @@ void weir_ptx_edit_keep(struct weir_ptx_edit *edit, uint32_t first, uint32_t end
 static void add_name(struct weir_ptx_edit *edit, const char *name, enum weir_ptx_type type,
                      uint32_t id)
 {
-    if (edit->n_names == WEIR_PTX_EDIT_NAMES) {
+    uint32_t i = 0;
+
+    /* A name that is bound again means the new one from here on. */
+    while (i < edit->n_names && strcmp(edit->names[i].text, name) != 0) {
+        i++;
+    }
+    if (i == WEIR_PTX_EDIT_NAMES) {
         fail(edit, WEIR_ERR_INTERNAL);
     } else {
-        struct weir_ptx_edit_name *row = &edit->names[edit->n_names++];
+        struct weir_ptx_edit_name *row = &edit->names[i];
+
+        edit->n_names += i == edit->n_names;
 
         snprintf(row->text, sizeof(row->text), "%s", name);
         row->type = (uint8_t)type;
@@ -195,6 +202,9 @@ static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list arg
             module->version_minor, module->sm, suffix);
     fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_TASK_NAME "[%u];\n", WEIR_PTX_TASK_BYTES);
     fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_INDEX_NAME "[%u];\n", WEIR_PTX_INDEX_BYTES);
+    fputs(".extern .shared .align 16 .b8 " WEIR_PTX_DYNAMIC_NAME "[];\n"
+          ".const .align 8 .b64 " WEIR_PTX_BINDS_NAME "[1];\n",
+          out);
     fprintf(out, ".entry weir(.param .align 8 .b8 " WEIR_PTX_ARGS_NAME "[%zu])\n{\n",
             sizeof(struct weir_ptx_form_args));
     for (uint32_t i = 0; i < edit->n_names; i++) {
@@ -227,9 +237,23 @@ struct move {
 static struct weir_ptx_var *move_var(const struct move *m, const struct weir_ptx_var *var)
 {
     struct weir_ptx_twin *twin = m->edit->twin;
-    struct weir_ptx_var *found = strcmp(var->name, WEIR_PTX_ARGS_NAME) == 0   ? twin->args
-                                 : strcmp(var->name, WEIR_PTX_TASK_NAME) == 0 ? twin->task
-                                                                              : twin->index;
+    const struct {
+        const char *name;
+        struct weir_ptx_var *var;
+    } rows[] = {
+        {WEIR_PTX_ARGS_NAME, twin->args},
+        {WEIR_PTX_TASK_NAME, twin->task},
+        {WEIR_PTX_INDEX_NAME, twin->index},
+        {WEIR_PTX_DYNAMIC_NAME, twin->task ? twin->task : twin->index},
+        {WEIR_PTX_BINDS_NAME, twin->binds},
+    };
+    struct weir_ptx_var *found = NULL;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(var->name, rows[i].name) == 0) {
+            found = rows[i].var;
+        }
+    }
     if (!found) {
         fail(m->edit, WEIR_ERR_INTERNAL);
     }

@@ -24,26 +24,26 @@
 #define WEIR_PTX_BINDS_NAME "weir$binds"
 
 /*
- * In a module of twins with a ticket form: .entry weir$finish(.b64 control, .b32 total), one
+ * In a module of twins with a ticket form: .entry weir$finish(struct weir_ptx_form_args), one
  * thread, launched behind a ticket twin in its stream: sets finished if all blocks have begun.
  */
 #define WEIR_PTX_FINISH_NAME "weir$finish"
 
 /* How a twin came out. Texts live as long as the module. */
 struct weir_ptx_twin_info {
-    const char *kernel;           /* the original's name */
+    const char *kernel; /* the original's name */
     enum weir_ptx_form form;
-    const char *name;             /* of the twin, in the module; NULL when it was refused */
-    enum weir_status status;      /* WEIR_OK, or why there is none */
-    char reason[160];             /* one sentence for a refused one */
-    uint32_t args_offset;         /* of struct weir_ptx_form_args in the parameter block */
-    uint32_t param_bytes;         /* of the twin's parameter block */
-    uint32_t static_shared_bytes; /* that the twin has more than the kernel; mind alignment */
+    const char *name;              /* of the twin, in the module; NULL when it was refused */
+    enum weir_status status;       /* WEIR_OK, or why there is none */
+    char reason[160];              /* one sentence for a refused one */
+    uint32_t args_offset;          /* of struct weir_ptx_form_args in the parameter block */
+    uint32_t param_bytes;          /* of the twin's parameter block */
+    uint32_t static_shared_bytes;  /* that the twin has more than the kernel; mind alignment */
     uint32_t dynamic_shared_bytes; /* to be added to each launch's, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
-    uint32_t barriers;  /* block-wide barriers that the form adds for one block of a task of one */
-    bool unified_exit;  /* persistent: barriers wait for threads that have left, too */
+    uint32_t barriers; /* block-wide barriers that the form adds for one block of a task of one */
+    bool unified_exit; /* persistent: barriers wait for threads that have left, too */
 };
 
 /* A kernel whose twins are wanted. */
@@ -110,8 +110,8 @@ enum weir_status weir_ptx_twins(struct weir_ptx_module *module,
  * @return WEIR_ERR_NO_MEMORY    the module may hold parts of a twin: destroy it.
  * @thread owner
  */
-enum weir_status weir_ptx_twin(struct weir_ptx_module *module,
-                               const struct weir_ptx_kernel *kernel, enum weir_ptx_form form,
+enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel,
+                               enum weir_ptx_form form,
                                struct weir_ptx_twin_info *ret_info) WEIR_MUST_CHECK;
 
 /**

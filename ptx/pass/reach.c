@@ -140,8 +140,7 @@ static void redirect(struct weir_ptx_func *func)
 
 static enum weir_status copy_one(struct weir_ptx_twin *twin, struct weir_ptx_func *func)
 {
-    const char *name =
-        weir_ptx_pass_text(twin->module, "%s$%s", func->name, twin->entry->name);
+    const char *name = weir_ptx_pass_text(twin->module, "%s$%s", func->name, twin->entry->name);
     struct weir_ptx_func *copy;
 
     if (!name) {
@@ -185,8 +184,8 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
     }
     *ret_has = false;
     for (uint32_t i = 1; i < kernel->n_funcs; i++) {
-        *ret_has |= (marks[kernel->funcs[i]->id] & POINTED) &&
-                    weir_ptx_func_has(kernel->funcs[i], is);
+        *ret_has |=
+            (marks[kernel->funcs[i]->id] & POINTED) && weir_ptx_func_has(kernel->funcs[i], is);
     }
     free(marks);
     return WEIR_OK;

@@ -1,5 +1,5 @@
 /*
- * Slice: a one-dimensional grid whose block b runs the logical block where + b. The launcher cuts
+ * Slice: a one-dimensional grid whose block b runs the logical block first + b. The launcher cuts
  * the logical grid as it likes; every slice must end within it.
  */
 #include "ptx/pass/twin.h"
@@ -9,10 +9,12 @@ enum weir_status weir_ptx_pass_slice(struct weir_ptx_twin *twin)
     struct weir_ptx_edit edit;
 
     weir_ptx_edit_begin(&edit, twin, twin->entry);
-    weir_ptx_edit_text(&edit, ".reg .b32 %%b, %%f;\n"
-                              "ld.param.b32 %%f, [" WEIR_PTX_ARGS_NAME "];\n"
-                              "mov.b32 %%b, %%ctaid.x;\n"
-                              "add.u32 %%wn, %%b, %%f;\n");
+    weir_ptx_edit_text(&edit,
+                       ".reg .b32 %%b, %%f;\n"
+                       "ld.param.b32 %%f, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "mov.b32 %%b, %%ctaid.x;\n"
+                       "add.u32 %%wn, %%b, %%f;\n",
+                       offsetof(struct weir_ptx_form_args, first));
     weir_ptx_grid_emit(&edit);
     weir_ptx_index_emit(&edit);
     weir_ptx_edit_keep(&edit, 0, twin->entry->n_insts);

@@ -51,8 +51,8 @@ static enum weir_status choose_exit_barrier(struct weir_ptx_twin *twin)
         !weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
         return WEIR_OK;
     }
-    enum weir_status status = weir_ptx_pointed_has(twin->module, twin->kernel,
-                                                   weir_ptx_inst_is_plain_barrier, &pointed);
+    enum weir_status status =
+        weir_ptx_pointed_has(twin->module, twin->kernel, weir_ptx_inst_is_plain_barrier, &pointed);
 
     if (status != WEIR_OK) {
         return status;
@@ -96,6 +96,11 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
     if (bytes > kernel->params_max_bytes) {
         return refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter");
     }
+    if (!weir_ptx_slot_has_room(kernel)) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      "it reads the size of its shared memory, which would change");
+    }
+    twin->slot_dynamic = weir_ptx_slot_is_dynamic(kernel);
     return choose_exit_barrier(twin);
 }
 
@@ -117,12 +122,11 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
         status = weir_ptx_add_args(module, twin->entry, &twin->args);
     }
     if (status == WEIR_OK && twin->form != WEIR_PTX_FORM_SLICE) {
-        status = weir_ptx_shared_var(module, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
+        status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
     }
     if (status == WEIR_OK) {
-        status = weir_ptx_copy_reached(twin, twin->exit_barrier == WEIR_PTX_NONE
-                                                 ? weir_ptx_inst_loads_index
-                                                 : must_change);
+        status = weir_ptx_copy_reached(
+            twin, twin->exit_barrier == WEIR_PTX_NONE ? weir_ptx_inst_loads_index : must_change);
     }
     return status;
 }
@@ -156,7 +160,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     struct weir_ptx_twin twin = {
         .module = module, .kernel = kernel, .form = form, .info = ret_info, .tail = WEIR_PTX_NONE};
 
-    *ret_info = (struct weir_ptx_twin_info){.name = NULL};
+    *ret_info = (struct weir_ptx_twin_info){.kernel = entry->name, .form = form};
     if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
         return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
     }
@@ -173,6 +177,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     if (status == WEIR_OK) {
         ret_info->name = twin.entry->name;
         ret_info->args_offset = (uint32_t)twin.args->offset_bytes;
+        ret_info->param_bytes = (uint32_t)twin.entry->params_size_bytes;
     } else if (!ret_info->reason[0]) {
         snprintf(ret_info->reason, sizeof(ret_info->reason), "%s", weir_status_text(status));
     }
@@ -181,8 +186,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
 
 enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module)
 {
-    struct weir_ptx_item *items =
-        weir_ptx_alloc(module, (module->n_items + 1u) * sizeof(*items));
+    struct weir_ptx_item *items = weir_ptx_alloc(module, (module->n_items + 1u) * sizeof(*items));
     struct weir_ptx_func **funcs =
         weir_ptx_alloc(module, (module->n_funcs + 1u) * sizeof(struct weir_ptx_func *));
     uint32_t n_items = 0;

@@ -15,10 +15,12 @@
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
 
-#define WEIR_PTX_ARGS_NAME  "weir$args"  /* parameter: struct weir_ptx_form_args */
-#define WEIR_PTX_TASK_NAME  "weir$task"  /* shared: first block of the task, blocks in it */
-#define WEIR_PTX_INDEX_NAME "weir$index" /* shared: block index and grid size, .v4 each */
+#define WEIR_PTX_ARGS_NAME    "weir$args"  /* parameter: struct weir_ptx_form_args */
+#define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and its form's own */
+#define WEIR_PTX_INDEX_NAME   "weir$index" /* shared: block index and grid size, .v4 each */
+#define WEIR_PTX_DYNAMIC_NAME "weir$dynamic" /* the dynamic shared memory */
 
+#define WEIR_PTX_SLOT_ALIGN  16u
 #define WEIR_PTX_TASK_BYTES  16u
 #define WEIR_PTX_INDEX_BYTES 32u
 
@@ -44,10 +46,12 @@ struct weir_ptx_twin {
     uint32_t n_funcs;
     bool in_place; /* some of them are not copies */
     struct weir_ptx_var *args;
-    struct weir_ptx_var *task;  /* ticket, persistent */
+    struct weir_ptx_var *task;  /* ticket, persistent: weir$task or weir$dynamic */
     struct weir_ptx_var *index; /* where reached functions read the index, else NULL */
+    struct weir_ptx_var *binds; /* weir$binds, in the pass that makes it */
+    bool slot_dynamic;          /* task and index lie at the end of the dynamic shared memory */
     uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* register ids in entry */
-    uint32_t tail;       /* persistent: label that ends a logical block */
+    uint32_t tail;                             /* persistent: label that ends a logical block */
     uint32_t exit_barrier; /* persistent: id of the barrier that threads which left keep complete,
                               or WEIR_PTX_NONE */
     bool block_barrier;    /* persistent: logical blocks of one task must not overlap */
@@ -126,9 +130,19 @@ enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_
 enum weir_status weir_ptx_add_args(struct weir_ptx_module *module, struct weir_ptx_func *entry,
                                    struct weir_ptx_var **ret_args);
 
-/** The module's shared variable of that name, made where it is missing. */
+/** The module's shared variable of that name, made where it is missing; 0 bytes: dynamic. */
 enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char *name,
                                      uint32_t bytes, struct weir_ptx_var **ret_var);
+
+/** A variable of the module, in front of all others: a copy of var with an id. NULL: no memory. */
+struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
+                                      const struct weir_ptx_var *from);
+
+/** A new entry without parameters and instructions, behind all others. NULL: no memory. */
+struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const char *name);
+
+/** Whether a body declares variables that outlive a block. */
+bool weir_ptx_func_has_static(const struct weir_ptx_func *func);
 
 /** Whether an entry is a twin. */
 bool weir_ptx_is_twin(const struct weir_ptx_func *entry);
@@ -167,9 +181,28 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
  * Fill twin->funcs: copies of the functions for which is() holds somewhere, or that call one such;
  * calls in the twin go to the copies. Functions that can be reached by a pointer are not copied.
  */
-enum weir_status weir_ptx_copy_reached(struct weir_ptx_twin *twin,
-                                       bool (*is)(const struct weir_ptx_inst *inst))
-    WEIR_MUST_CHECK;
+enum weir_status
+weir_ptx_copy_reached(struct weir_ptx_twin *twin,
+                      bool (*is)(const struct weir_ptx_inst *inst)) WEIR_MUST_CHECK;
+
+/* slot.c */
+
+/** Whether a kernel's twins have their slot at the end of the dynamic shared memory. */
+bool weir_ptx_slot_is_dynamic(const struct weir_ptx_kernel *kernel);
+
+/** Whether there is a place for it: a kernel must not look at the size it would change. */
+bool weir_ptx_slot_has_room(const struct weir_ptx_kernel *kernel);
+
+/** The variable for a part of the slot. @param name  WEIR_PTX_TASK_NAME or WEIR_PTX_INDEX_NAME. */
+enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,
+                                    struct weir_ptx_var **ret_var) WEIR_MUST_CHECK;
+
+/**
+ * What stands for the address of a part of the slot in the next texts: a name, or a register, which
+ * is loaded here.
+ */
+const char *weir_ptx_slot_task(struct weir_ptx_edit *edit);
+const char *weir_ptx_slot_index(struct weir_ptx_edit *edit);
 
 /* virtual_index.c */
 
@@ -179,8 +212,29 @@ void weir_ptx_grid_emit(struct weir_ptx_edit *edit);
 /** Write the index of block %wn into %wx .. %wz (and where functions read it). */
 void weir_ptx_index_emit(struct weir_ptx_edit *edit);
 
+/* strip.c */
+
+/** Leave only twins and what they use; initialisers do not count. */
+enum weir_status weir_ptx_strip(struct weir_ptx_module *module) WEIR_MUST_CHECK;
+
+/** Take out the variables in .global space. */
+void weir_ptx_drop_globals(struct weir_ptx_module *module);
+
+/** Make every .const variable a visible one of this module, without initialiser. */
+void weir_ptx_define_consts(struct weir_ptx_module *module);
+
+/* bind.c */
+
+/**
+ * Replace the addresses of .global variables by values of the table WEIR_PTX_BINDS_NAME.
+ *
+ * @param ret_names  the names, in the order of the table.
+ */
+enum weir_status weir_ptx_bind(struct weir_ptx_module *module, const char *const **ret_names,
+                               uint32_t *ret_n) WEIR_MUST_CHECK;
+
 /* passes.def */
-#define WEIR_PTX_PASS(name, forms, summary) \
+#define WEIR_PTX_PASS(name, forms, summary)                                                        \
     enum weir_status weir_ptx_pass_##name(struct weir_ptx_twin *twin) WEIR_MUST_CHECK;
 #include "ptx/pass/passes.def"
 #undef WEIR_PTX_PASS

@@ -6,8 +6,8 @@
  * not, so where a thread may end before others come to such a barrier (the analysis says so), the
  * threads in the tail go on arriving at it. Nobody there knows how many barriers are still to come;
  * so every such barrier becomes a reduction that asks "is anybody still in the body?": who comes to
- * it in the body says yes, who is in the tail says no, and repeats until all have said no. That last
- * round is the one in which the whole block is in the tail.
+ * it in the body says yes, who is in the tail says no, and repeats until all have said no. That
+ * last round is the one in which the whole block is in the tail.
  *
  *     body: bar.sync 0            becomes   barrier.red.or.pred _, 0, true
  *     tail:                                 barrier.red.or.pred p, 0, false; @p bra tail

@@ -16,37 +16,57 @@
 
 #include <string.h>
 
+#define ARG(field) offsetof(struct weir_ptx_form_args, field)
+
 void weir_ptx_grid_emit(struct weir_ptx_edit *edit)
 {
-    weir_ptx_edit_text(edit, "ld.param.b32 %%wgx, [" WEIR_PTX_ARGS_NAME "+8];\n"
-                             "ld.param.b32 %%wgy, [" WEIR_PTX_ARGS_NAME "+12];\n"
-                             "ld.param.b32 %%wgz, [" WEIR_PTX_ARGS_NAME "+16];\n");
+    weir_ptx_edit_text(edit,
+                       "ld.param.b32 %%wgx, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.param.b32 %%wgy, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.param.b32 %%wgz, [" WEIR_PTX_ARGS_NAME "+%zu];\n",
+                       ARG(grid), ARG(grid) + 4, ARG(grid) + 8);
+}
+
+/* Stored by all threads alike: each reads what it wrote itself, or its equal. */
+static void emit_store(struct weir_ptx_edit *edit)
+{
+    const char *index = weir_ptx_slot_index(edit);
+
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%z;\nmov.b32 %%z, 0;\n"
+                       "st.shared.v4.b32 [%s], {%%wx, %%wy, %%wz, %%z};\n"
+                       "st.shared.v4.b32 [%s+16], {%%wgx, %%wgy, %%wgz, %%z};\n",
+                       index, index);
 }
 
 void weir_ptx_index_emit(struct weir_ptx_edit *edit)
 {
-    weir_ptx_edit_text(edit, ".reg .b32 %%m, %%s, %%t, %%r;\n.reg .b64 %%q;\n"
-                             "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+28];\n"
-                             "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+36];\n"
-                             "mul.wide.u32 %%q, %%wn, %%m;\n"
-                             "shr.u64 %%q, %%q, %%s;\n"
-                             "cvt.u32.u64 %%wz, %%q;\n"
-                             "mul.lo.u32 %%t, %%wgx, %%wgy;\n"
-                             "mul.lo.u32 %%t, %%t, %%wz;\n"
-                             "sub.u32 %%r, %%wn, %%t;\n"
-                             "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+24];\n"
-                             "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+32];\n"
-                             "mul.wide.u32 %%q, %%r, %%m;\n"
-                             "shr.u64 %%q, %%q, %%s;\n"
-                             "cvt.u32.u64 %%wy, %%q;\n"
-                             "mul.lo.u32 %%t, %%wy, %%wgx;\n"
-                             "sub.u32 %%wx, %%r, %%t;\n");
+    /* Most grids have one dimension, which all threads of the grid find out alike. */
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%m, %%s, %%t, %%r;\n.reg .b64 %%q;\n"
+                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "mov.b32 %%wx, %%wn;\nmov.b32 %%wy, 0;\nmov.b32 %%wz, 0;\n"
+                       "setp.eq.u32 %%p, %%t, %%wgx;\n@%%p bra LINE;\n"
+                       "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "mul.wide.u32 %%q, %%wn, %%m;\n"
+                       "shr.u64 %%q, %%q, %%s;\n"
+                       "cvt.u32.u64 %%wz, %%q;\n"
+                       "mul.lo.u32 %%t, %%wgx, %%wgy;\n"
+                       "mul.lo.u32 %%t, %%t, %%wz;\n"
+                       "sub.u32 %%r, %%wn, %%t;\n"
+                       "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "mul.wide.u32 %%q, %%r, %%m;\n"
+                       "shr.u64 %%q, %%q, %%s;\n"
+                       "cvt.u32.u64 %%wy, %%q;\n"
+                       "mul.lo.u32 %%t, %%wy, %%wgx;\n"
+                       "sub.u32 %%wx, %%r, %%t;\n"
+                       "LINE:\n",
+                       ARG(total), ARG(plane_magic), ARG(plane_shift), ARG(row_magic),
+                       ARG(row_shift));
     if (edit->twin->index) {
-        weir_ptx_edit_text(edit,
-                           ".reg .b32 %%z;\nmov.b32 %%z, 0;\n"
-                           "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME "], {%%wx, %%wy, %%wz, %%z};\n"
-                           "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME
-                           "+16], {%%wgx, %%wgy, %%wgz, %%z};\n");
+        emit_store(edit);
     }
 }
 
@@ -69,7 +89,9 @@ static uint32_t component(struct weir_ptx_edit *edit, uint16_t sreg, uint32_t c)
     if (c == 3) {
         weir_ptx_edit_text(edit, "mov.b32 %%v, 0;\n");
     } else {
-        weir_ptx_edit_text(edit, "ld.shared.b32 %%v, [" WEIR_PTX_INDEX_NAME "+%u];\n",
+        const char *index = weir_ptx_slot_index(edit);
+
+        weir_ptx_edit_text(edit, "ld.shared.b32 %%v, [%s+%u];\n", index,
                            (is_count(sreg) ? 16 : 0) + 4 * c);
     }
     return reg;
@@ -131,8 +153,7 @@ static bool replace_sources(struct weir_ptx_edit *edit, const struct weir_ptx_in
 {
     struct weir_ptx_inst copy = *inst;
 
-    copy.operands =
-        weir_ptx_alloc(edit->twin->module, inst->n_operands * sizeof(*inst->operands));
+    copy.operands = weir_ptx_alloc(edit->twin->module, inst->n_operands * sizeof(*inst->operands));
     if (!copy.operands) {
         return false;
     }
@@ -181,14 +202,14 @@ static enum weir_status store_real(struct weir_ptx_twin *twin, struct weir_ptx_f
     struct weir_ptx_edit edit;
 
     weir_ptx_edit_begin(&edit, twin, entry);
-    weir_ptx_edit_text(&edit, ".reg .b32 %%x, %%y, %%z, %%o;\nmov.b32 %%o, 0;\n"
-                              "mov.b32 %%x, %%ctaid.x;\nmov.b32 %%y, %%ctaid.y;\n"
-                              "mov.b32 %%z, %%ctaid.z;\n"
-                              "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME "], {%%x, %%y, %%z, %%o};\n"
-                              "mov.b32 %%x, %%nctaid.x;\nmov.b32 %%y, %%nctaid.y;\n"
-                              "mov.b32 %%z, %%nctaid.z;\n"
-                              "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME
-                              "+16], {%%x, %%y, %%z, %%o};\n");
+    weir_ptx_edit_text(&edit,
+                       ".reg .b32 %%x, %%y, %%z, %%o;\nmov.b32 %%o, 0;\n"
+                       "mov.b32 %%x, %%ctaid.x;\nmov.b32 %%y, %%ctaid.y;\n"
+                       "mov.b32 %%z, %%ctaid.z;\n"
+                       "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME "], {%%x, %%y, %%z, %%o};\n"
+                       "mov.b32 %%x, %%nctaid.x;\nmov.b32 %%y, %%nctaid.y;\n"
+                       "mov.b32 %%z, %%nctaid.z;\n"
+                       "st.shared.v4.b32 [" WEIR_PTX_INDEX_NAME "+16], {%%x, %%y, %%z, %%o};\n");
     weir_ptx_edit_keep(&edit, 0, entry->n_insts);
     return weir_ptx_edit_finish(&edit);
 }
@@ -237,8 +258,7 @@ enum weir_status weir_ptx_pass_virtual_index(struct weir_ptx_twin *twin)
         in_funcs |= weir_ptx_func_has(twin->funcs[i], weir_ptx_inst_loads_index);
     }
     if (in_funcs) {
-        status = weir_ptx_shared_var(twin->module, WEIR_PTX_INDEX_NAME, WEIR_PTX_INDEX_BYTES,
-                                     &twin->index);
+        status = weir_ptx_slot_make(twin, WEIR_PTX_INDEX_NAME, WEIR_PTX_INDEX_BYTES, &twin->index);
     }
     if (status == WEIR_OK && in_funcs && twin->in_place) {
         status = store_real_everywhere(twin);

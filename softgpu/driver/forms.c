@@ -123,7 +123,7 @@ static enum weir_status run_slices(struct run *run)
         uint64_t n = 1 + random_below(run, 2 * mean);
 
         n = n < run->total - at ? n : run->total - at;
-        run->args->where = at;
+        run->args->first = (uint32_t)at;
         status = start(run, n);
         at += n;
     }
@@ -146,27 +146,32 @@ static void *stop_later(void *user)
 static enum weir_status run_round(struct run *run, bool persistent, bool last)
 {
     struct weir_ptx_control *control = run->control;
-    uint64_t left = run->total - control->next;
+    struct weir_ptx_form_args *args = run->args;
+    uint32_t left = args->total - control->next;
+    bool in_args = random_below(run, 2) == 0;
+    uint32_t range = 0, quota = 0;
     pthread_t thread;
     bool stopper = false;
 
     control->stop = 0;
-    control->end = run->total;
-    control->sm_first = 0;
-    control->sm_last = UINT32_MAX;
-    control->quota = 0;
-    control->task_blocks = 1 + (uint32_t)random_below(run, 8);
+    args->end = args->total;
+    args->task_blocks = 1 + (uint32_t)random_below(run, 8);
+    args->nearly_at = (uint32_t)random_below(run, args->total);
     if (!last && random_below(run, 2) == 0) {
-        control->end = control->next + random_below(run, left + 1);
+        args->end = control->next + (uint32_t)random_below(run, left + 1);
     }
     if (!last && random_below(run, 2) == 0) {
-        control->sm_first = (uint32_t)random_below(run, 4);
-        control->sm_last = control->sm_first + (uint32_t)random_below(run, 4);
+        range = WEIR_PTX_SM_RANGE(random_below(run, 4), 1 + random_below(run, 4));
     }
     if (!last && random_below(run, 2) == 0) {
-        control->quota = 1 + (uint32_t)random_below(run, 3);
+        quota = 1 + (uint32_t)random_below(run, 3);
     }
-    uint64_t blocks = persistent ? 1 + random_below(run, 16) : left + random_below(run, 4);
+    args->sm_range = in_args ? range : 0;
+    args->quota = in_args ? quota : 0;
+    control->sm_range = in_args ? 0 : range;
+    control->quota = in_args ? 0 : quota;
+    uint32_t blocks =
+        (uint32_t)(persistent ? 1 + random_below(run, 16) : left + random_below(run, 4));
 
     if (!last && random_below(run, 2) == 0) {
         run->stop_turns = random_below(run, 1u << 18);
@@ -180,37 +185,42 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
     return status;
 }
 
+/* What the control block must say between starts. */
 static enum weir_status check_control(const struct run *run, bool persistent)
 {
     const struct weir_ptx_control *control = run->control;
+    const struct weir_ptx_form_args *args = run->args;
+    uint32_t done = weir_ptx_control_done(control, args->end);
     uint64_t workers = 0;
 
     for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
         workers += control->running[i];
     }
     /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
-    if (workers != 0 || (persistent && control->done != control->next)) {
-        weir_log_error("softgpu: control block workers=%llu next=%llu done=%llu end=%llu",
-                       (unsigned long long)workers, (unsigned long long)control->next,
-                       (unsigned long long)control->done, (unsigned long long)control->end);
-        return WEIR_ERR_INTERNAL;
+    bool ok =
+        workers == 0 &&
+        (!persistent || (control->done == done && control->finished == (done == args->total)));
+
+    if (!ok) {
+        weir_log_error("softgpu: control block workers=%llu next=%u done=%u end=%u finished=%u",
+                       (unsigned long long)workers, control->next, control->done, args->end,
+                       control->finished);
     }
-    return WEIR_OK;
+    return ok ? WEIR_OK : WEIR_ERR_INTERNAL;
 }
 
 static enum weir_status run_controlled(struct run *run, bool persistent)
 {
     enum weir_status status = WEIR_OK;
 
-    weir_ptx_control_init(run->control, run->total);
-    run->args->where = (uint64_t)(uintptr_t)run->control;
-    for (uint32_t i = 0; run->control->next < run->total && status == WEIR_OK; i++) {
+    run->args->control = (uint64_t)(uintptr_t)run->control;
+    for (uint32_t i = 0; run->control->next < run->args->total && status == WEIR_OK; i++) {
         status = run_round(run, persistent, i >= MAX_ROUNDS);
-        /* What was asked for beyond the end was not begun. */
-        run->control->next = weir_ptx_control_done(run->control);
         if (status == WEIR_OK) {
             status = check_control(run, persistent);
         }
+        /* What was asked for beyond the end was not begun. */
+        run->control->next = weir_ptx_control_done(run->control, run->args->end);
     }
     return status;
 }
@@ -258,7 +268,7 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     const struct weir_exec_kernel *twin =
         form == WEIR_PTX_FORM_ORIGINAL ? NULL : twin_of(module, launch->kernel, form);
 
-    if (!twin || launch->cooperative || !weir_ptx_form_args_init(launch->grid, 0, &args)) {
+    if (!twin || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
         return weir_exec_run(engine, launch, ret_fault);
     }
     const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);

@@ -1,0 +1,85 @@
+/*
+ * The slot: shared memory of a twin for what one thread tells the others, and for the block index
+ * where functions read it.
+ *
+ * Two variables of the module, in front of the kernel's own. That costs an aligned kernel dearly:
+ * behind 16 bytes, an array aligned to 1,024 begins at 1,024. So where the kernel has dynamic
+ * shared memory of a larger alignment, or no static room is left, the slot lies at the end of the
+ * dynamic memory, and the launcher asks for that much more.
+ */
+#include "ptx/pass/twin.h"
+
+#define MAX_STATIC_SHARED_BYTES 49152u /* of every GPU */
+
+static bool reads_shared_size(const struct weir_ptx_inst *inst)
+{
+    for (uint32_t i = 0; i < inst->n_operands; i++) {
+        if (inst->operands[i].kind == WEIR_PTX_OPERAND_SREG &&
+            (inst->operands[i].sreg == WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE ||
+             inst->operands[i].sreg == WEIR_PTX_SREG_TOTAL_SMEM_SIZE ||
+             inst->operands[i].sreg == WEIR_PTX_SREG_AGGR_SMEM_SIZE)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool weir_ptx_slot_is_dynamic(const struct weir_ptx_kernel *kernel)
+{
+    return (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_DYNAMIC_SHARED) &&
+            kernel->shared_align > WEIR_PTX_SLOT_ALIGN) ||
+           kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES +
+                   WEIR_PTX_SLOT_ALIGN >
+               MAX_STATIC_SHARED_BYTES;
+}
+
+bool weir_ptx_slot_has_room(const struct weir_ptx_kernel *kernel)
+{
+    if (weir_ptx_slot_is_dynamic(kernel)) {
+        for (uint32_t i = 0; i < kernel->n_funcs; i++) {
+            if (weir_ptx_func_has(kernel->funcs[i], reads_shared_size)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,
+                                    struct weir_ptx_var **ret_var)
+{
+    if (!twin->slot_dynamic) {
+        twin->info->static_shared_bytes += bytes;
+        return weir_ptx_shared_var(twin->module, name, bytes, ret_var);
+    }
+    /* Room for all of it: the task lies last, so that its place is the same with an index. */
+    twin->info->dynamic_shared_bytes = bytes == WEIR_PTX_TASK_BYTES && !twin->index
+                                           ? WEIR_PTX_TASK_BYTES
+                                           : WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES;
+    return weir_ptx_shared_var(twin->module, WEIR_PTX_DYNAMIC_NAME, 0, ret_var);
+}
+
+/* The address of the dynamic memory's end less some bytes, in a register of the given name. */
+static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_t bytes)
+{
+    weir_ptx_edit_reg(edit, reg, WEIR_PTX_TYPE_B32);
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%a;\nmov.b32 %s, " WEIR_PTX_DYNAMIC_NAME ";\n"
+                       "mov.b32 %%a, %%dynamic_smem_size;\n"
+                       "add.u32 %s, %s, %%a;\nsub.u32 %s, %s, %u;\n",
+                       reg, reg, reg, reg, reg, bytes);
+    return reg;
+}
+
+const char *weir_ptx_slot_task(struct weir_ptx_edit *edit)
+{
+    return edit->twin->slot_dynamic ? end_less(edit, "%wtask", WEIR_PTX_TASK_BYTES)
+                                    : WEIR_PTX_TASK_NAME;
+}
+
+const char *weir_ptx_slot_index(struct weir_ptx_edit *edit)
+{
+    return edit->twin->slot_dynamic
+               ? end_less(edit, "%windex", WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES)
+               : WEIR_PTX_INDEX_NAME;
+}

@@ -1,0 +1,208 @@
+/*
+ * A module of twins: make those that are wanted, take out everything that they do not use, and bind
+ * what must stay the original's.
+ *
+ * .shared variables are each block's own and stay as they are. .const variables are copied, because
+ * the memory space of a kernel's constants is its module's; their initialisers go, because the
+ * loader copies the contents, and an initialiser may hold addresses that are the original's.
+ */
+#include "ptx/pass/twin.h"
+
+#include <string.h>
+
+#define MAX_CONST_BYTES 65536u /* of a module (PTX ISA, state spaces) */
+
+/* Why a kernel that the analysis admits cannot have twins in another module, or NULL. */
+static const char *why_not_apart(const struct weir_ptx_kernel *kernel)
+{
+    if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_INDIRECT_CALL)) {
+        return "a pointer may lead to a function of the original module, which may need more "
+               "registers than the twin has";
+    }
+    for (uint32_t i = 0; i < kernel->n_funcs; i++) {
+        if (weir_ptx_func_has_static(kernel->funcs[i])) {
+            return "a variable declared in a body has no name that the driver would find";
+        }
+    }
+    return NULL;
+}
+
+static const struct weir_ptx_twin_want *want_for(const struct weir_ptx_twin_want *wants, uint32_t n,
+                                                 const char *kernel)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (!wants[i].kernel || strcmp(wants[i].kernel, kernel) == 0) {
+            return &wants[i];
+        }
+    }
+    return NULL;
+}
+
+static void limit_regs(struct weir_ptx_perf *perf, uint32_t max_regs)
+{
+    if (max_regs && !(perf->has_maxnreg && perf->maxnreg <= max_regs)) {
+        perf->has_maxnreg = true;
+        perf->maxnreg = max_regs;
+        perf->has_minnctapersm = false; /* the two exclude each other */
+    }
+}
+
+static enum weir_status make_one(struct weir_ptx_module *module,
+                                 const struct weir_ptx_kernel *kernel, enum weir_ptx_form form,
+                                 uint32_t max_regs, struct weir_ptx_twin_info *info)
+{
+    const char *why = why_not_apart(kernel);
+
+    if (why && weir_ptx_kernel_admits(kernel, form)) {
+        *info = (struct weir_ptx_twin_info){
+            .kernel = kernel->entry->name, .form = form, .status = WEIR_ERR_UNSUPPORTED};
+        snprintf(info->reason, sizeof(info->reason), "%s", why);
+        return WEIR_OK;
+    }
+    enum weir_status status = weir_ptx_twin(module, kernel, form, info);
+
+    if (status == WEIR_OK) {
+        limit_regs(&weir_ptx_find_func(module, info->name)->perf, max_regs);
+    }
+    return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_INTERNAL ? status : WEIR_OK;
+}
+
+static enum weir_status make_all(struct weir_ptx_module *module,
+                                 const struct weir_ptx_analysis *analysis,
+                                 const struct weir_ptx_twin_want *wants, uint32_t n_wants,
+                                 struct weir_ptx_twins *twins)
+{
+    enum weir_status status = WEIR_OK;
+
+    twins->infos = weir_ptx_alloc(
+        module, (analysis->n_kernels * (uint64_t)WEIR_PTX_FORM_COUNT + 1) * sizeof(*twins->infos));
+    if (!twins->infos) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < analysis->n_kernels; i++) {
+        const struct weir_ptx_kernel *kernel = &analysis->kernels[i];
+        const struct weir_ptx_twin_want *want = want_for(wants, n_wants, kernel->entry->name);
+
+        for (int form = WEIR_PTX_FORM_SLICE; want && form < WEIR_PTX_FORM_COUNT; form++) {
+            struct weir_ptx_twin_info *info = &twins->infos[twins->n_infos];
+
+            if (want->forms & WEIR_PTX_FORM_BIT(form) && status == WEIR_OK) {
+                status = make_one(module, kernel, (enum weir_ptx_form)form, want->max_regs, info);
+                twins->n_infos++;
+                twins->n_made += info->name != NULL;
+            }
+        }
+    }
+    return status;
+}
+
+static bool has_kernel(const struct weir_ptx_analysis *analysis, const char *name)
+{
+    return !name || weir_ptx_analysis_find(analysis, name) != NULL;
+}
+
+static enum weir_status analyze_and_make(struct weir_ptx_module *module,
+                                         const struct weir_ptx_twin_want *wants, uint32_t n_wants,
+                                         struct weir_ptx_twins *twins)
+{
+    struct weir_ptx_analysis *analysis;
+    enum weir_status status = weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < n_wants && status == WEIR_OK; i++) {
+        status = has_kernel(analysis, wants[i].kernel) ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+    }
+    if (status == WEIR_OK) {
+        status = make_all(module, analysis, wants, n_wants, twins);
+    }
+    weir_ptx_analysis_destroy(analysis);
+    return status;
+}
+
+/* .entry weir$finish: finished is 1 if next has come to total. */
+static enum weir_status add_finish(struct weir_ptx_module *module)
+{
+    struct weir_ptx_twin twin = {.module = module};
+    struct weir_ptx_edit edit;
+    struct weir_ptx_func *func = weir_ptx_add_entry(module, WEIR_PTX_FINISH_NAME);
+
+    if (!func || weir_ptx_add_args(module, func, &twin.args) != WEIR_OK) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    weir_ptx_edit_begin(&edit, &twin, func);
+    weir_ptx_edit_text(&edit,
+                       ".reg .pred %%p;\n.reg .b32 %%n, %%t;\n.reg .b64 %%c;\n"
+                       "ld.param.b64 %%c, [" WEIR_PTX_ARGS_NAME "];\n"
+                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.volatile.global.b32 %%n, [%%c+%zu];\n"
+                       "setp.lt.u32 %%p, %%n, %%t;\n@%%p bra END;\n"
+                       "membar.sys;\nmov.b32 %%n, 1;\n"
+                       "st.volatile.global.b32 [%%c+%zu], %%n;\nEND:\nret;\n",
+                       offsetof(struct weir_ptx_form_args, total),
+                       offsetof(struct weir_ptx_control, next),
+                       offsetof(struct weir_ptx_control, finished));
+    return weir_ptx_edit_finish(&edit);
+}
+
+static bool has_ticket(const struct weir_ptx_twins *twins)
+{
+    for (uint32_t i = 0; i < twins->n_infos; i++) {
+        if (twins->infos[i].form == WEIR_PTX_FORM_TICKET && twins->infos[i].name) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Constants become the module's own, empty until the loader fills them. */
+static enum weir_status copy_consts(struct weir_ptx_module *module, struct weir_ptx_twins *twins)
+{
+    const char **names = weir_ptx_alloc(module, (module->n_vars + 1u) * sizeof(char *));
+    uint64_t bytes = 0;
+
+    if (!names) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < module->n_vars; i++) {
+        struct weir_ptx_var *var = module->vars[i];
+
+        if (var->space != WEIR_PTX_SPACE_CONST) {
+            continue;
+        }
+        if (strcmp(var->name, WEIR_PTX_BINDS_NAME) != 0) {
+            names[twins->n_consts++] = var->name;
+        }
+        bytes += var->size_bytes + var->align;
+    }
+    weir_ptx_define_consts(module);
+    twins->consts = names;
+    return bytes > MAX_CONST_BYTES ? WEIR_ERR_TOO_BIG : WEIR_OK;
+}
+
+enum weir_status weir_ptx_twins(struct weir_ptx_module *module,
+                                const struct weir_ptx_twin_want *wants, uint32_t n_wants,
+                                struct weir_ptx_twins *ret_twins)
+{
+    struct weir_ptx_twins twins = {.infos = NULL};
+    enum weir_status status = analyze_and_make(module, wants, n_wants, &twins);
+
+    if (status == WEIR_OK && has_ticket(&twins)) {
+        status = add_finish(module);
+    }
+    if (status == WEIR_OK) {
+        status = weir_ptx_strip(module);
+    }
+    if (status == WEIR_OK) {
+        status = weir_ptx_bind(module, &twins.binds, &twins.n_binds);
+    }
+    if (status == WEIR_OK) {
+        weir_ptx_drop_globals(module);
+        status = copy_consts(module, &twins);
+    }
+    if (status == WEIR_OK) {
+        *ret_twins = twins;
+    }
+    return status;
+}
