@@ -1,7 +1,7 @@
 /*
  * weir.toml: keys, their limits and their defaults.
  *
- * Two tables of rows, one for [host] and one for [[tenant]]: a key is a row. Anything that is not
+ * Tables of rows, one for each of [host], [forms] and [[tenant]]: a key is a row. Anything that is not
  * in them is an error at its place, so a misspelt limit is never silently no limit.
  */
 #include "host_backend/supervisor/config.h"
@@ -26,7 +26,8 @@ enum row_kind {
     ROW_U64,
     ROW_AMOUNT,
     ROW_CHOICE,
-    ROW_BYTES,
+    ROW_BYTES, /* a power of two */
+    ROW_LIMIT, /* any number of bytes */
     ROW_DEVICES
 };
 
@@ -40,6 +41,10 @@ struct row {
 
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
+static const char *const forms_modes[] = {"off", "auto", "always", "explore", NULL};
+static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
+static const char *const forms_ptx[] = {"same", "any", NULL};
+static const char *const forms_twins[] = {"best", "all", NULL};
 
 #define AT(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
 static const struct row host_rows[] = {
@@ -58,6 +63,15 @@ static const struct row host_rows[] = {
     {"vmm_base", ROW_U64, AT(weir_host_config, vmm_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"vmm_bytes", ROW_BYTES, AT(weir_host_config, vmm_bytes), 1 << 28, INT64_C(1) << 45, NULL},
 };
+static const struct row forms_rows[] = {
+    {"mode", ROW_CHOICE, AT(weir_host_config, forms.mode), 0, 0, forms_modes},
+    {"ptx", ROW_CHOICE, AT(weir_host_config, forms.ptx), 0, 0, forms_ptx},
+    {"twins", ROW_CHOICE, AT(weir_host_config, forms.twins), 0, 0, forms_twins},
+    {"seed", ROW_U32, AT(weir_host_config, forms.seed), 0, INT32_MAX, NULL},
+    {"compiler", ROW_TEXT, AT(weir_host_config, forms.compiler), 0, 0, NULL},
+    {"cache_dir", ROW_TEXT, AT(weir_host_config, forms.cache_dir), 0, 0, NULL},
+    {"cache", ROW_LIMIT, AT(weir_host_config, forms.cache_bytes), 0, 0, NULL},
+};
 static const struct row tenant_rows[] = {
     {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
     {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
@@ -67,17 +81,18 @@ static const struct row tenant_rows[] = {
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
     {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
+    {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
-enum place { PLACE_NONE, PLACE_HOST, PLACE_TENANT };
+enum place { PLACE_NONE, PLACE_HOST, PLACE_FORMS, PLACE_TENANT };
 
 struct parse {
     struct weir_host_config config;
     enum place place;
     uint32_t seen; /* bit per row of the table in hand */
-    bool host_seen;
+    bool host_seen, forms_seen;
     uint32_t table_line, table_column;
 };
 
@@ -99,6 +114,8 @@ static void host_default(struct weir_host_config *config)
                                         .vmm_bytes = UINT64_C(14) << 40};
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
+    snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
+    config->forms.cache_bytes = UINT64_C(512) << 20;
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 
@@ -321,6 +338,13 @@ static bool store_amount(const struct row *row, char *to, const struct weir_toml
         memcpy(to, &amount, sizeof amount);
         return true;
     }
+    if (row->kind == ROW_LIMIT && amount.bytes != 0) {
+        memcpy(to, &amount.bytes, sizeof amount.bytes);
+        return true;
+    }
+    if (row->kind == ROW_LIMIT) {
+        return WRONG(value, "'%s' must be an amount such as \"512MiB\"", row->key);
+    }
     if (amount.bytes < (uint64_t)row->low || amount.bytes > (uint64_t)row->high ||
         (amount.bytes & (amount.bytes - 1)) != 0) {
         return WRONG(value, "'%s' must be a power of two between 256MiB and 4TiB", row->key);
@@ -359,6 +383,7 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
         return store_number(row, to, value, diag);
     case ROW_AMOUNT:
     case ROW_BYTES:
+    case ROW_LIMIT:
         return store_amount(row, to, value, diag);
     case ROW_DEVICES:
         return store_devices(row, to, value, diag);
@@ -419,6 +444,11 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
         parse->host_seen = true;
         return true;
     }
+    if (strcmp(name, "forms") == 0 && !array && !parse->forms_seen) {
+        parse->place = PLACE_FORMS;
+        parse->forms_seen = true;
+        return true;
+    }
     if (strcmp(name, "tenant") == 0 && array) {
         if (parse->config.n_tenants == WEIR_CONFIG_TENANTS_MAX) {
             weir_diag_set(diag, line, column, "more than %d tenants", WEIR_CONFIG_TENANTS_MAX);
@@ -428,8 +458,7 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
         tenant_default(&parse->config.tenants[parse->config.n_tenants++], "");
         return true;
     }
-    weir_diag_set(diag, line, column, "unknown or repeated table '%.60s': [host] or [[tenant]]",
-                  name);
+    weir_diag_set(diag, line, column, "unknown or repeated table '%.60s': [host], [forms] or [[tenant]]", name);
     return false;
 }
 
@@ -437,12 +466,20 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
                      const struct weir_toml_value *value, struct weir_diag *diag)
 {
     struct parse *parse = user;
-    bool host = parse->place == PLACE_HOST;
-    const struct row *rows = host ? host_rows : tenant_rows;
-    size_t n_rows = host ? N_ROWS(host_rows) : N_ROWS(tenant_rows);
+    static const struct {
+        const char *name;
+        const struct row *rows;
+        size_t n_rows;
+    } tables[] = {{"", NULL, 0},
+                  {"[host]", host_rows, N_ROWS(host_rows)},
+                  {"[forms]", forms_rows, N_ROWS(forms_rows)},
+                  {"[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
+    const struct row *rows = tables[parse->place].rows;
+    size_t n_rows = tables[parse->place].n_rows;
+    bool tenant = parse->place == PLACE_TENANT;
 
     if (parse->place == PLACE_NONE) {
-        weir_diag_set(diag, line, column, "'%.60s' stands before any [host] or [[tenant]]", key);
+        weir_diag_set(diag, line, column, "'%.60s' stands before any [host], [forms] or [[tenant]]", key);
         return false;
     }
     for (size_t i = 0; i < n_rows; i++) {
@@ -454,11 +491,11 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
             return false;
         }
         parse->seen |= 1u << i;
-        return store(&rows[i], host ? (void *)&parse->config : (void *)last_tenant(parse), value,
+        return store(&rows[i], tenant ? (void *)last_tenant(parse) : (void *)&parse->config, value,
                      diag);
     }
     weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key,
-                  host ? "[host]" : "[[tenant]]");
+                  tables[parse->place].name);
     return false;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "host_backend/control.h"
+#include "host_backend/forms/config.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
@@ -39,6 +40,7 @@ struct weir_tenant_config {
     struct weir_amount pinned; /* of the host's memory */
     uint32_t sessions_max;
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
+    enum weir_forms_wish forms;
 };
 
 struct weir_host_config {
@@ -54,6 +56,7 @@ struct weir_host_config {
     uint64_t window_bytes;
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
+    struct weir_forms_config forms;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };

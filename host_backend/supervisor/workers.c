@@ -142,6 +142,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->window_bytes = sup->config.window_bytes;
     c->vmm_base = sup->config.vmm_base;
     c->vmm_bytes = sup->config.vmm_bytes;
+    c->forms = sup->config.forms;
     if (!weir_sup_worker_send(sup, worker, &message, -1)) {
         return WEIR_ERR_CLOSED;
     }

@@ -321,6 +321,107 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
     return WEIR_OK;
 }
 
+/* The architecture whose binary code the driver would take of a fatbin; 0: none. False: a length
+ * lies. */
+static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint32_t *ret_arch)
+{
+    struct entry entry;
+    uint64_t at = 0;
+
+    *ret_arch = 0;
+    while (at < bytes) {
+        if (!next_entry(payload, bytes, &at, &entry)) {
+            return false;
+        }
+        if (runs_as_it_is(&entry, sm) && entry.arch > *ret_arch) {
+            *ret_arch = entry.arch;
+        }
+    }
+    return true;
+}
+
+/* An entry's text. */
+static char *text_of(const struct entry *entry, uint64_t max_bytes, size_t *ret_bytes)
+{
+    uint64_t n = entry->stored, budget = max_bytes;
+    char *text;
+
+    if (entry->packed != 0) {
+        text = (char *)unpack(entry, &budget, &n);
+        if (text != NULL) {
+            char *longer = realloc(text, n + 1);
+
+            if (longer == NULL) {
+                free(text);
+            }
+            text = longer;
+        }
+    } else {
+        text = n <= max_bytes ? malloc(n + 1) : NULL;
+        if (text != NULL) {
+            memcpy(text, entry->data, n);
+        }
+    }
+    if (text != NULL) {
+        text[n] = 0;
+        *ret_bytes = strlen(text);
+    }
+    return text;
+}
+
+static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
+                                   const struct weir_image_ptx_want *want, char **ret_text,
+                                   size_t *ret_bytes)
+{
+    struct entry entry, best = {0};
+    uint64_t payload, at = 0;
+    uint32_t code = 0, n_best = 0;
+
+    if (bytes < FATBIN_HEADER || read_u16(data + 4) != 1 || read_u16(data + 6) != FATBIN_HEADER) {
+        return WEIR_ERR_INVALID;
+    }
+    payload = read_u64(data + 8);
+    if (!inside(FATBIN_HEADER, payload, bytes) ||
+        (want->code_runs && !code_arch(data + FATBIN_HEADER, payload, want->sm, &code))) {
+        return WEIR_ERR_INVALID;
+    }
+    while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
+        if (entry.kind != KIND_PTX || entry.arch > want->sm ||
+            (code != 0 && !want->any_arch && entry.arch != code)) {
+            continue;
+        }
+        n_best = entry.arch > best.arch ? 1 : n_best + (entry.arch == best.arch);
+        best = entry.arch > best.arch ? entry : best;
+    }
+    if (n_best != 1) {
+        return WEIR_ERR_NOT_FOUND; /* several of one architecture belong together */
+    }
+    *ret_text = text_of(&best, want->max_bytes, ret_bytes);
+    return *ret_text != NULL ? WEIR_OK : WEIR_ERR_TOO_BIG;
+}
+
+enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
+                                const struct weir_image_ptx_want *want, char **ret_text,
+                                size_t *ret_bytes)
+{
+    enum weir_image_form form;
+    size_t n;
+
+    if (weir_fatbin_begins(data, bytes)) {
+        return fatbin_ptx(data, bytes, want, ret_text, ret_bytes);
+    }
+    if (weir_image_check(data, bytes, &form) != WEIR_OK || form != WEIR_IMAGE_PTX) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    n = strnlen((const char *)data, bytes);
+    if (n > want->max_bytes) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    *ret_text = strndup((const char *)data, n);
+    *ret_bytes = n;
+    return *ret_text != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes)
 {
     return bytes >= sizeof(uint32_t) && read_u32(data) == FATBIN_MAGIC;

@@ -60,6 +60,29 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
                                     uint64_t *budget, uint8_t **ret_copy, bool *ret_uses_printf) WEIR_MUST_CHECK;
 
+/* Which text of an image is looked for. */
+struct weir_image_ptx_want {
+    uint32_t sm;        /* of the GPU, times ten */
+    bool code_runs;     /* the driver would run binary code of the image, not only PTX */
+    bool any_arch;      /* also a text of another architecture than the code that would run */
+    uint64_t max_bytes; /* of the text */
+};
+
+/**
+ * The PTX from which the code was made that the driver runs, of an image that is no bundle.
+ *
+ * @param ret_text  of malloc, the caller's; ends in a NUL.
+ * @return WEIR_OK
+ * @return WEIR_ERR_NOT_FOUND  there is none, or none that can be told to be it.
+ * @return WEIR_ERR_TOO_BIG    longer than max_bytes, or cannot be unpacked.
+ * @return WEIR_ERR_INVALID    a length lies.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
+                                const struct weir_image_ptx_want *want, char **ret_text,
+                                size_t *ret_bytes) WEIR_MUST_CHECK;
+
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 

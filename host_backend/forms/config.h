@@ -1,0 +1,65 @@
+/* [forms] of weir.toml: whether and how kernels get twins. A value type without pointers. */
+#ifndef WEIR_HOST_BACKEND_FORMS_CONFIG_H
+#define WEIR_HOST_BACKEND_FORMS_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_FORMS_PATH_BYTES 256
+
+/* docs/design/preemption.md, "Which form". */
+enum weir_forms_mode {
+    WEIR_FORMS_OFF,
+    WEIR_FORMS_AUTO,
+    WEIR_FORMS_ALWAYS,
+    WEIR_FORMS_EXPLORE,
+};
+
+/* A tenant's own word; the host's mode holds where it is DEFAULT. */
+enum weir_forms_wish {
+    WEIR_FORMS_WISH_DEFAULT,
+    WEIR_FORMS_WISH_OFF,
+    WEIR_FORMS_WISH_AUTO,
+    WEIR_FORMS_WISH_ALWAYS,
+};
+
+/* Which text twins are made from. */
+enum weir_forms_ptx {
+    WEIR_FORMS_PTX_SAME, /* only that from which the code was made that runs as the original */
+    WEIR_FORMS_PTX_ANY,  /* any that the GPU could run */
+};
+
+/* Which twins a kernel gets. */
+enum weir_forms_twins {
+    WEIR_FORMS_TWINS_BEST, /* one */
+    WEIR_FORMS_TWINS_ALL,  /* one of each admitted form */
+};
+
+struct weir_forms_config {
+    enum weir_forms_mode mode;
+    enum weir_forms_ptx ptx;
+    enum weir_forms_twins twins;
+    uint32_t seed;                          /* of explore */
+    char compiler[WEIR_FORMS_PATH_BYTES];   /* path of ptxas; "auto": look for it; "driver" */
+    char cache_dir[WEIR_FORMS_PATH_BYTES];  /* "": where caches are kept; "none": no cache */
+    uint64_t cache_bytes;                   /* all files together */
+};
+
+/** The mode for a tenant. @thread any */
+static inline enum weir_forms_mode weir_forms_mode_of(enum weir_forms_mode mode,
+                                                      enum weir_forms_wish wish)
+{
+    switch (wish) {
+    case WEIR_FORMS_WISH_OFF:
+        return WEIR_FORMS_OFF;
+    case WEIR_FORMS_WISH_AUTO:
+        return WEIR_FORMS_AUTO;
+    case WEIR_FORMS_WISH_ALWAYS:
+        return WEIR_FORMS_ALWAYS;
+    case WEIR_FORMS_WISH_DEFAULT:
+    default:
+        return mode;
+    }
+}
+
+#endif
