@@ -98,6 +98,10 @@ void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct wei
     if (has_dst(inst)) {
         each_reg(&inst->operands[0], fn, context);
     }
+    if (inst->op == WEIR_PTX_OP_TCGEN05 && inst->n_operands > 2 &&
+        weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED)) {
+        each_reg(&inst->operands[1], fn, context); /* ld.red gives what was loaded and reduced */
+    }
     if (inst->flags & WEIR_PTX_FLAG_CC) {
         fn(context, func->n_regs);
     }

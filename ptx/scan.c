@@ -337,7 +337,7 @@ static void scan_memory(struct scanner *s)
         note(s, WEIR_PTX_FACT_STRONG_ACCESS);
     }
     if ((inst->op == WEIR_PTX_OP_ST || inst->op == WEIR_PTX_OP_RED) &&
-        (inst->flags & WEIR_PTX_FLAG_ASYNC)) {
+        (inst->flags & (WEIR_PTX_FLAG_ASYNC | WEIR_PTX_FLAG_BULK))) {
         note(s, WEIR_PTX_FACT_BULK);
     }
     if (flags & WEIR_PTX_OPF_TEXTURE) {
@@ -383,6 +383,8 @@ static enum weir_ptx_fact fact_of_op(uint16_t op)
         return WEIR_PTX_FACT_BULK;
     case WEIR_PTX_OP_WGMMA:
         return WEIR_PTX_FACT_WGMMA;
+    case WEIR_PTX_OP_TCGEN05:
+        return WEIR_PTX_FACT_TENSOR_MEMORY;
     case WEIR_PTX_OP_SETMAXNREG:
         return WEIR_PTX_FACT_SETMAXNREG;
     case WEIR_PTX_OP_MAPA:
@@ -423,6 +425,11 @@ static void scan_inst(struct scanner *s)
         break;
     case WEIR_PTX_OP_CP:
         scan_copy(s);
+        break;
+    case WEIR_PTX_OP_MULTIMEM:
+        if (inst->flags & WEIR_PTX_FLAG_BULK) {
+            note(s, WEIR_PTX_FACT_BULK);
+        }
         break;
     case WEIR_PTX_OP_RET:
     case WEIR_PTX_OP_EXIT:

@@ -272,6 +272,21 @@ static void analyze_cluster_directive_is_found(void **state)
     weir_ptx_destroy(module);
 }
 
+static void analyze_tensor_memory_is_found(void **state)
+{
+    struct weir_ptx_module *module;
+    struct weir_ptx_analysis *analysis =
+        analyse(".version 9.0\n.target sm_100a\n.address_size 64\n.entry k() {\n"
+                "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ret; }\n",
+                0, &module);
+
+    (void)state;
+    assert_int_equal(analysis->kernels[0].facts, F(TENSOR_MEMORY) | F(MATRIX));
+    check_forms(&analysis->kernels[0]);
+    weir_ptx_analysis_destroy(analysis);
+    weir_ptx_destroy(module);
+}
+
 /* Loops that wait, and loops that only look as if they did. */
 
 static void analyze_loops_that_wait_are_found(void **state)
@@ -601,6 +616,7 @@ int main(void)
         cmocka_unit_test(facts_table_has_a_sentence_where_it_refuses),
         cmocka_unit_test(form_text_is_found_again),
         cmocka_unit_test(analyze_cluster_directive_is_found),
+        cmocka_unit_test(analyze_tensor_memory_is_found),
         cmocka_unit_test(analyze_loops_that_wait_are_found),
         cmocka_unit_test(analyze_loops_that_end_by_themselves_are_left_out),
         cmocka_unit_test(analyze_recursion_that_looks_is_a_wait),
