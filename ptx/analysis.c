@@ -49,6 +49,7 @@ struct builder {
     uint32_t *work;
     uint32_t n_work;
     bool *is_queued;
+    uint8_t pointer_marks; /* with which the targets of pointers were reached */
     uint64_t visits;
 };
 
@@ -198,6 +199,8 @@ static bool call_sees(void *context, const struct weir_ptx_inst *call)
 /* Loops that wait, and functions that may wait by calling themselves. */
 static enum weir_status find_waits(struct builder *b)
 {
+    uint64_t spare = WEIR_PTX_WAIT_STEPS_SPARE;
+
     for (uint32_t i = 0; i < b->module->n_funcs; i++) {
         uint32_t part = b->parts.part[i];
         uint32_t inst = WEIR_PTX_NONE;
@@ -211,7 +214,7 @@ static enum weir_status find_waits(struct builder *b)
             return WEIR_ERR_NO_MEMORY;
         }
         if (!polls && b->flows[i].n_blocks) {
-            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &inst);
+            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &spare, &inst);
 
             if (status != WEIR_OK) {
                 return status;
@@ -242,16 +245,28 @@ static void reach(struct builder *b, uint32_t func, uint8_t marks)
     }
 }
 
+static void reach_targets(struct builder *b, uint8_t marks)
+{
+    if ((b->pointer_marks & marks) == marks) {
+        return;
+    }
+    b->pointer_marks |= marks;
+    b->visits += b->n_targets;
+    for (uint32_t i = 0; i < b->n_targets; i++) {
+        reach(b, b->targets[i], marks);
+    }
+}
+
 static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func *entry)
 {
-    b->n_list = 0;
     reach(b, entry->id, REACHED);
     while (b->n_work) {
         uint32_t from = b->work[--b->n_work];
         const struct weir_ptx_scan *scan = &b->scans[from];
 
         b->is_queued[from] = false;
-        b->visits += 1u + scan->n_edges + scan->n_shared;
+        b->visits +=
+            1u + scan->n_edges + scan->n_shared + scan->n_seen + b->module->funcs[from]->n_vars;
         if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
             return WEIR_ERR_TOO_BIG;
         }
@@ -261,15 +276,9 @@ static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func 
 
             if (edge->func < b->module->n_funcs) {
                 reach(b, edge->func, marks);
-                continue;
-            }
-            b->visits += b->n_targets;
-            if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
-                return WEIR_ERR_TOO_BIG;
-            }
-            for (uint32_t j = 0; j < b->n_targets; j++) {
+            } else {
                 /* Threads that call together may each have a pointer of its own. */
-                reach(b, b->targets[j], marks | PARTED | POINTED);
+                reach_targets(b, marks | PARTED | POINTED);
             }
         }
     }
@@ -283,6 +292,7 @@ static void forget(struct builder *b)
         b->is_queued[b->list[i]] = false;
     }
     b->n_list = b->n_work = 0;
+    b->pointer_marks = 0;
 }
 
 /* Kernels */

@@ -22,8 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES      64  /* of a fixed point over all instructions */
+#define MAX_PASSES      32  /* of a fixed point over all instructions */
 #define STEPS_PER_BLOCK 512 /* of post-dominators and of regions, per block of the function */
+#define EDGES_SPARE     (4u << 20) /* what tables of branches may have beyond EDGES_PER_INST */
+#define EDGES_PER_INST  8
 
 struct builder {
     struct weir_ptx_flow *flow;
@@ -229,8 +231,12 @@ static enum weir_status find_edges(struct builder *b)
         flow->blocks[i].n_succs = successors(b, i, NULL);
         total += flow->blocks[i].n_succs;
     }
-    if (total >= UINT32_MAX / 8) {
-        return WEIR_ERR_NO_MEMORY;
+    if (total > (uint64_t)EDGES_PER_INST * flow->func->n_insts + EDGES_SPARE) {
+        flow->gave_up = true; /* large tables, many times */
+        for (uint32_t i = 0; i < flow->n_blocks; i++) {
+            flow->blocks[i].succ = flow->blocks[i].n_succs = 0;
+        }
+        total = 0;
     }
     flow->n_succs = (uint32_t)total;
     flow->succs = calloc(total + 1, sizeof(*flow->succs));
@@ -239,7 +245,7 @@ static enum weir_status find_edges(struct builder *b)
     if (!flow->succs || !b->preds || !b->pred) {
         return WEIR_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < flow->n_blocks; i++) {
+    for (uint32_t i = 0; i < flow->n_blocks && !flow->gave_up; i++) {
         successors(b, i, flow->succs + flow->blocks[i].succ);
     }
     for (uint32_t i = 0; i < total; i++) {
@@ -528,8 +534,10 @@ static enum weir_status build(struct builder *b)
         return WEIR_ERR_NO_MEMORY;
     }
     b->steps = (uint64_t)STEPS_PER_BLOCK * (n + flow->n_succs);
-    find_ipdoms(b);
-    find_parted(b);
+    if (!flow->gave_up) {
+        find_ipdoms(b);
+        find_parted(b);
+    }
     if (flow->gave_up) {
         give_up(flow);
     }

@@ -299,9 +299,7 @@ static void scan_operand(struct scanner *s, const struct weir_ptx_operand *op)
     case WEIR_PTX_OPERAND_FUNC:
         s->taken[weir_ptx_func_of(op->func)->id] = true;
         break;
-    case WEIR_PTX_OPERAND_TABLE:
-        scan_table(s, op->table);
-        break;
+    case WEIR_PTX_OPERAND_TABLE: /* scan_func() looks at each table once */
     case WEIR_PTX_OPERAND_SINK:
     case WEIR_PTX_OPERAND_REG:
     case WEIR_PTX_OPERAND_INT:
