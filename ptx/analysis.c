@@ -16,6 +16,7 @@
 #include "ptx/scan.h"
 #include "ptx/scc.h"
 #include "ptx/wait.h"
+#include "ptx/warp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@
 enum {
     REACHED = 1u << 0,
     PARTED = 1u << 1,  /* its threads may have parted before it is called */
-    POINTED = 1u << 2, /* it may be called through a pointer, or by such a function */
+    ENDED = 1u << 2,   /* some of them may have ended before */
+    POINTED = 1u << 3, /* it may be called through a pointer, or by such a function */
 };
 
 struct builder {
@@ -55,23 +57,45 @@ struct builder {
 
 /* Functions by themselves */
 
-/* Which barriers and calls are at places where threads may have parted. */
-static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
+/* Which barriers, calls and instructions of a warp are where threads may have parted or left. */
+static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow,
+                        const struct weir_ptx_masks *masks)
 {
     uint32_t edge = 0;
 
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
+        bool ended = flow->func->is_entry && flow->blocks[i].ended;
+
         for (uint32_t j = flow->blocks[i].first; j < flow->blocks[i].end; j++) {
             bool is_parted = weir_ptx_flow_is_parted(flow, i, j);
 
             for (; edge < scan->n_edges && scan->edges[edge].inst == j; edge++) {
                 scan->edges[edge].parted = is_parted;
+                scan->edges[edge].ended = ended;
             }
             if (is_parted && weir_ptx_is_full_barrier(&flow->func->insts[j])) {
                 scan->parted = scan->n_parted++ ? scan->parted : j;
             }
+            if (weir_ptx_may_name_all(masks, &flow->func->insts[j])) {
+                scan->warp = scan->n_warp++ ? scan->warp : j;
+                if (ended) {
+                    scan->warp_ended = scan->n_warp_ended++ ? scan->warp_ended : j;
+                }
+            }
         }
     }
+}
+
+static enum weir_status mark_places(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
+{
+    struct weir_ptx_masks masks;
+    enum weir_status status = weir_ptx_masks_init(flow->func, &masks);
+
+    if (status == WEIR_OK) {
+        mark_parted(scan, flow, &masks);
+        weir_ptx_masks_finish(&masks);
+    }
+    return status;
 }
 
 static enum weir_status scan_all(struct builder *b)
@@ -89,7 +113,7 @@ static enum weir_status scan_all(struct builder *b)
             status = weir_ptx_flow_init(func, &b->flows[i]);
         }
         if (status == WEIR_OK) {
-            mark_parted(&b->scans[i], &b->flows[i]);
+            status = mark_places(&b->scans[i], &b->flows[i]);
         }
     }
     return status;
@@ -272,7 +296,8 @@ static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func 
         }
         for (uint32_t i = 0; i < scan->n_edges; i++) {
             const struct weir_ptx_edge *edge = &scan->edges[i];
-            uint8_t marks = b->marks[from] | (edge->parted ? PARTED : 0);
+            uint8_t marks =
+                b->marks[from] | (edge->parted ? PARTED : 0) | (edge->ended ? ENDED : 0);
 
             if (edge->func < b->module->n_funcs) {
                 reach(b, edge->func, marks);
@@ -415,6 +440,23 @@ static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *ke
     }
 }
 
+/* Instructions of a warp that some of its threads may not come to any more. */
+static void find_warp_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
+{
+    bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
+
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
+        bool is_all = exits_in_func || (b->marks[b->list[i]] & ENDED);
+        uint32_t n = is_all ? scan->n_warp : scan->n_warp_ended;
+
+        if (n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP, b->module->funcs[b->list[i]],
+                     is_all ? scan->warp : scan->warp_ended, n);
+        }
+    }
+}
+
 static void find_pointer_facts(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
     const uint64_t grid = 1ull << WEIR_PTX_FACT_CTAID | 1ull << WEIR_PTX_FACT_NCTAID |
@@ -486,6 +528,7 @@ static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_f
     }
     find_pointer_facts(b, kernel);
     find_early_exits(b, kernel);
+    find_warp_exits(b, kernel);
     find_free_barrier(kernel);
     for (int i = 0; i < WEIR_PTX_FORM_COUNT; i++) {
         if (!weir_ptx_kernel_refusals(kernel, (enum weir_ptx_form)i)) {

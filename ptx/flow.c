@@ -452,6 +452,7 @@ static bool part_from(struct builder *b, uint32_t branch)
                 b->mark[succ] = branch + 1;
                 is_new |= !flow->blocks[succ].parted;
                 flow->blocks[succ].parted = true;
+                flow->blocks[succ].ended |= stop == flow->n_blocks;
                 b->stack[depth++] = succ;
             }
         }
@@ -506,7 +507,7 @@ static void find_parted(struct builder *b)
 static void give_up(struct weir_ptx_flow *flow)
 {
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
-        flow->blocks[i].parted = true;
+        flow->blocks[i].parted = flow->blocks[i].ended = true;
         flow->blocks[i].ipdom = flow->n_blocks;
     }
     memset(flow->varying, 1, (size_t)flow->func->n_regs + 1);

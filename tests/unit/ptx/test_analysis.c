@@ -75,6 +75,10 @@ static const struct row rows[] = {
         "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; ld.global.u64 %d1, [table];"
         "P: .callprototype _ (); call %d1, (), P;",
         F(EARLY_EXIT) | F(BARRIER) | F(INDIRECT_CALL) | F(GLOBAL_VAR)),
+    ROW(EARLY_EXIT_WARP, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, -1;",
+        0),
     BODY(BARRIER, "bar.sync 0;"),
     BAR(BARRIER_COUNTED, "bar.sync 1, 64;"),
     BAR(BARRIER_RED, "barrier.red.popc.u32 %r1, 0, %p1;"),
@@ -469,6 +473,48 @@ static void analyze_early_exit_needs_parted_threads(void **state)
     }
 }
 
+static void analyze_warp_exit_needs_a_mask_that_names_ended_threads(void **state)
+{
+    static const char part[] = "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9;\n";
+    static const struct {
+        const char *name, *body;
+        bool found;
+    } cases[] = {
+        {"full mask", "@%p1 ret; vote.sync.all.pred %p2, %p3, -1;", true},
+        {"mask from memory", "ld.global.u32 %r2, [%d1]; @%p1 ret; bar.warp.sync %r2;", true},
+        {"active threads", "@%p1 ret; activemask.b32 %r2; redux.sync.add.s32 %r3, %r4, %r2;",
+         false},
+        {"ballot", "vote.sync.ballot.b32 %r2, %p3, -1; @%p1 ret; bar.warp.sync %r2;", false},
+        {"part of a ballot",
+         "vote.sync.ballot.b32 %r2, %p3, -1; and.b32 %r2, %r2, 255; @%p1 ret; bar.warp.sync %r2;",
+         false},
+        {"more than a ballot",
+         "vote.sync.ballot.b32 %r2, %p3, -1; or.b32 %r2, %r2, 255; @%p1 ret; bar.warp.sync %r2;",
+         true},
+        {"match",
+         "match.any.sync.b32 %r2, %r3, -1; @%p1 ret; mov.b32 %r4, %r2;\n"
+         "elect.sync %r5|%p2, %r4;",
+         false},
+        {"before", "bar.warp.sync -1; @%p1 ret; add.u32 %r2, %r2, 1;", false},
+        {"by block", "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 1; @%p2 ret; bar.warp.sync -1;",
+         false},
+        {"in a function", "@%p1 ret; call f, ();", true},
+        {"in a function before", "call f, (); @%p1 ret; add.u32 %r2, %r2, 1;", false},
+        {"matrices", "@%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char body[512];
+
+        snprintf(body, sizeof(body), "%s%s", part, cases[i].body);
+        if (((facts_of(".func f () { bar.warp.sync -1; ret; }\n", body) & F(EARLY_EXIT_WARP)) !=
+             0) != cases[i].found) {
+            fail_msg("%s", cases[i].name);
+        }
+    }
+}
+
 static void analyze_function_called_by_some_threads_is_parted(void **state)
 {
     static const char func[] = ".func f () { bar.sync 0; ret; }\n";
@@ -621,6 +667,7 @@ int main(void)
         cmocka_unit_test(analyze_loops_that_end_by_themselves_are_left_out),
         cmocka_unit_test(analyze_recursion_that_looks_is_a_wait),
         cmocka_unit_test(analyze_early_exit_needs_parted_threads),
+        cmocka_unit_test(analyze_warp_exit_needs_a_mask_that_names_ended_threads),
         cmocka_unit_test(analyze_function_called_by_some_threads_is_parted),
         cmocka_unit_test(analyze_parameters_of_functions_vary),
         cmocka_unit_test(analyze_pointers_of_own_module_admit_more),
