@@ -305,7 +305,8 @@ static bool finish(struct state *st, const struct twin *twin, const struct param
 
     return run(st, twin->exec, WEIR_PTX_FINISH_NAME, one, &how, 0, (const void *)&params->args) ==
                WEIR_OK &&
-           control->finished == (control->next >= params->args.total);
+           control->finished ==
+               (weir_ptx_control_done(control, params->args.end) == params->args.total);
 }
 
 static bool run_controlled(struct state *st, const struct twin *twin, const struct row *row,
