@@ -57,14 +57,27 @@ struct builder {
 
 /* Functions by themselves */
 
-/* Which barriers, calls and instructions of a warp are where threads may have parted or left. */
-static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow,
-                        const struct weir_ptx_masks *masks)
+static void mark_warp(struct weir_ptx_scan *scan, enum weir_ptx_mask mask, uint32_t inst,
+                      bool ended)
 {
+    for (int i = 0; mask != WEIR_PTX_MASK_NONE && i <= ended; i++) {
+        struct weir_ptx_warp_use *use = &scan->warp[i];
+
+        use->first = use->n++ ? use->first : inst;
+        if (mask == WEIR_PTX_MASK_OTHER) {
+            use->other = use->n_other++ ? use->other : inst;
+        }
+    }
+}
+
+/* Which barriers, calls and instructions of a warp are where threads may have parted or left. */
+static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
+{
+    const struct weir_ptx_func *func = flow->func;
     uint32_t edge = 0;
 
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
-        bool ended = flow->func->is_entry && flow->blocks[i].ended;
+        bool ended = func->is_entry && flow->blocks[i].ended;
 
         for (uint32_t j = flow->blocks[i].first; j < flow->blocks[i].end; j++) {
             bool is_parted = weir_ptx_flow_is_parted(flow, i, j);
@@ -73,29 +86,12 @@ static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *
                 scan->edges[edge].parted = is_parted;
                 scan->edges[edge].ended = ended;
             }
-            if (is_parted && weir_ptx_is_full_barrier(&flow->func->insts[j])) {
+            if (is_parted && weir_ptx_is_full_barrier(&func->insts[j])) {
                 scan->parted = scan->n_parted++ ? scan->parted : j;
             }
-            if (weir_ptx_may_name_all(masks, &flow->func->insts[j])) {
-                scan->warp = scan->n_warp++ ? scan->warp : j;
-                if (ended) {
-                    scan->warp_ended = scan->n_warp_ended++ ? scan->warp_ended : j;
-                }
-            }
+            mark_warp(scan, weir_ptx_mask_of(func, flow->blocks[i].first, j), j, ended);
         }
     }
-}
-
-static enum weir_status mark_places(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
-{
-    struct weir_ptx_masks masks;
-    enum weir_status status = weir_ptx_masks_init(flow->func, &masks);
-
-    if (status == WEIR_OK) {
-        mark_parted(scan, flow, &masks);
-        weir_ptx_masks_finish(&masks);
-    }
-    return status;
 }
 
 static enum weir_status scan_all(struct builder *b)
@@ -113,7 +109,7 @@ static enum weir_status scan_all(struct builder *b)
             status = weir_ptx_flow_init(func, &b->flows[i]);
         }
         if (status == WEIR_OK) {
-            status = mark_places(&b->scans[i], &b->flows[i]);
+            mark_parted(&b->scans[i], &b->flows[i]);
         }
     }
     return status;
@@ -405,6 +401,19 @@ static void merge_func(struct builder *b, struct weir_ptx_kernel *kernel, uint32
     kernel->n_exits += scan->n_exits;
 }
 
+/* Numbers of barriers of all threads. */
+static uint32_t count_full(const struct weir_ptx_kernel *kernel)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_PTX_BARRIERS; i++) {
+        const struct weir_ptx_barrier_use *use = &kernel->barriers[i];
+
+        n += use->n_sync + use->n_arrive + use->n_red > use->n_counted;
+    }
+    return n;
+}
+
 /* Barriers that some of the threads may not come to any more. */
 static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
@@ -425,12 +434,15 @@ static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *ke
     if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
         return;
     }
-    const struct weir_ptx_place *place = &kernel->places[WEIR_PTX_FACT_EARLY_EXIT];
+    struct weir_ptx_place place = kernel->places[WEIR_PTX_FACT_EARLY_EXIT];
 
     if (has_red) {
-        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_RED, place->func, place->inst, 1);
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_RED, place.func, place.inst, 1);
     }
-    for (uint32_t i = 0; i < b->n_list && !(b->flags & WEIR_PTX_ASSUME_OWN_POINTERS); i++) {
+    if (count_full(kernel) > 1) {
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_SEVERAL, place.func, place.inst, 1);
+    }
+    for (uint32_t i = 0; i < b->n_list; i++) {
         const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
 
         if ((b->marks[b->list[i]] & POINTED) && scan->n_full) {
@@ -446,13 +458,31 @@ static void find_warp_exits(const struct builder *b, struct weir_ptx_kernel *ker
     bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
 
     for (uint32_t i = 0; i < b->n_list; i++) {
-        const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
+        const struct weir_ptx_func *func = b->module->funcs[b->list[i]];
         bool is_all = exits_in_func || (b->marks[b->list[i]] & ENDED);
-        uint32_t n = is_all ? scan->n_warp : scan->n_warp_ended;
+        const struct weir_ptx_warp_use *use = &b->scans[b->list[i]].warp[is_all ? 0 : 1];
 
-        if (n) {
-            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP, b->module->funcs[b->list[i]],
-                     is_all ? scan->warp : scan->warp_ended, n);
+        if (use->n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP, func, use->first, use->n);
+        }
+        if (use->n_other) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_MASK, func, use->other, use->n_other);
+        }
+    }
+    if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP)) {
+        return;
+    }
+    if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
+        struct weir_ptx_place place = kernel->places[WEIR_PTX_FACT_EARLY_EXIT_WARP];
+
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_BOTH, place.func, place.inst, 1);
+    }
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const struct weir_ptx_warp_use *use = &b->scans[b->list[i]].warp[0];
+
+        if ((b->marks[b->list[i]] & POINTED) && use->n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT, b->module->funcs[b->list[i]],
+                     use->first, use->n);
         }
     }
 }

@@ -48,8 +48,8 @@ struct weir_ptx_fact_info {
 enum weir_ptx_analyze_flag {
     /*
      * The functions that a kernel calls through pointers are those of the same copy of the module:
-     * no pointer was stored by the original for a twin to call. Then INDIRECT_GRID and
-     * EARLY_EXIT_INDIRECT are not found. Right for a caller that makes the twin the only copy.
+     * no pointer was stored by the original for a twin to call. Then INDIRECT_GRID is not found.
+     * Right for a caller that makes the twin the only copy.
      */
     WEIR_PTX_ASSUME_OWN_POINTERS = 1u << 0,
 };

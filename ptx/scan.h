@@ -32,10 +32,14 @@ struct weir_ptx_scan {
     uint32_t full;     /* the first of them */
     uint32_t n_parted; /* those of them where threads may have parted */
     uint32_t parted;
-    uint32_t n_warp; /* instructions of a whole warp (ptx/warp.h) */
-    uint32_t warp;
-    uint32_t n_warp_ended; /* those of them where threads may have left the function */
-    uint32_t warp_ended;
+    /* Instructions that wait for a warp (ptx/warp.h), [1]: where threads may have left the
+     * function. */
+    struct weir_ptx_warp_use {
+        uint32_t n;
+        uint32_t first;
+        uint32_t n_other; /* whose mask may name others than those that are there */
+        uint32_t other;
+    } warp[2];
     bool has_red; /* one of the full barriers reduces */
     bool sees;    /* an access sees what other blocks write; later, with all that it calls */
 };

@@ -1,9 +1,6 @@
 #include "ptx/warp.h"
 
 #include "ptx/flow.h"
-#include <stdlib.h>
-
-#define MAX_PASSES 8 /* of masks made from masks */
 
 static bool takes_mask(const struct weir_ptx_inst *inst)
 {
@@ -13,92 +10,82 @@ static bool takes_mask(const struct weir_ptx_inst *inst)
     case WEIR_PTX_OP_MATCH:
     case WEIR_PTX_OP_REDUX:
     case WEIR_PTX_OP_ELECT:
-        return inst->flags & WEIR_PTX_FLAG_SYNC;
+        return true;
     case WEIR_PTX_OP_BAR:
+    case WEIR_PTX_OP_BARRIER:
         return weir_ptx_inst_has(inst, WEIR_PTX_MOD_WARP);
     default:
         return false;
     }
 }
 
-/* The mask is always the last operand. */
-static const struct weir_ptx_operand *mask_of(const struct weir_ptx_inst *inst)
+static bool is_all(const struct weir_ptx_operand *op)
 {
-    return &inst->operands[inst->n_operands - 1];
+    return op->kind == WEIR_PTX_OPERAND_INT && (uint32_t)op->bits == UINT32_MAX;
 }
 
-static bool is_small(const struct weir_ptx_masks *masks, const struct weir_ptx_operand *op)
+struct search {
+    uint32_t reg;
+    bool found;
+};
+
+static void look(void *context, uint32_t reg)
 {
-    return op->kind == WEIR_PTX_OPERAND_REG && !masks->may_be_all[op->reg];
+    struct search *search = context;
+
+    search->found |= reg == search->reg;
 }
 
-/* Whether a result names only threads that were there, as far as is known. */
-static bool makes_small(const struct weir_ptx_masks *masks, const struct weir_ptx_inst *inst)
+static bool writes(const struct weir_ptx_func *func, uint32_t inst, uint32_t reg)
 {
+    struct search search = {.reg = reg};
+
+    weir_ptx_inst_each_write(func, &func->insts[inst], look, &search);
+    return search.found;
+}
+
+static enum weir_ptx_mask mask_of_writer(const struct weir_ptx_inst *inst)
+{
+    if (inst->guard != WEIR_PTX_NONE) {
+        return WEIR_PTX_MASK_OTHER;
+    }
     switch (inst->op) {
     case WEIR_PTX_OP_ACTIVEMASK:
     case WEIR_PTX_OP_MATCH:
-        return true;
+        return WEIR_PTX_MASK_MET;
     case WEIR_PTX_OP_VOTE:
-        return inst->action == WEIR_PTX_MOD_BALLOT;
+        return inst->action == WEIR_PTX_MOD_BALLOT ? WEIR_PTX_MASK_MET : WEIR_PTX_MASK_OTHER;
     case WEIR_PTX_OP_MOV:
-        return is_small(masks, &inst->operands[1]);
-    case WEIR_PTX_OP_AND:
-        return is_small(masks, &inst->operands[1]) || is_small(masks, &inst->operands[2]);
+        return is_all(&inst->operands[1]) ? WEIR_PTX_MASK_ALL : WEIR_PTX_MASK_OTHER;
     default:
-        return false;
+        return WEIR_PTX_MASK_OTHER;
     }
 }
 
-static bool has_masks(const struct weir_ptx_func *func)
+/* At most this many instructions back: masks are made where they are used. */
+#define MAX_BACK 256u
+
+enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t first, uint32_t inst)
 {
-    for (uint32_t i = 0; i < func->n_insts; i++) {
-        if (takes_mask(&func->insts[i]) && mask_of(&func->insts[i])->kind == WEIR_PTX_OPERAND_REG) {
-            return true;
+    const struct weir_ptx_inst *it = &func->insts[inst];
+
+    if (!takes_mask(it)) {
+        return WEIR_PTX_MASK_NONE;
+    }
+    const struct weir_ptx_operand *mask = &it->operands[it->n_operands - 1];
+
+    if (mask->kind != WEIR_PTX_OPERAND_REG) {
+        return is_all(mask) ? WEIR_PTX_MASK_ALL : WEIR_PTX_MASK_OTHER;
+    }
+    for (uint32_t i = inst; i > first && inst - i < MAX_BACK;) {
+        i--;
+        if (writes(func, i, mask->reg)) {
+            enum weir_ptx_mask made = mask_of_writer(&func->insts[i]);
+
+            /* Who does not execute the instruction itself may pass it by. */
+            return made == WEIR_PTX_MASK_MET && it->guard != WEIR_PTX_NONE ? WEIR_PTX_MASK_OTHER
+                                                                           : made;
         }
     }
-    return false;
-}
-
-enum weir_status weir_ptx_masks_init(const struct weir_ptx_func *func,
-                                     struct weir_ptx_masks *ret_masks)
-{
-    size_t n_regs = (size_t)func->n_regs + 1;
-    struct weir_ptx_masks masks = {0};
-    bool changed = true;
-
-    if (!has_masks(func)) {
-        *ret_masks = masks;
-        return WEIR_OK;
-    }
-    masks.may_be_all = calloc(n_regs, 1);
-    if (!masks.may_be_all) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; i < func->n_params; i++) {
-        if (func->params[i]->reg != WEIR_PTX_NONE) {
-            masks.may_be_all[func->params[i]->reg] = 1;
-        }
-    }
-    for (int pass = 0; changed; pass++) {
-        changed = false;
-        for (uint32_t i = 0; i < func->n_insts; i++) {
-            if (pass == MAX_PASSES || !makes_small(&masks, &func->insts[i])) {
-                changed |= weir_ptx_inst_writes(func, &func->insts[i], masks.may_be_all, 1);
-            }
-        }
-    }
-    *ret_masks = masks;
-    return WEIR_OK;
-}
-
-void weir_ptx_masks_finish(struct weir_ptx_masks *masks)
-{
-    free(masks->may_be_all);
-    *masks = (struct weir_ptx_masks){0};
-}
-
-bool weir_ptx_may_name_all(const struct weir_ptx_masks *masks, const struct weir_ptx_inst *inst)
-{
-    return takes_mask(inst) && !is_small(masks, mask_of(inst));
+    return WEIR_PTX_MASK_OTHER;
 }

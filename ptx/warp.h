@@ -2,35 +2,27 @@
 #ifndef WEIR_PTX_WARP_H
 #define WEIR_PTX_WARP_H
 
-#include "base/status.h"
 #include "ptx/ir.h"
 
-/* Owned by whoever asked; weir_ptx_masks_finish() frees it. */
-struct weir_ptx_masks {
-    uint8_t
-        *may_be_all; /* per register: may name threads that have ended; NULL: no mask to ask for */
+/* What a mask names. */
+enum weir_ptx_mask {
+    WEIR_PTX_MASK_NONE,  /* the instruction has none */
+    WEIR_PTX_MASK_ALL,   /* the whole warp, as a constant */
+    WEIR_PTX_MASK_MET,   /* threads found before it in its own basic block: none of them can have
+                            ended */
+    WEIR_PTX_MASK_OTHER, /* threads that may have ended */
 };
 
 /**
- * Find out which registers of a function only hold masks of threads that were there: results of
- * activemask, ballots and matches, and parts of them.
+ * What the mask of an instruction names that waits for threads of its warp by one. Matrix
+ * instructions have none: all threads of the warp must be there.
  *
- * @param func       with a body; borrowed for the call.
- * @param ret_masks  gives them.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @param func   the function.
+ * @param first  first instruction of its basic block.
+ * @param inst   the instruction.
  * @thread any
  */
-enum weir_status weir_ptx_masks_init(const struct weir_ptx_func *func,
-                                     struct weir_ptx_masks *ret_masks) WEIR_MUST_CHECK;
-
-/** Free what it holds. @thread owner */
-void weir_ptx_masks_finish(struct weir_ptx_masks *masks);
-
-/**
- * Whether an instruction waits for the threads of a mask that may name more than were there when it
- * was made. Matrix instructions are not among them: all threads of the warp must be there.
- * @thread any
- */
-bool weir_ptx_may_name_all(const struct weir_ptx_masks *masks, const struct weir_ptx_inst *inst);
+enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t first,
+                                    uint32_t inst);
 
 #endif

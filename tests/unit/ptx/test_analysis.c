@@ -75,6 +75,17 @@ static const struct row rows[] = {
         "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; ld.global.u64 %d1, [table];"
         "P: .callprototype _ (); call %d1, (), P;",
         F(EARLY_EXIT) | F(BARRIER) | F(INDIRECT_CALL) | F(GLOBAL_VAR)),
+    ROW(EARLY_EXIT_SEVERAL, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; bar.sync 0; bar.sync 1;",
+        F(EARLY_EXIT) | F(BARRIER)),
+    ROW(EARLY_EXIT_MASK, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, 0xffff;",
+        F(EARLY_EXIT_WARP)),
+    ROW(EARLY_EXIT_BOTH, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; bar.sync 0;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, -1;",
+        F(EARLY_EXIT_WARP) | F(EARLY_EXIT) | F(BARRIER)),
     ROW(EARLY_EXIT_WARP, "",
         "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret;\n"
         "shfl.sync.down.b32 %r2, %r3, 1, 31, -1;",
@@ -473,34 +484,34 @@ static void analyze_early_exit_needs_parted_threads(void **state)
     }
 }
 
-static void analyze_warp_exit_needs_a_mask_that_names_ended_threads(void **state)
+static void analyze_masks_after_early_exits_are_told_apart(void **state)
 {
     static const char part[] = "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9;\n";
-    static const struct {
+    static const uint64_t warp = F(EARLY_EXIT_WARP),
+                          other = F(EARLY_EXIT_WARP) | F(EARLY_EXIT_MASK);
+    const struct {
         const char *name, *body;
-        bool found;
+        uint64_t facts;
     } cases[] = {
-        {"full mask", "@%p1 ret; vote.sync.all.pred %p2, %p3, -1;", true},
-        {"mask from memory", "ld.global.u32 %r2, [%d1]; @%p1 ret; bar.warp.sync %r2;", true},
-        {"active threads", "@%p1 ret; activemask.b32 %r2; redux.sync.add.s32 %r3, %r4, %r2;",
-         false},
-        {"ballot", "vote.sync.ballot.b32 %r2, %p3, -1; @%p1 ret; bar.warp.sync %r2;", false},
-        {"part of a ballot",
-         "vote.sync.ballot.b32 %r2, %p3, -1; and.b32 %r2, %r2, 255; @%p1 ret; bar.warp.sync %r2;",
-         false},
-        {"more than a ballot",
-         "vote.sync.ballot.b32 %r2, %p3, -1; or.b32 %r2, %r2, 255; @%p1 ret; bar.warp.sync %r2;",
-         true},
-        {"match",
-         "match.any.sync.b32 %r2, %r3, -1; @%p1 ret; mov.b32 %r4, %r2;\n"
-         "elect.sync %r5|%p2, %r4;",
-         false},
-        {"before", "bar.warp.sync -1; @%p1 ret; add.u32 %r2, %r2, 1;", false},
+        {"full mask", "@%p1 ret; vote.sync.all.pred %p2, %p3, -1;", warp},
+        {"full mask in a register", "@%p1 ret; mov.b32 %r2, -1; bar.warp.sync %r2;", warp},
+        {"mask from memory", "ld.global.u32 %r2, [%d1]; @%p1 ret; bar.warp.sync %r2;", other},
+        {"active threads", "@%p1 ret; activemask.b32 %r2; redux.sync.add.s32 %r3, %r4, %r2;", warp},
+        {"ballot", "@%p1 ret; vote.sync.ballot.b32 %r2, %p3, -1; bar.warp.sync %r2;", warp},
+        {"match", "@%p1 ret; match.any.sync.b32 %r2, %r3, -1; elect.sync %r5|%p2, %r2;", warp},
+        {"ballot before the exit",
+         "vote.sync.ballot.b32 %r2, %p3, -1; @%p1 ret; bar.warp.sync %r2;", other},
+        {"changed ballot",
+         "@%p1 ret; vote.sync.ballot.b32 %r2, %p3, -1; or.b32 %r2, %r2, 255; bar.warp.sync %r2;",
+         other},
+        {"by some only", "@%p1 ret; activemask.b32 %r2; @%p2 bar.warp.sync %r2;", other},
+        {"before", "bar.warp.sync -1; @%p1 ret; add.u32 %r2, %r2, 1;", 0},
         {"by block", "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 1; @%p2 ret; bar.warp.sync -1;",
-         false},
-        {"in a function", "@%p1 ret; call f, ();", true},
-        {"in a function before", "call f, (); @%p1 ret; add.u32 %r2, %r2, 1;", false},
-        {"matrices", "@%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", false},
+         0},
+        {"parted, not ended", "@%p1 bra L; shfl.sync.down.b32 %r2, %r3, 1, 31, 0xffff; L:", 0},
+        {"in a function", "@%p1 ret; call f, ();", warp},
+        {"in a function before", "call f, (); @%p1 ret; add.u32 %r2, %r2, 1;", 0},
+        {"matrices", "@%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", 0},
     };
 
     (void)state;
@@ -508,8 +519,7 @@ static void analyze_warp_exit_needs_a_mask_that_names_ended_threads(void **state
         char body[512];
 
         snprintf(body, sizeof(body), "%s%s", part, cases[i].body);
-        if (((facts_of(".func f () { bar.warp.sync -1; ret; }\n", body) & F(EARLY_EXIT_WARP)) !=
-             0) != cases[i].found) {
+        if ((facts_of(".func f () { bar.warp.sync -1; ret; }\n", body) & other) != cases[i].facts) {
             fail_msg("%s", cases[i].name);
         }
     }
@@ -551,8 +561,9 @@ static void analyze_pointers_of_own_module_admit_more(void **state)
     finish(&one);
     one = one_kernel(before, body, WEIR_PTX_ASSUME_OWN_POINTERS);
     assert_false(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_INDIRECT_GRID));
-    assert_false(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT));
-    assert_true(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT));
+    assert_true(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT));
+    assert_int_equal(one.kernel->forms,
+                     (1u << WEIR_PTX_FORM_COUNT) - 1 - (1u << WEIR_PTX_FORM_PERSISTENT));
     assert_int_equal(one.kernel->n_funcs, 2);
     finish(&one);
 }
@@ -667,7 +678,7 @@ int main(void)
         cmocka_unit_test(analyze_loops_that_end_by_themselves_are_left_out),
         cmocka_unit_test(analyze_recursion_that_looks_is_a_wait),
         cmocka_unit_test(analyze_early_exit_needs_parted_threads),
-        cmocka_unit_test(analyze_warp_exit_needs_a_mask_that_names_ended_threads),
+        cmocka_unit_test(analyze_masks_after_early_exits_are_told_apart),
         cmocka_unit_test(analyze_function_called_by_some_threads_is_parted),
         cmocka_unit_test(analyze_parameters_of_functions_vary),
         cmocka_unit_test(analyze_pointers_of_own_module_admit_more),
