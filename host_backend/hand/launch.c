@@ -115,23 +115,43 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
                : s->driver->cuOccupancyMaxActiveClusters(&out->value, native, &c.config);
 }
 
+CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
+                          const void **params, size_t *bytes)
+{
+    uint8_t *whole;
+
+    if (!f->layout_known || *bytes >= f->param_bytes) {
+        return CUDA_SUCCESS;
+    }
+    whole = weir_session_alloc(s, f->param_bytes);
+    if (whole == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(whole, 0, f->param_bytes);
+    if (*bytes != 0) {
+        memcpy(whole, *params, *bytes);
+    }
+    *params = whole;
+    *bytes = f->param_bytes;
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
                           struct weir_op_launch_out *out)
 {
     struct weir_function *f = weir_hand_function(s, in->f);
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    const void *params = in->params;
     size_t bytes = in->n_params;
     CUfunction native;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)in->params,
-                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 
     (void)out;
     if (f == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!weir_hand_params_ok(f, in->n_params)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_TRY(weir_hand_params(s, f, &params, &bytes));
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)params,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     WEIR_TRY(weir_function_here(s, f, &native));
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
