@@ -18,12 +18,15 @@
  */
 #include "ptx/flow.h"
 
-#include "ptx/tables.h"
+#include "ptx/scan.h"
+#include "ptx/warp.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES      64  /* of a fixed point over all instructions */
+#define MAX_PASSES      32  /* of a fixed point over all instructions */
 #define STEPS_PER_BLOCK 512 /* of post-dominators and of regions, per block of the function */
+#define EDGES_SPARE     (4u << 20) /* what tables of branches may have beyond EDGES_PER_INST */
+#define EDGES_PER_INST  8
 
 struct builder {
     struct weir_ptx_flow *flow;
@@ -35,6 +38,8 @@ struct builder {
     uint32_t *number; /* per block and the end: place in that order's post-order, 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
+    bool *runs_out; /* per block and the end: from its start to the end nothing need wait for others
+                     */
     uint64_t steps;
 };
 
@@ -97,6 +102,10 @@ void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct wei
 {
     if (has_dst(inst)) {
         each_reg(&inst->operands[0], fn, context);
+    }
+    if (inst->op == WEIR_PTX_OP_TCGEN05 && inst->n_operands > 2 &&
+        weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED)) {
+        each_reg(&inst->operands[1], fn, context); /* ld.red gives what was loaded and reduced */
     }
     if (inst->flags & WEIR_PTX_FLAG_CC) {
         fn(context, func->n_regs);
@@ -225,8 +234,12 @@ static enum weir_status find_edges(struct builder *b)
         flow->blocks[i].n_succs = successors(b, i, NULL);
         total += flow->blocks[i].n_succs;
     }
-    if (total >= UINT32_MAX / 8) {
-        return WEIR_ERR_NO_MEMORY;
+    if (total > (uint64_t)EDGES_PER_INST * flow->func->n_insts + EDGES_SPARE) {
+        flow->gave_up = true; /* large tables, many times */
+        for (uint32_t i = 0; i < flow->n_blocks; i++) {
+            flow->blocks[i].succ = flow->blocks[i].n_succs = 0;
+        }
+        total = 0;
     }
     flow->n_succs = (uint32_t)total;
     flow->succs = calloc(total + 1, sizeof(*flow->succs));
@@ -235,7 +248,7 @@ static enum weir_status find_edges(struct builder *b)
     if (!flow->succs || !b->preds || !b->pred) {
         return WEIR_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < flow->n_blocks; i++) {
+    for (uint32_t i = 0; i < flow->n_blocks && !flow->gave_up; i++) {
         successors(b, i, flow->succs + flow->blocks[i].succ);
     }
     for (uint32_t i = 0; i < total; i++) {
@@ -420,7 +433,48 @@ static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_pt
     }
 }
 
-/* Mark all that can be reached from a branch before its threads are together again. */
+/* Whether a block makes who comes to it wait for the other threads of its warp, or all. */
+static bool waits_for_others(const struct weir_ptx_flow *flow, uint32_t block)
+{
+    const struct weir_ptx_block *it = &flow->blocks[block];
+
+    for (uint32_t i = it->first; i < it->end; i++) {
+        const struct weir_ptx_inst *inst = &flow->func->insts[i];
+
+        if (inst->guard == WEIR_PTX_NONE &&
+            ((weir_ptx_is_full_barrier(inst) && !weir_ptx_inst_has(inst, WEIR_PTX_MOD_ARRIVE)) ||
+             weir_ptx_mask_of(flow->func, it->first, i) == WEIR_PTX_MASK_ALL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Backwards from the end to whatever waits. */
+static void find_runs_out(struct builder *b)
+{
+    uint32_t depth = 0;
+
+    b->runs_out[b->flow->n_blocks] = true;
+    b->stack[depth++] = b->flow->n_blocks;
+    while (depth) {
+        uint32_t at = b->stack[--depth];
+
+        for (uint32_t i = b->pred[at]; i < b->pred[at + 1]; i++) {
+            uint32_t before = b->preds[i];
+
+            if (!b->runs_out[before] && !waits_for_others(b->flow, before)) {
+                b->runs_out[before] = true;
+                b->stack[depth++] = before;
+            }
+        }
+    }
+}
+
+/*
+ * Mark all that can be reached from a branch before its threads are together again. That they meet
+ * there does not mean that they wait for each other: who comes first may go on, and end.
+ */
 static bool part_from(struct builder *b, uint32_t branch)
 {
     struct weir_ptx_flow *flow = b->flow;
@@ -442,6 +496,7 @@ static bool part_from(struct builder *b, uint32_t branch)
                 b->mark[succ] = branch + 1;
                 is_new |= !flow->blocks[succ].parted;
                 flow->blocks[succ].parted = true;
+                flow->blocks[succ].ended |= b->runs_out[stop];
                 b->stack[depth++] = succ;
             }
         }
@@ -496,7 +551,7 @@ static void find_parted(struct builder *b)
 static void give_up(struct weir_ptx_flow *flow)
 {
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
-        flow->blocks[i].parted = true;
+        flow->blocks[i].parted = flow->blocks[i].ended = true;
         flow->blocks[i].ipdom = flow->n_blocks;
     }
     memset(flow->varying, 1, (size_t)flow->func->n_regs + 1);
@@ -519,13 +574,17 @@ static enum weir_status build(struct builder *b)
     b->number = calloc(n, sizeof(*b->number));
     b->stack = calloc(n + flow->n_succs, sizeof(*b->stack));
     b->mark = calloc(n, sizeof(*b->mark));
+    b->runs_out = calloc(n, sizeof(*b->runs_out));
     flow->varying = calloc((size_t)flow->func->n_regs + 1, 1);
-    if (!b->order || !b->number || !b->stack || !b->mark || !flow->varying) {
+    if (!b->order || !b->number || !b->stack || !b->mark || !b->runs_out || !flow->varying) {
         return WEIR_ERR_NO_MEMORY;
     }
     b->steps = (uint64_t)STEPS_PER_BLOCK * (n + flow->n_succs);
-    find_ipdoms(b);
-    find_parted(b);
+    if (!flow->gave_up) {
+        find_ipdoms(b);
+        find_runs_out(b);
+        find_parted(b);
+    }
     if (flow->gave_up) {
         give_up(flow);
     }
@@ -539,6 +598,7 @@ enum weir_status weir_ptx_flow_init(const struct weir_ptx_func *func,
     struct builder b = {.flow = &flow};
     enum weir_status status = build(&b);
 
+    free(b.runs_out);
     free(b.mark);
     free(b.stack);
     free(b.number);

@@ -24,9 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES     64  /* of a fixed point over one loop; past it the loop waits */
-#define STEPS_PER_INST 512 /* of the searches inside loops; past it all loops wait */
-#define STEPS_SPARE    (16u << 20)
+#define MAX_PASSES     32  /* of a fixed point over one loop; past it the loop waits */
+#define STEPS_PER_INST 128 /* of the searches inside loops */
 
 struct waits {
     const struct weir_ptx_flow *flow;
@@ -98,6 +97,7 @@ static bool is_reg(const struct weir_ptx_operand *op, uint32_t reg)
 
 struct part {
     struct weir_ptx_loop loop;
+    uint32_t n_insts;
     bool ends_alone_add; /* its only atomic is an addition of a positive constant */
 };
 
@@ -219,7 +219,7 @@ static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
     const struct weir_ptx_inst *branch = inst_at(w, it->end - 1);
 
     if (it->n_succs != 2 || branch->op != WEIR_PTX_OP_BRA || branch->guard == WEIR_PTX_NONE ||
-        !spend(w, part->loop.n_blocks)) {
+        !spend(w, part->n_insts)) {
         return;
     }
     const struct weir_ptx_inst *test = only_write(w, part, branch->guard);
@@ -455,11 +455,17 @@ static uint32_t loop_waits(struct waits *w, struct part *part)
 static struct part part_at(const struct waits *w, uint32_t i)
 {
     uint32_t begin = w->parts.begin[i];
+    struct part part = {.loop = {.blocks = w->parts.nodes + begin,
+                                 .n_blocks = w->parts.begin[i + 1] - begin,
+                                 .part_of = w->parts.part,
+                                 .part = i}};
 
-    return (struct part){.loop = {.blocks = w->parts.nodes + begin,
-                                  .n_blocks = w->parts.begin[i + 1] - begin,
-                                  .part_of = w->parts.part,
-                                  .part = i}};
+    for (uint32_t j = 0; j < part.loop.n_blocks; j++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part.loop.blocks[j]];
+
+        part.n_insts += block->end - block->first;
+    }
+    return part;
 }
 
 static bool has_cas(const struct waits *w, const struct part *part)
@@ -530,14 +536,15 @@ static enum weir_status search(struct waits *w, uint32_t *ret_inst)
 }
 
 enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees_fn,
-                                    void *context, uint32_t *ret_inst)
+                                    void *context, uint64_t *spare, uint32_t *ret_inst)
 {
+    uint64_t own = (uint64_t)STEPS_PER_INST * flow->func->n_insts;
     size_t n_regs = (size_t)flow->func->n_regs + 1;
     size_t n = (size_t)flow->n_blocks + 1;
     struct waits w = {.flow = flow,
                       .sees = sees_fn,
                       .context = context,
-                      .steps = (uint64_t)STEPS_PER_INST * flow->func->n_insts + STEPS_SPARE,
+                      .steps = own + *spare,
                       .first = calloc(n + 1, sizeof(*w.first)),
                       .to = calloc((size_t)flow->n_succs + 1, sizeof(*w.to)),
                       .state = calloc(n_regs, 1),
@@ -553,6 +560,7 @@ enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_c
     } else if (w.first && w.to && w.state && w.n_writes && w.stack && w.mark && w.tainted_place) {
         status = search(&w, ret_inst);
     }
+    *spare = w.steps < *spare ? w.steps : *spare;
     weir_ptx_parts_finish(&w.parts);
     free(w.tainted_place);
     free(w.mark);

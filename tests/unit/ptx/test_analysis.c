@@ -75,6 +75,21 @@ static const struct row rows[] = {
         "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; ld.global.u64 %d1, [table];"
         "P: .callprototype _ (); call %d1, (), P;",
         F(EARLY_EXIT) | F(BARRIER) | F(INDIRECT_CALL) | F(GLOBAL_VAR)),
+    ROW(EARLY_EXIT_SEVERAL, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; bar.sync 0; bar.sync 1;",
+        F(EARLY_EXIT) | F(BARRIER)),
+    ROW(EARLY_EXIT_MASK, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, 0xffff;",
+        F(EARLY_EXIT_WARP)),
+    ROW(EARLY_EXIT_BOTH, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret; bar.sync 0;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, -1;",
+        F(EARLY_EXIT_WARP) | F(EARLY_EXIT) | F(BARRIER)),
+    ROW(EARLY_EXIT_WARP, "",
+        "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9; @%p1 ret;\n"
+        "shfl.sync.down.b32 %r2, %r3, 1, 31, -1;",
+        0),
     BODY(BARRIER, "bar.sync 0;"),
     BAR(BARRIER_COUNTED, "bar.sync 1, 64;"),
     BAR(BARRIER_RED, "barrier.red.popc.u32 %r1, 0, %p1;"),
@@ -272,6 +287,21 @@ static void analyze_cluster_directive_is_found(void **state)
     weir_ptx_destroy(module);
 }
 
+static void analyze_tensor_memory_is_found(void **state)
+{
+    struct weir_ptx_module *module;
+    struct weir_ptx_analysis *analysis =
+        analyse(".version 9.0\n.target sm_100a\n.address_size 64\n.entry k() {\n"
+                "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ret; }\n",
+                0, &module);
+
+    (void)state;
+    assert_int_equal(analysis->kernels[0].facts, F(TENSOR_MEMORY) | F(MATRIX));
+    check_forms(&analysis->kernels[0]);
+    weir_ptx_analysis_destroy(analysis);
+    weir_ptx_destroy(module);
+}
+
 /* Loops that wait, and loops that only look as if they did. */
 
 static void analyze_loops_that_wait_are_found(void **state)
@@ -454,6 +484,58 @@ static void analyze_early_exit_needs_parted_threads(void **state)
     }
 }
 
+static void analyze_masks_after_early_exits_are_told_apart(void **state)
+{
+    static const char part[] = "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9;\n";
+    static const char functions[] =
+        ".func f () { bar.warp.sync -1; ret; }\n"
+        ".func g () { .reg .b32 r; .reg .pred p; mov.u32 r, %tid.x; setp.eq.u32 p, r, 1;\n"
+        "@p bra L; bar.warp.sync -1; L: ret; }\n";
+    static const uint64_t warp = F(EARLY_EXIT_WARP),
+                          other = F(EARLY_EXIT_WARP) | F(EARLY_EXIT_MASK);
+    const struct {
+        const char *name, *body;
+        uint64_t facts;
+    } cases[] = {
+        {"full mask", "@%p1 ret; vote.sync.all.pred %p2, %p3, -1;", warp},
+        {"full mask in a register", "@%p1 ret; mov.b32 %r2, -1; bar.warp.sync %r2;", warp},
+        {"mask from memory", "ld.global.u32 %r2, [%d1]; @%p1 ret; bar.warp.sync %r2;", other},
+        {"active threads", "@%p1 ret; activemask.b32 %r2; redux.sync.add.s32 %r3, %r4, %r2;", warp},
+        {"ballot", "@%p1 ret; vote.sync.ballot.b32 %r2, %p3, -1; bar.warp.sync %r2;", warp},
+        {"match", "@%p1 ret; match.any.sync.b32 %r2, %r3, -1; elect.sync %r5|%p2, %r2;", warp},
+        {"ballot before the exit",
+         "vote.sync.ballot.b32 %r2, %p3, -1; @%p1 ret; bar.warp.sync %r2;", other},
+        {"changed ballot",
+         "@%p1 ret; vote.sync.ballot.b32 %r2, %p3, -1; or.b32 %r2, %r2, 255; bar.warp.sync %r2;",
+         other},
+        {"by some only", "@%p1 ret; activemask.b32 %r2; @%p2 bar.warp.sync %r2;", other},
+        {"before", "bar.warp.sync -1; @%p1 ret; add.u32 %r2, %r2, 1;", 0},
+        {"by block", "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 1; @%p2 ret; bar.warp.sync -1;",
+         0},
+        {"return at the end", "@%p1 bra L; bar.warp.sync -1; L:", warp},
+        {"parted, some may run ahead", "@%p1 bra L; bar.warp.sync 255; L: add.u32 %r2, %r2, 1;",
+         other},
+        {"parted, all wait for a barrier", "@%p1 bra L; bar.warp.sync 255; L: bar.sync 0;", 0},
+        {"parted, all wait for the warp", "@%p1 bra L; bar.warp.sync 255; L: bar.warp.sync -1;", 0},
+        {"parted, some wait",
+         "@%p1 bra L; bar.warp.sync 255; L: @%p2 bra M; bar.sync 0; M:", other},
+        {"parted in a function", "call g, (); bar.sync 0;", warp},
+        {"in a function", "@%p1 ret; call f, ();", warp},
+        {"in a function before", "call f, (); @%p1 ret; add.u32 %r2, %r2, 1;", 0},
+        {"matrices", "@%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char body[512];
+
+        snprintf(body, sizeof(body), "%s%s", part, cases[i].body);
+        if ((facts_of(functions, body) & other) != cases[i].facts) {
+            fail_msg("%s", cases[i].name);
+        }
+    }
+}
+
 static void analyze_function_called_by_some_threads_is_parted(void **state)
 {
     static const char func[] = ".func f () { bar.sync 0; ret; }\n";
@@ -490,8 +572,9 @@ static void analyze_pointers_of_own_module_admit_more(void **state)
     finish(&one);
     one = one_kernel(before, body, WEIR_PTX_ASSUME_OWN_POINTERS);
     assert_false(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_INDIRECT_GRID));
-    assert_false(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT));
-    assert_true(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT));
+    assert_true(weir_ptx_kernel_has(one.kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT));
+    assert_int_equal(one.kernel->forms,
+                     (1u << WEIR_PTX_FORM_COUNT) - 1 - (1u << WEIR_PTX_FORM_PERSISTENT));
     assert_int_equal(one.kernel->n_funcs, 2);
     finish(&one);
 }
@@ -601,10 +684,12 @@ int main(void)
         cmocka_unit_test(facts_table_has_a_sentence_where_it_refuses),
         cmocka_unit_test(form_text_is_found_again),
         cmocka_unit_test(analyze_cluster_directive_is_found),
+        cmocka_unit_test(analyze_tensor_memory_is_found),
         cmocka_unit_test(analyze_loops_that_wait_are_found),
         cmocka_unit_test(analyze_loops_that_end_by_themselves_are_left_out),
         cmocka_unit_test(analyze_recursion_that_looks_is_a_wait),
         cmocka_unit_test(analyze_early_exit_needs_parted_threads),
+        cmocka_unit_test(analyze_masks_after_early_exits_are_told_apart),
         cmocka_unit_test(analyze_function_called_by_some_threads_is_parted),
         cmocka_unit_test(analyze_parameters_of_functions_vary),
         cmocka_unit_test(analyze_pointers_of_own_module_admit_more),
