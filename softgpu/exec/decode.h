@@ -89,5 +89,7 @@ bool weir_x_decode_video(struct weir_x_decoder *x);
 bool weir_x_decode_matrix(struct weir_x_decoder *x);
 /* mbarrier.c */
 bool weir_x_decode_mbarrier(struct weir_x_decoder *x);
+/** cp.async.mbarrier.arrive */
+bool weir_x_decode_copy_arrive(struct weir_x_decoder *x);
 
 #endif
