@@ -89,8 +89,7 @@ static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uin
     if ((i->flags & WEIR_X_F_RELU) != 0 && r < 0) {
         r = 0;
     }
-    return (uint16_t)weir_x_format_from_double(bf16 ? &weir_x_format_bf16 : &weir_x_format_f16, r,
-                                               WEIR_X_RN, 0);
+    return bf16 ? weir_x_bf16_from_double(r) : weir_x_half_from_double(r);
 }
 
 static uint16_t one(const struct weir_x_inst *i, uint32_t x, uint32_t y, uint32_t z)
