@@ -106,7 +106,8 @@ static void unknown_instructions_refuse_only_their_kernel(void **state)
     struct weir_diag diag = {0};
     assert_int_equal(load(&text, 1, &diag, &module), WEIR_OK);
     const struct weir_exec_kernel *bad = weir_exec_module_kernel_at(module, 0);
-    assert_non_null(strstr(weir_exec_kernel_info(bad)->unsupported, "wgmma.fence.sync.aligned (line 7)"));
+    assert_non_null(
+        strstr(weir_exec_kernel_info(bad)->unsupported, "wgmma.fence.sync.aligned (line 7)"));
     struct weir_exec_fault fault;
     uint64_t a = 0;
     assert_int_equal(
