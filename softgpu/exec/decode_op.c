@@ -267,10 +267,13 @@ static bool decode_cvt(struct weir_x_decoder *x)
     weir_x_ref a = weir_x_source(x, &ir->operands[1], from_bits, ir->types[1]);
     weir_x_ref b = ir->n_operands > 2 ? weir_x_source(x, &ir->operands[2], from_bits, ir->types[1])
                                       : WEIR_X_NO_REF;
+    weir_x_ref c = ir->n_operands > 3 ? weir_x_source(x, &ir->operands[3], 32, WEIR_PTX_TYPE_B32)
+                                      : WEIR_X_NO_REF;
     struct weir_x_inst *i = weir_x_emit(x);
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->a = a;
     i->b = b;
+    i->c = c;
     i->type = ir->types[0];
     i->type2 = ir->types[1];
     i->round = rounding(ir->round);

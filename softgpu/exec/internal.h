@@ -435,6 +435,7 @@ struct weir_exec_module {
  */
 #define WEIR_X_WINDOW_SHIFT 24
 #define WEIR_X_WINDOW_BYTES (1ull << WEIR_X_WINDOW_SHIFT)
+#define WEIR_X_WINDOWS      (WEIR_X_MAX_CLUSTER + 3) /* shared, one a block, local, parameters */
 extern uint64_t weir_x_window_shared;
 extern uint64_t weir_x_window_local;
 extern uint64_t weir_x_window_param;
@@ -574,6 +575,8 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
+/** What does the same in global memory, where that differs. */
+weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
 
 /* op_warp.c */
 /** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL.

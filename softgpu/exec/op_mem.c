@@ -217,10 +217,27 @@ WEIR_X_HANDLER(st_global32)
 }
 
 /* a: place; b: value; c: compare (cas); rmw: what to do; NO_REF as d for red */
+/* Lanes whose addresses are of global memory. */
+static uint32_t global_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i,
+                             const uint64_t addr[WEIR_X_LANES])
+{
+    uint32_t lanes = 0;
+    if (i->space == WEIR_X_GLOBAL) {
+        return w->mask;
+    }
+    WEIR_X_EACH_ACTIVE(w, l, {
+        bool inside = addr[l] - weir_x_window_shared < WEIR_X_WINDOW_BYTES * WEIR_X_WINDOWS;
+        lanes |= i->space == WEIR_X_GENERIC && !inside ? 1u << l : 0;
+    });
+    return lanes;
+}
+
 WEIR_X_HANDLER(atom)
 {
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, (uint64_t)(int64_t)(int32_t)i->e, addr);
+    weir_x_rmw_fn global_rmw = weir_x_global_rmw(i->rmw);
+    uint32_t global = global_rmw != i->rmw ? global_lanes(w, i, addr) : 0;
     uint32_t total = i->bytes * (uint32_t)i->vec;
     if (!weir_x_translate(w, i, i->space, addr, total, total, WEIR_SOFT_READ | WEIR_SOFT_WRITE)) {
         return NULL;
@@ -236,7 +253,7 @@ WEIR_X_HANDLER(atom)
             if (i->c != WEIR_X_NO_REF) {
                 compare = wide ? weir_x_w64(w, i->c)[l] : weir_x_w32(w, i->c)[l];
             }
-            uint64_t old = i->rmw(place, v, compare);
+            uint64_t old = ((global >> l & 1u) != 0 ? global_rmw : i->rmw)(place, v, compare);
             if (result != WEIR_X_NO_REF && wide) {
                 weir_x_w64(w, result)[l] = old;
             } else if (result != WEIR_X_NO_REF) {
@@ -374,7 +391,7 @@ static bool is_of_space(const struct weir_x_warp *w, uint8_t space, uint64_t add
     case WEIR_X_PARAM:
         return address >> WEIR_X_WINDOW_SHIFT == window_of(space) >> WEIR_X_WINDOW_SHIFT;
     default: /* global is what nothing else is */
-        return address - weir_x_window_shared >= WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 3) &&
+        return address - weir_x_window_shared >= WEIR_X_WINDOW_BYTES * WEIR_X_WINDOWS &&
                !is_const(w, address);
     }
 }
