@@ -263,10 +263,14 @@ static bool decode_cp(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_BULK)) {
-        bool group = weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
-                     weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP);
+        bool nothing = weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
+                       weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP) ||
+                       weir_ptx_inst_has(ir, WEIR_PTX_MOD_PREFETCH);
+        if (!nothing) {
+            return weir_x_decode_bulk(x);
+        }
         weir_x_emit(x)->fn = weir_x_exec_nop;
-        return group;
+        return true;
     }
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP) ||

@@ -578,6 +578,10 @@ weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
 /** What does the same in global memory, where that differs. */
 weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
 
+/* mbarrier.c */
+/** Bytes that an object waits for have come; its address has been translated. */
+void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes);
+
 /* op_warp.c */
 /** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL.
  */

@@ -34,6 +34,12 @@ static uint64_t add_tx(uint64_t bar, uint32_t bytes)
     return (bar & ~(TX_MASK << TX_SHIFT)) | tx << TX_SHIFT;
 }
 
+void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes)
+{
+    weir_x_u64 *bar = (weir_x_u64 *)(uintptr_t)object;
+    *bar = turn_if_complete(add_tx(*bar, 0u - bytes));
+}
+
 /* sub: operation; a + imm2: the object; d: token or predicate; b: count, bytes, token or parity;
  * sub2: bit 0 arrive drops, 1 arrive expects b bytes too, 2 b is a parity, 3 b is the count,
  * 4 a failed test yields */
@@ -159,8 +165,7 @@ WEIR_X_HANDLER(store_async)
                 memcpy(place, &value, i->bytes);
             }
         }
-        weir_x_u64 *bar = (weir_x_u64 *)(uintptr_t)gate[l];
-        *bar = turn_if_complete(add_tx(*bar, 0u - bytes));
+        weir_x_mbarrier_complete(gate[l], bytes);
     });
     return i + 1;
 }
