@@ -35,21 +35,18 @@ static inline float weir_x_bf16_to_float(uint16_t h)
     return f;
 }
 
+/* Without branches, so that loops of it vectorise: the multiplication moves the exponent and makes
+ * subnormal numbers normal. */
 static inline float weir_x_half_to_float(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t rest = h & 0x7fffu;
-    uint32_t bits;
-    if (rest >= 0x7c00u) {
-        bits = 0x7f800000u | (rest & 0x3ffu) << 13;
-    } else if (rest >= 0x400u) {
-        bits = (rest << 13) + (112u << 23);
-    } else {
-        float small = (float)rest * 0x1p-24f;
-        memcpy(&bits, &small, 4);
-    }
-    bits |= sign;
+    uint32_t rest = (uint32_t)h & 0x7fffu;
+    uint32_t bits = rest << 13;
     float f;
+    memcpy(&f, &bits, 4);
+    f *= 0x1p112f;
+    memcpy(&bits, &f, 4);
+    bits |= rest >= 0x7c00u ? 0x7f800000u : 0;
+    bits |= ((uint32_t)h & 0x8000u) << 16;
     memcpy(&f, &bits, 4);
     return f;
 }
