@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CASE_LIMIT_S 30
+#define CASE_LIMIT_S 15
 #define MAX_NAMES    4096
 #define MAX_JOBS     16
 
