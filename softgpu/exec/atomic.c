@@ -67,9 +67,18 @@ static uint32_t add_bits_f32(uint32_t a, uint32_t b)
     return x != x ? 0x7fffffffu : a;
 }
 
+static bool is_nan_f64(uint64_t a)
+{
+    return (a & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
+}
+
+/* Of two NaN the first, quieted: said here, because a compiler may exchange what it adds. */
 static uint64_t add_bits_f64(uint64_t a, uint64_t b)
 {
     double x, y;
+    if (is_nan_f64(a) || is_nan_f64(b)) {
+        return (is_nan_f64(a) ? a : b) | 0x0008000000000000ull;
+    }
     memcpy(&x, &a, 8);
     memcpy(&y, &b, 8);
     x += y;
@@ -135,11 +144,6 @@ static uint32_t flush_f32(uint32_t a)
 static uint32_t add_global_f32(uint32_t a, uint32_t b)
 {
     return flush_f32(add_bits_f32(flush_f32(a), flush_f32(b)));
-}
-
-static bool is_nan_f64(uint64_t a)
-{
-    return (a & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
 }
 
 static uint64_t add_global_f64(uint64_t a, uint64_t b)
