@@ -391,7 +391,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(function_here(handle, &f));
-    *size = 1;
+    *size = f->non_portable_cluster ? 16 : 8;
     return CUDA_SUCCESS;
 }
 
@@ -404,12 +404,16 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(function_here(handle, &f));
+    int size = 1;
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];
         WEIR_SOFT_TRY(weir_soft_attribute_check((unsigned)a->id, &a->value));
+        if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            size = (int)(a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z);
+        }
     }
     uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     int per_sm = threads > 1024 ? 0 : blocks_per_sm(f, (int)threads, config->sharedMemBytes);
-    *n_clusters = per_sm * (int)f->object.ctx->device->sm_count;
+    *n_clusters = per_sm * (int)f->object.ctx->device->sm_count / (size > 1 ? size : 1);
     return CUDA_SUCCESS;
 }

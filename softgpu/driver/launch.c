@@ -113,13 +113,19 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
     return CUDA_SUCCESS;
 }
 
+/* Blocks of a cluster: with cuFuncSetAttribute(NON_PORTABLE_CLUSTER_SIZE_ALLOWED), and without. */
+#define MAX_CLUSTER          16u
+#define MAX_PORTABLE_CLUSTER 8u
+
 CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
 {
     if (id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-        (v->clusterDim.x > 1 || v->clusterDim.y > 1 || v->clusterDim.z > 1)) {
+        (v->clusterDim.x > MAX_CLUSTER || v->clusterDim.y > MAX_CLUSTER ||
+         v->clusterDim.z > MAX_CLUSTER ||
+         v->clusterDim.x * v->clusterDim.y * v->clusterDim.z > MAX_CLUSTER)) {
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
     if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
@@ -151,6 +157,28 @@ static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAtt
     return CUDA_SUCCESS;
 }
 
+/* Clusters divide the grid, are as the kernel demands and no larger than it allows. */
+static CUresult check_cluster(const struct weir_soft_op_kernel *k,
+                              const struct weir_soft_function *function)
+{
+    const uint32_t *required = function->info->required_cluster;
+    bool set = (k->attributes_set & 1u << CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) != 0;
+    const CUlaunchAttributeValue *v = &k->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION];
+    const uint32_t asked[3] = {set ? v->clusterDim.x : 0, set ? v->clusterDim.y : 0,
+                               set ? v->clusterDim.z : 0};
+    uint32_t n = 1;
+    for (int d = 0; d < 3; d++) {
+        uint32_t size = asked[d] != 0 ? asked[d] : required[d] != 0 ? required[d] : 1;
+        if ((required[d] != 0 && size != required[d]) || k->grid[d] % size != 0 ||
+            size > MAX_CLUSTER) {
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        }
+        n *= size;
+    }
+    uint32_t most = function->non_portable_cluster ? MAX_CLUSTER : MAX_PORTABLE_CLUSTER;
+    return n <= most ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
 CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft_launch_args *args,
                                struct weir_soft_op **ret_op)
 {
@@ -172,6 +200,9 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
     k->shared_bytes = args->shared_bytes;
     k->cooperative = args->cooperative;
     CUresult rc = take_attributes(k, args->attributes, args->n_attributes);
+    if (rc == CUDA_SUCCESS) {
+        rc = check_cluster(k, function);
+    }
     if (rc == CUDA_SUCCESS) {
         rc = check_resources(args, ctx, function, k->cooperative);
     }

@@ -188,6 +188,12 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cancel = &op->ctx->cancel,
     };
+    if ((k->attributes_set & 1u << CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) != 0) {
+        const CUlaunchAttributeValue *v = &k->attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION];
+        launch.cluster[0] = v->clusterDim.x;
+        launch.cluster[1] = v->clusterDim.y;
+        launch.cluster[2] = v->clusterDim.z;
+    }
     enum weir_status status =
         weir_soft_forms_run(op->ctx->device->engine, k->function->module->exec,
                             k->function->module->apart, &launch, &fault);

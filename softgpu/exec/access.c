@@ -69,6 +69,22 @@ static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t byte
                           bytes);
 }
 
+/* An address of shared::cluster: which block's, and where in it. */
+static char *cluster_pointer(const struct weir_x_warp *w, uint64_t address, uint64_t bytes)
+{
+    const struct weir_x_cluster *cluster = w->block->cluster;
+    uint64_t window = address >> WEIR_X_WINDOW_SHIFT;
+    const struct weir_x_block *block = w->block;
+    if (window > cluster->n_blocks) {
+        return NULL;
+    }
+    if (window != 0) {
+        block = cluster->blocks[window - 1];
+    }
+    return offset_pointer(block->shared, block->shared_bytes, address & (WEIR_X_WINDOW_BYTES - 1),
+                          bytes);
+}
+
 static char *local_pointer(const struct weir_x_warp *w, uint32_t lane, uint64_t offset,
                            uint64_t bytes)
 {
@@ -85,6 +101,9 @@ void *weir_x_generic(struct weir_x_warp *w, uint32_t lane, uint64_t address, uin
     if (in_window(address, weir_x_window_local)) {
         return local_pointer(w, lane, offset, bytes);
     }
+    if (address - weir_x_window_shared < WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 1)) {
+        return cluster_pointer(w, address - weir_x_window_shared, bytes);
+    }
     if (in_window(address, weir_x_window_param)) {
         return param_pointer(w, offset, bytes, access);
     }
@@ -97,7 +116,10 @@ static const char *space_name(enum weir_x_space space)
     case WEIR_X_GLOBAL:
         return "global";
     case WEIR_X_SHARED:
+    case WEIR_X_CLUSTER:
         return "shared";
+    case WEIR_X_CONST:
+        return "const";
     case WEIR_X_LOCAL:
     case WEIR_X_FRAME:
         return "local";
@@ -181,6 +203,19 @@ static bool translate_local(struct weir_x_warp *w, const struct weir_x_inst *i,
     return true;
 }
 
+static bool translate_cluster(struct weir_x_warp *w, const struct weir_x_inst *i,
+                              uint64_t addr[WEIR_X_LANES], uint32_t bytes, uint32_t access)
+{
+    WEIR_X_EACH_ACTIVE(w, l, {
+        char *p = cluster_pointer(w, addr[l], bytes);
+        if (p == NULL) {
+            return bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access);
+        }
+        addr[l] = (uintptr_t)p;
+    });
+    return true;
+}
+
 static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
                              enum weir_x_space space, uint64_t addr[WEIR_X_LANES], uint32_t bytes,
                              uint32_t access)
@@ -220,6 +255,8 @@ bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum w
     case WEIR_X_SHARED:
         return translate_flat(w, i, w->block->shared, w->block->shared_bytes, space, addr, bytes,
                               access);
+    case WEIR_X_CLUSTER:
+        return translate_cluster(w, i, addr, bytes, access);
     case WEIR_X_LOCAL:
     case WEIR_X_FRAME:
         return translate_local(w, i, space, addr, bytes, access);
@@ -230,6 +267,7 @@ bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum w
         return translate_flat(w, i, (char *)(uintptr_t)w->block->params, w->block->param_bytes,
                               space, addr, bytes, access);
     case WEIR_X_GLOBAL:
+    case WEIR_X_CONST:
     case WEIR_X_GENERIC:
         break;
     }

@@ -67,9 +67,18 @@ static uint32_t add_bits_f32(uint32_t a, uint32_t b)
     return x != x ? 0x7fffffffu : a;
 }
 
+static bool is_nan_f64(uint64_t a)
+{
+    return (a & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
+}
+
+/* Of two NaN the first, quieted: said here, because a compiler may exchange what it adds. */
 static uint64_t add_bits_f64(uint64_t a, uint64_t b)
 {
     double x, y;
+    if (is_nan_f64(a) || is_nan_f64(b)) {
+        return (is_nan_f64(a) ? a : b) | 0x0008000000000000ull;
+    }
     memcpy(&x, &a, 8);
     memcpy(&y, &b, 8);
     x += y;
@@ -93,28 +102,64 @@ static uint32_t both(uint16_t (*op)(uint16_t, uint16_t), uint32_t a, uint32_t b)
                                               << 16;
 }
 
+/* The other one, if one is NaN; canonical, if both are. inf: the bits of infinity */
+static uint16_t min_max_bits(uint16_t a, uint16_t b, float x, float y, uint16_t inf, bool min)
+{
+    bool nan_a = (a & 0x7fffu) > inf;
+    bool nan_b = (b & 0x7fffu) > inf;
+    if (nan_a || nan_b) {
+        return nan_a && nan_b ? 0x7fffu : nan_a ? b : a;
+    }
+    bool less = x < y || (x == y && (a & 0x8000u) != 0);
+    return less == min ? a : b;
+}
+
 static uint16_t min_f16_bits(uint16_t a, uint16_t b)
 {
-    return weir_x_half_to_float(b) < weir_x_half_to_float(a) || (a & 0x7fff) > 0x7c00 ? b : a;
+    return min_max_bits(a, b, weir_x_half_to_float(a), weir_x_half_to_float(b), 0x7c00u, true);
 }
 
 static uint16_t max_f16_bits(uint16_t a, uint16_t b)
 {
-    return weir_x_half_to_float(b) > weir_x_half_to_float(a) || (a & 0x7fff) > 0x7c00 ? b : a;
+    return min_max_bits(a, b, weir_x_half_to_float(a), weir_x_half_to_float(b), 0x7c00u, false);
 }
 
 static uint16_t min_bf16_bits(uint16_t a, uint16_t b)
 {
-    return weir_x_bf16_to_float(b) < weir_x_bf16_to_float(a) || (a & 0x7fff) > 0x7f80 ? b : a;
+    return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, true);
 }
 
 static uint16_t max_bf16_bits(uint16_t a, uint16_t b)
 {
-    return weir_x_bf16_to_float(b) > weir_x_bf16_to_float(a) || (a & 0x7fff) > 0x7f80 ? b : a;
+    return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, false);
+}
+
+/* In global memory f32 is added without subnormal numbers, and a NaN of f64 is passed on as it is.
+ */
+static uint32_t flush_f32(uint32_t a)
+{
+    return (a & 0x7f800000u) == 0 ? a & 0x80000000u : a;
+}
+
+static uint32_t add_global_f32(uint32_t a, uint32_t b)
+{
+    return flush_f32(add_bits_f32(flush_f32(a), flush_f32(b)));
+}
+
+static uint64_t add_global_f64(uint64_t a, uint64_t b)
+{
+    bool quiet_a = (a & 0x0008000000000000ull) != 0;
+    bool quiet_b = (b & 0x0008000000000000ull) != 0;
+    if (is_nan_f64(a) && is_nan_f64(b)) {
+        return quiet_a && !quiet_b ? b : a;
+    }
+    return is_nan_f64(a) ? a : is_nan_f64(b) ? b : add_bits_f64(a, b);
 }
 
 LOOP(add_f32, uint32_t, add_bits_f32(old, v))
 LOOP(add_f64, uint64_t, add_bits_f64(old, v))
+LOOP(global_add_f32, uint32_t, add_global_f32(old, v))
+LOOP(global_add_f64, uint64_t, add_global_f64(old, v))
 LOOP(add_f16, uint16_t, add_f16_bits(old, v))
 LOOP(add_bf16, uint16_t, add_bf16_bits(old, v))
 LOOP(add_f16x2, uint32_t, both(add_f16_bits, old, v))
@@ -153,6 +198,11 @@ static const struct {
     ROW(MIN, F16X2, min_f16x2),   ROW(MAX, F16X2, max_f16x2),   ROW(MIN, BF16, min_bf16),
     ROW(MAX, BF16, max_bf16),     ROW(MIN, BF16X2, min_bf16x2), ROW(MAX, BF16X2, max_bf16x2),
 };
+
+weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw)
+{
+    return rmw == add_f32 ? global_add_f32 : rmw == add_f64 ? global_add_f64 : rmw;
+}
 
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir)
 {

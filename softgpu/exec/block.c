@@ -71,6 +71,21 @@ static void fill(uint32_t row[WEIR_X_LANES], uint32_t value)
     }
 }
 
+/* The place of a block in its cluster, and of that in the grid. */
+static void set_cluster_specials(struct weir_x_warp *w, const struct weir_x_grid *grid)
+{
+    const uint32_t *index = w->block->index;
+    for (uint32_t d = 0; d < 3; d++) {
+        fill(w->specials[WEIR_X_CLUSTERID_X + d], index[d] / grid->cluster[d]);
+        fill(w->specials[WEIR_X_NCLUSTERID_X + d], grid->launch->grid[d] / grid->cluster[d]);
+        fill(w->specials[WEIR_X_CLUSTER_CTAID_X + d], index[d] % grid->cluster[d]);
+        fill(w->specials[WEIR_X_CLUSTER_NCTAID_X + d], grid->cluster[d]);
+    }
+    fill(w->specials[WEIR_X_CLUSTER_RANK], w->block->cluster_rank);
+    fill(w->specials[WEIR_X_CLUSTER_SIZE], grid->cluster_blocks);
+    fill(w->specials[WEIR_X_CLUSTER_EXPLICIT], grid->explicit_cluster ? WEIR_X_FULL : 0);
+}
+
 static void set_specials(struct weir_x_warp *w, const struct weir_x_grid *grid)
 {
     const struct weir_exec_launch *launch = grid->launch;
@@ -102,6 +117,7 @@ static void set_specials(struct weir_x_warp *w, const struct weir_x_grid *grid)
     fill(w->specials[WEIR_X_TOTAL_SMEM], (uint32_t)grid->shared_bytes);
     fill(w->specials[WEIR_X_ZERO], 0);
     fill(w->specials[WEIR_X_ONE], 1);
+    set_cluster_specials(w, grid);
     weir_x_u64 *id = (weir_x_u64 *)w->specials[WEIR_X_GRIDID];
     for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
         id[l] = grid->id;
@@ -119,6 +135,8 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
     w->live = left >= WEIR_X_LANES ? WEIR_X_FULL : (1u << left) - 1;
     w->base[WEIR_X_BASE_SPECIALS] = (char *)w->specials;
     w->local_bytes = grid->local_bytes;
+    w->lowest_top = (uint32_t)grid->local_bytes;
+    fill(w->stack_top, w->lowest_top);
     set_specials(w, grid);
     struct weir_x_frame *frame = weir_x_frame_get(block->core, grid->kernel->entry);
     if (frame == NULL) {
@@ -155,6 +173,21 @@ static struct weir_x_block *block_layout(struct weir_x_grid *grid)
     return block;
 }
 
+/* Blocks are counted cluster by cluster, in a cluster by rank. */
+static void set_index(struct weir_x_block *block, const struct weir_x_grid *grid, uint64_t linear)
+{
+    uint64_t cluster = linear / grid->cluster_blocks;
+    uint32_t rank = (uint32_t)(linear % grid->cluster_blocks);
+    block->cluster_rank = rank;
+    for (uint32_t d = 0; d < 3; d++) {
+        uint32_t n_clusters = grid->launch->grid[d] / grid->cluster[d];
+        block->index[d] =
+            (uint32_t)(cluster % n_clusters) * grid->cluster[d] + rank % grid->cluster[d];
+        cluster /= n_clusters;
+        rank /= grid->cluster[d];
+    }
+}
+
 struct weir_x_block *weir_x_block_start(struct weir_x_core *core, struct weir_x_grid *grid,
                                         uint64_t linear)
 {
@@ -162,11 +195,12 @@ struct weir_x_block *weir_x_block_start(struct weir_x_core *core, struct weir_x_
     if (block == NULL) {
         return NULL;
     }
-    const uint32_t *dim = grid->launch->grid;
     block->core = core;
-    block->index[0] = (uint32_t)(linear % dim[0]);
-    block->index[1] = (uint32_t)(linear / dim[0] % dim[1]);
-    block->index[2] = (uint32_t)(linear / dim[0] / dim[1]);
+    set_index(block, grid, linear);
+    block->cluster = &block->own_cluster;
+    block->own_cluster.n_blocks = 1;
+    block->own_cluster.live_threads = grid->threads;
+    block->own_cluster.blocks[0] = block;
     block->live_threads = grid->threads;
     block->shared_bytes = grid->shared_bytes;
     block->params = grid->launch->params;
@@ -235,9 +269,6 @@ static void release(struct weir_x_block *block, uint32_t id)
         }
     }
     *bar = (struct weir_x_barrier){0};
-    if (id == WEIR_X_BARRIERS) {
-        block->cluster_phase++;
-    }
 }
 
 static bool complete(const struct weir_x_block *block, const struct weir_x_barrier *bar)
@@ -246,14 +277,55 @@ static bool complete(const struct weir_x_block *block, const struct weir_x_barri
            bar->arrived >= (bar->expected != 0 ? bar->expected : block->live_threads);
 }
 
-void weir_x_block_threads_left(struct weir_x_block *block, uint32_t n)
+/* All live threads of the cluster have arrived: those who wait look again. */
+static void check_cluster(struct weir_x_cluster *cluster)
 {
+    if (cluster->arrived == 0 || cluster->arrived < cluster->live_threads) {
+        return;
+    }
+    cluster->arrived = 0;
+    cluster->phase++;
+    for (uint32_t b = 0; b < cluster->n_blocks; b++) {
+        const struct weir_x_block *block = cluster->blocks[b];
+        for (uint32_t k = 0; k < block->n_warps; k++) {
+            struct weir_x_warp *w = block->warps[k];
+            for (uint32_t g = 0; g < w->n_groups; g++) {
+                if (w->groups[g].state == WEIR_X_WAIT_BARRIER &&
+                    w->groups[g].barrier == WEIR_X_CLUSTER_BARRIER) {
+                    w->groups[g].state = WEIR_X_RUNNABLE;
+                }
+            }
+        }
+    }
+}
+
+void weir_x_cluster_arrive(struct weir_x_warp *w, uint32_t mask)
+{
+    struct weir_x_cluster *cluster = w->block->cluster;
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        w->cluster_arrivals[__builtin_ctz(rest)]++;
+    }
+    cluster->arrived += (uint32_t)__builtin_popcount(mask);
+    check_cluster(cluster);
+}
+
+void weir_x_block_threads_left(struct weir_x_warp *w, uint32_t mask)
+{
+    struct weir_x_block *block = w->block;
+    struct weir_x_cluster *cluster = block->cluster;
+    uint32_t n = (uint32_t)__builtin_popcount(mask);
     block->live_threads -= n;
-    for (uint32_t id = 0; id <= WEIR_X_BARRIERS; id++) {
+    for (uint32_t id = 0; id < WEIR_X_BARRIERS; id++) {
         if (complete(block, &block->barriers[id])) {
             release(block, id);
         }
     }
+    cluster->live_threads -= n;
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        /* It has arrived in this phase: it must not count twice. */
+        cluster->arrived -= w->cluster_arrivals[__builtin_ctz(rest)] > cluster->phase;
+    }
+    check_cluster(cluster);
 }
 
 const struct weir_x_inst *weir_x_block_arrive(struct weir_x_warp *w, const struct weir_x_inst *i,
@@ -288,6 +360,30 @@ const struct weir_x_inst *weir_x_block_arrive(struct weir_x_warp *w, const struc
         return i + 1;
     }
     return weir_x_leave(w, g->ip, WEIR_X_EVENT_SWITCH);
+}
+
+static bool runnable(const struct weir_x_block *block)
+{
+    for (uint32_t k = 0; k < block->n_warps; k++) {
+        const struct weir_x_warp *w = block->warps[k];
+        for (uint32_t g = 0; g < w->n_groups; g++) {
+            if (w->groups[g].state == WEIR_X_RUNNABLE) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether some block of the cluster, which may release others, can go on. */
+static bool cluster_runnable(const struct weir_x_cluster *cluster)
+{
+    for (uint32_t b = 0; b < cluster->n_blocks; b++) {
+        if (runnable(cluster->blocks[b])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void deadlock(struct weir_x_block *block)
@@ -326,18 +422,12 @@ enum weir_x_block_state weir_x_block_run(struct weir_x_block *block, uint32_t ro
             return WEIR_X_BLOCK_DONE;
         }
         /* Blocked warps may have been released by a later one of the round: look again. */
-        if (!ran) {
-            bool runnable = false;
-            for (uint32_t k = 0; k < block->n_warps; k++) {
-                const struct weir_x_warp *w = block->warps[k];
-                for (uint32_t g = 0; g < w->n_groups; g++) {
-                    runnable = runnable || w->groups[g].state == WEIR_X_RUNNABLE;
-                }
+        if (!ran && !runnable(block)) {
+            if (cluster_runnable(block->cluster)) {
+                return WEIR_X_BLOCK_RUNNING;
             }
-            if (!runnable) {
-                deadlock(block);
-                return WEIR_X_BLOCK_STOPPED;
-            }
+            deadlock(block);
+            return WEIR_X_BLOCK_STOPPED;
         }
     }
     return WEIR_X_BLOCK_RUNNING;

@@ -125,7 +125,7 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
     }
     struct weir_x_frame *from = w->frame;
     uint32_t base = (from->local_base + from->func->local_bytes + 15u) & ~15u;
-    if ((uint64_t)base + callee->local_bytes > w->local_bytes || from->depth >= 20000) {
+    if ((uint64_t)base + callee->local_bytes > w->lowest_top || from->depth >= 20000) {
         return weir_x_fault(w, i, 714, lane, 0, "stack overflow calling %s", callee->name);
     }
     struct weir_x_frame *frame = weir_x_frame_get(w->core, callee);
@@ -137,6 +137,9 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
     frame->mask = w->mask;
     frame->depth = from->depth + 1;
     frame->local_base = base;
+    if (callee->uses_alloca) {
+        memcpy(frame->saved_tops, w->stack_top, sizeof w->stack_top);
+    }
     copy_args(w, call->args, call->n_args, from, frame);
     weir_x_warp_enter(w, frame);
     /* A new activation has no one to meet, but those left behind must not stop it. */
@@ -169,6 +172,89 @@ static const struct weir_x_inst *call_indirect(struct weir_x_warp *w, const stru
     return call_function(w, i, callee);
 }
 
+static void find_lowest_top(struct weir_x_warp *w)
+{
+    w->lowest_top = (uint32_t)w->local_bytes;
+    for (uint32_t l = 0; l < WEIR_X_LANES; l++) {
+        w->lowest_top = w->stack_top[l] < w->lowest_top ? w->stack_top[l] : w->lowest_top;
+    }
+}
+
+/* Memory from the far end of local memory, until the function returns. a: bytes (sub: 64-bit row);
+ * imm: alignment; d: the address (WIDE) */
+WEIR_X_HANDLER(alloca)
+{
+    uint64_t floor = w->frame->local_base + w->frame->func->local_bytes;
+    uint64_t align = i->imm;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t bytes = i->sub != 0 ? weir_x_w64(w, i->a)[l] : weir_x_w32(w, i->a)[l];
+        uint64_t top = w->stack_top[l];
+        if (bytes > top || ((top - bytes) & ~(align - 1)) < floor) {
+            return weir_x_fault(w, i, 714, l, 0, "stack overflow: alloca of %llu bytes",
+                                (unsigned long long)bytes);
+        }
+        w->stack_top[l] = (uint32_t)((top - bytes) & ~(align - 1));
+        if ((i->flags & WEIR_X_F_WIDE) != 0) {
+            weir_x_w64(w, i->d)[l] = w->stack_top[l];
+        } else {
+            weir_x_w32(w, i->d)[l] = w->stack_top[l];
+        }
+    });
+    find_lowest_top(w);
+    return i + 1;
+}
+
+WEIR_X_HANDLER(stacksave)
+{
+    WEIR_X_EACH_ACTIVE(w, l, {
+        if ((i->flags & WEIR_X_F_WIDE) != 0) {
+            weir_x_w64(w, i->d)[l] = w->stack_top[l];
+        } else {
+            weir_x_w32(w, i->d)[l] = w->stack_top[l];
+        }
+    });
+    return i + 1;
+}
+
+/* Only what stacksave gave is of use: a lane's top never rises above its local memory. */
+WEIR_X_HANDLER(stackrestore)
+{
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t top =
+            (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->a)[l] : weir_x_w32(w, i->a)[l];
+        if (top < w->stack_top[l] || top > w->local_bytes) {
+            return weir_x_fault(w, i, 714, l, top, "stackrestore to what no stacksave gave");
+        }
+        w->stack_top[l] = (uint32_t)top;
+    });
+    find_lowest_top(w);
+    return i + 1;
+}
+
+WEIR_X_HANDLER(cluster_arrive)
+{
+    weir_x_cluster_arrive(w, w->mask);
+    return w->n_groups == 1 ? i + 1 : weir_x_leave(w, i + 1, WEIR_X_EVENT_SWITCH);
+}
+
+/* Until the phase that the lanes arrived in is over; run again whenever one is. */
+WEIR_X_HANDLER(cluster_wait)
+{
+    uint32_t waiting = 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        if (w->cluster_arrivals[l] > w->block->cluster->phase) {
+            waiting |= 1u << l;
+        }
+    });
+    if (waiting == 0) {
+        return i + 1;
+    }
+    struct weir_x_group *g = &w->groups[w->current];
+    g->state = WEIR_X_WAIT_BARRIER;
+    g->barrier = WEIR_X_CLUSTER_BARRIER;
+    return weir_x_leave(w, i, WEIR_X_EVENT_SWITCH);
+}
+
 WEIR_X_HANDLER(call)
 {
     const struct weir_x_call *call = i->ext;
@@ -192,6 +278,10 @@ WEIR_X_HANDLER(ret)
     const struct weir_x_inst *next = frame->return_to;
     const struct weir_x_call *call = next[-1].ext;
     copy_args(w, call->results, call->n_results, frame, frame->parent);
+    if (frame->func->uses_alloca) {
+        WEIR_X_EACH_ACTIVE(w, l, w->stack_top[l] = frame->saved_tops[l]);
+        find_lowest_top(w);
+    }
     weir_x_warp_enter(w, frame->parent);
     frame->mask &= ~w->mask;
     if (frame->mask == 0) {

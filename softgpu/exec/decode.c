@@ -343,6 +343,8 @@ static uint64_t measure_stack(struct weir_x_func *func)
         uint64_t below = measure_stack(func->callees[c]) + 16;
         deepest = below > deepest ? below : deepest;
         func->recursive = func->recursive || func->callees[c]->recursive;
+        func->uses_alloca_below = func->uses_alloca_below || func->callees[c]->uses_alloca_below ||
+                                  func->callees[c]->uses_alloca;
         func->calls_indirect = func->calls_indirect || func->callees[c]->calls_indirect;
     }
     func->visiting = false;
@@ -398,13 +400,6 @@ static uint32_t estimate_registers(const struct weir_x_func *entry)
 
 #define MAX_PARAM_BYTES 32764u
 
-/* Blocks run alone: as a cluster they would find no neighbour and compute something else. */
-static bool needs_cluster(const struct weir_exec_kernel_info *info)
-{
-    const uint32_t *size = info->required_cluster;
-    return size[0] > 1 || size[1] > 1 || size[2] > 1;
-}
-
 static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 {
     struct weir_exec_module *module = kernel->module;
@@ -428,13 +423,13 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
     info->local_bytes = kernel->entry->local_bytes == 0 && kernel->stack_bytes <= 16
                             ? 0
                             : (uint32_t)kernel->stack_bytes;
-    if (kernel->entry->calls_indirect || kernel->entry->recursive) {
+    if (kernel->entry->calls_indirect || kernel->entry->recursive || kernel->entry->uses_alloca ||
+        kernel->entry->uses_alloca_below) {
         kernel->stack_bytes += OPEN_STACK_BYTES;
     }
     info->static_shared_bytes = kernel->static_shared_bytes;
     info->registers = estimate_registers(kernel->entry);
-    info->unsupported = needs_cluster(info) ? "clusters of more than one block"
-                        : kernel->ir->params_size_bytes > MAX_PARAM_BYTES
+    info->unsupported = kernel->ir->params_size_bytes > MAX_PARAM_BYTES
                             ? "more than 32764 bytes of parameters"
                             : unsupported;
     for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {

@@ -83,11 +83,16 @@ bool weir_x_decode_memory_op(struct weir_x_decoder *x);
 bool weir_x_decode_call(struct weir_x_decoder *x);
 /* texture.c */
 bool weir_x_decode_texture(struct weir_x_decoder *x);
+/* op_bulk.c */
+/** cp.async.bulk of plain memory */
+bool weir_x_decode_bulk(struct weir_x_decoder *x);
 /* op_video.c */
 bool weir_x_decode_video(struct weir_x_decoder *x);
 /* matrix.c */
 bool weir_x_decode_matrix(struct weir_x_decoder *x);
 /* mbarrier.c */
 bool weir_x_decode_mbarrier(struct weir_x_decoder *x);
+/** cp.async.mbarrier.arrive */
+bool weir_x_decode_copy_arrive(struct weir_x_decoder *x);
 
 #endif

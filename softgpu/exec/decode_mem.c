@@ -169,13 +169,53 @@ static bool decode_atom(struct weir_x_decoder *x)
     return true;
 }
 
+/* st.async and red.async: done at once, and then an mbarrier is told of the bytes. */
+static bool decode_async(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    const struct weir_ptx_operand *value = &ir->operands[1];
+    bool vector = value->kind == WEIR_PTX_OPERAND_VECTOR;
+    uint32_t n = vector ? value->n_elems : 1;
+    uint32_t bytes = weir_ptx_type_bytes(ir->types[0]);
+    struct weir_x_inst to = {0};
+    struct weir_x_inst gate = {0};
+    weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
+    if (refs == NULL || ir->n_operands < 3 || (n != 1 && n != 2 && n != 4) ||
+        (bytes != 4 && bytes != 8) ||
+        !weir_x_memory(x, &to, &ir->operands[0], WEIR_PTX_SPACE_SHARED_CLUSTER, false) ||
+        !weir_x_memory(x, &gate, &ir->operands[2], WEIR_PTX_SPACE_SHARED_CLUSTER, true) ||
+        ((to.flags ^ gate.flags) & WEIR_X_F_ADDR64) != 0) {
+        return false;
+    }
+    for (uint32_t e = 0; e < n; e++) {
+        refs[e] = weir_x_source(x, vector ? &value->elems[e] : value, bytes * 8, ir->types[0]);
+    }
+    weir_x_rmw_fn rmw = ir->op == WEIR_PTX_OP_RED ? weir_x_find_rmw(ir) : NULL;
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_store_async;
+    i->a = to.a;
+    i->imm2 = to.imm;
+    i->flags = to.flags | (bytes == 8 ? WEIR_X_F_WIDE : 0);
+    i->b = gate.a;
+    i->e = gate.e;
+    i->space = to.space;
+    i->bytes = (uint8_t)bytes;
+    i->vec = (uint8_t)n;
+    i->refs = refs;
+    i->rmw = rmw;
+    return ir->op != WEIR_PTX_OP_RED || (rmw != NULL && n == 1);
+}
+
 static uint8_t window_space(uint8_t space)
 {
     switch (space) {
     case WEIR_PTX_SPACE_SHARED:
     case WEIR_PTX_SPACE_SHARED_CTA:
-    case WEIR_PTX_SPACE_SHARED_CLUSTER:
         return WEIR_X_SHARED;
+    case WEIR_PTX_SPACE_SHARED_CLUSTER:
+        return WEIR_X_CLUSTER;
+    case WEIR_PTX_SPACE_CONST:
+        return WEIR_X_CONST;
     case WEIR_PTX_SPACE_LOCAL:
         return WEIR_X_LOCAL;
     case WEIR_PTX_SPACE_PARAM:
@@ -201,9 +241,9 @@ static bool decode_cvta(struct weir_x_decoder *x)
     i->a = a;
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->space = space;
-    i->fn = space == WEIR_X_GLOBAL                ? weir_x_exec_mov64
-            : (ir->flags & WEIR_PTX_FLAG_TO) != 0 ? weir_x_exec_cvta_to
-                                                  : weir_x_exec_cvta_from;
+    i->fn = space == WEIR_X_GLOBAL || space == WEIR_X_CONST ? weir_x_exec_mov64
+            : (ir->flags & WEIR_PTX_FLAG_TO) != 0           ? weir_x_exec_cvta_to
+                                                            : weir_x_exec_cvta_from;
     return true;
 }
 
@@ -215,7 +255,7 @@ static bool decode_isspacep(struct weir_x_decoder *x)
     i->space = window_space(x->ir->space);
     i->a = a;
     i->d = weir_x_dest(x, &x->ir->operands[0]);
-    return x->ir->space != WEIR_PTX_SPACE_CONST;
+    return true;
 }
 
 /* cp.async copies at once; its groups have nothing to wait for. */
@@ -223,10 +263,14 @@ static bool decode_cp(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_BULK)) {
-        bool group = weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
-                     weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP);
+        bool nothing = weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
+                       weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP) ||
+                       weir_ptx_inst_has(ir, WEIR_PTX_MOD_PREFETCH);
+        if (!nothing) {
+            return weir_x_decode_bulk(x);
+        }
         weir_x_emit(x)->fn = weir_x_exec_nop;
-        return group;
+        return true;
     }
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_COMMIT_GROUP) ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT_GROUP) ||
@@ -234,8 +278,10 @@ static bool decode_cp(struct weir_x_decoder *x)
         weir_x_emit(x)->fn = weir_x_exec_nop;
         return true;
     }
-    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_MBARRIER) || ir->n_operands < 3 ||
-        ir->operands[2].kind != WEIR_PTX_OPERAND_INT) {
+    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_MBARRIER)) {
+        return weir_x_decode_copy_arrive(x);
+    }
+    if (ir->n_operands < 3 || ir->operands[2].kind != WEIR_PTX_OPERAND_INT) {
         return false;
     }
     struct weir_x_inst to = {0};
@@ -282,10 +328,11 @@ bool weir_x_decode_memory_op(struct weir_x_decoder *x)
     case WEIR_PTX_OP_LDU:
         return decode_ld(x);
     case WEIR_PTX_OP_ST:
-        return decode_st(x);
+        return (x->ir->flags & WEIR_PTX_FLAG_ASYNC) != 0 ? decode_async(x) : decode_st(x);
     case WEIR_PTX_OP_ATOM:
+        return decode_atom(x);
     case WEIR_PTX_OP_RED:
-        return !weir_ptx_inst_has(x->ir, WEIR_PTX_MOD_ASYNC) && decode_atom(x);
+        return (x->ir->flags & WEIR_PTX_FLAG_ASYNC) != 0 ? decode_async(x) : decode_atom(x);
     case WEIR_PTX_OP_CVTA:
         return decode_cvta(x);
     case WEIR_PTX_OP_ISSPACEP:

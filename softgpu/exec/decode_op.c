@@ -289,10 +289,13 @@ static bool decode_cvt(struct weir_x_decoder *x)
     weir_x_ref a = weir_x_source(x, &ir->operands[1], from_bits, ir->types[1]);
     weir_x_ref b = ir->n_operands > 2 ? weir_x_source(x, &ir->operands[2], from_bits, ir->types[1])
                                       : WEIR_X_NO_REF;
+    weir_x_ref c = ir->n_operands > 3 ? weir_x_source(x, &ir->operands[3], 32, WEIR_PTX_TYPE_B32)
+                                      : WEIR_X_NO_REF;
     struct weir_x_inst *i = weir_x_emit(x);
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->a = a;
     i->b = b;
+    i->c = c;
     i->type = ir->types[0];
     i->type2 = ir->types[1];
     i->round = rounding(ir->round);
@@ -321,13 +324,8 @@ static bool decode_barrier(struct weir_x_decoder *x)
         return true;
     }
     if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_CLUSTER)) {
-        /* A cluster is one block: its arrive needs no record, its wait is the block's barrier. */
         bool wait = weir_ptx_inst_has(ir, WEIR_PTX_MOD_WAIT);
-        weir_x_ref id = weir_x_const(x, WEIR_X_BARRIERS, false);
-        struct weir_x_inst *i = weir_x_emit(x);
-        i->fn = wait ? weir_x_exec_barrier : weir_x_exec_nop;
-        i->a = id;
-        i->sub2 = 2;
+        weir_x_emit(x)->fn = wait ? weir_x_exec_cluster_wait : weir_x_exec_cluster_arrive;
         return true;
     }
     bool red = ir->n_types != 0;
@@ -490,23 +488,64 @@ static bool emit_plain(struct weir_x_decoder *x, weir_x_fn fn)
     return true;
 }
 
+/* mapa and getctarank, of an address of shared::cluster or of a generic one (sub) */
 static bool decode_mapa(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
+    bool rank = ir->op == WEIR_PTX_OP_GETCTARANK;
     uint32_t bits = weir_ptx_type_bits(ir->types[0]);
-    if (ir->op == WEIR_PTX_OP_GETCTARANK) {
-        struct weir_x_inst *i = weir_x_emit(x);
-        i->fn = weir_x_exec_mov32;
-        i->d = weir_x_dest(x, &ir->operands[0]);
-        i->a = WEIR_X_ZERO * 128 | WEIR_X_BASE_SPECIALS;
-        return true;
-    }
     weir_x_ref a = weir_x_source(x, &ir->operands[1], bits, ir->types[0]);
+    weir_x_ref b = rank ? WEIR_X_NO_REF : weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_U32);
     struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = bits > 32 ? weir_x_exec_mov64 : weir_x_exec_mov32;
+    i->fn = rank ? weir_x_exec_ctarank : weir_x_exec_mapa;
     i->d = weir_x_dest(x, &ir->operands[0]);
     i->a = a;
-    return true;
+    i->b = b;
+    i->sub = ir->space == WEIR_PTX_SPACE_NONE;
+    i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
+    return i->d != WEIR_X_NO_REF && (i->sub == 0 || bits == 64);
+}
+
+/* A cache policy is a number that nobody here looks at. */
+static bool decode_policy(struct weir_x_decoder *x)
+{
+    weir_x_ref none = weir_x_const(x, 0, true);
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = weir_x_exec_mov64;
+    i->d = weir_x_dest(x, &x->ir->operands[0]);
+    i->a = none;
+    return i->d != WEIR_X_NO_REF;
+}
+
+static bool decode_stack(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    uint32_t bits = weir_ptx_type_bits(ir->types[0]);
+    bool restore = ir->op == WEIR_PTX_OP_STACKRESTORE;
+    bool allocate = ir->op == WEIR_PTX_OP_ALLOCA;
+    weir_x_ref a = WEIR_X_NO_REF;
+    uint64_t align = 8;
+    if (restore || allocate) {
+        a = weir_x_source(x, &ir->operands[allocate ? 1 : 0], bits, ir->types[0]);
+    }
+    if (allocate && ir->n_operands > 2) {
+        align = ir->operands[2].bits;
+        if (ir->operands[2].kind != WEIR_PTX_OPERAND_INT || align == 0 || align > 4096 ||
+            (align & (align - 1)) != 0) {
+            return false;
+        }
+    }
+    x->func->uses_alloca = true;
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = restore    ? weir_x_exec_stackrestore
+            : allocate ? weir_x_exec_alloca
+                       : weir_x_exec_stacksave;
+    i->d = restore ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
+    i->a = a;
+    i->imm = align < 8 ? 8 : align;
+    i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
+    i->sub = bits > 32;
+    return restore || i->d != WEIR_X_NO_REF;
 }
 
 static bool decode_trap(struct weir_x_decoder *x, bool breakpoint)
@@ -570,6 +609,12 @@ bool weir_x_decode_op(struct weir_x_decoder *x)
     case WEIR_PTX_OP_MAPA:
     case WEIR_PTX_OP_GETCTARANK:
         return decode_mapa(x);
+    case WEIR_PTX_OP_CREATEPOLICY:
+        return decode_policy(x);
+    case WEIR_PTX_OP_STACKSAVE:
+    case WEIR_PTX_OP_STACKRESTORE:
+    case WEIR_PTX_OP_ALLOCA:
+        return decode_stack(x);
     case WEIR_PTX_OP_SHFL:
         return decode_shfl(x);
     case WEIR_PTX_OP_VOTE:

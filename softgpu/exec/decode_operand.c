@@ -185,8 +185,10 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
     uint32_t c = o->component < 3 ? o->component : 0;
     uint32_t row = WEIR_X_ZERO;
     if (o->component == 3) {
-        row = o->sreg == WEIR_PTX_SREG_TID || o->sreg == WEIR_PTX_SREG_CTAID ? WEIR_X_ZERO
-                                                                             : WEIR_X_ONE;
+        row = o->sreg == WEIR_PTX_SREG_TID || o->sreg == WEIR_PTX_SREG_CTAID ||
+                      o->sreg == WEIR_PTX_SREG_CLUSTERID || o->sreg == WEIR_PTX_SREG_CLUSTER_CTAID
+                  ? WEIR_X_ZERO
+                  : WEIR_X_ONE;
         return row * 128 | WEIR_X_BASE_SPECIALS;
     }
     switch (o->sreg) {
@@ -197,20 +199,28 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
         row = WEIR_X_NTID_X + c;
         break;
     case WEIR_PTX_SREG_CTAID:
-    case WEIR_PTX_SREG_CLUSTERID: /* a cluster is one block */
         row = WEIR_X_CTAID_X + c;
         break;
     case WEIR_PTX_SREG_NCTAID:
-    case WEIR_PTX_SREG_NCLUSTERID:
         row = WEIR_X_NCTAID_X + c;
         break;
+    case WEIR_PTX_SREG_CLUSTERID:
+        row = WEIR_X_CLUSTERID_X + c;
+        break;
+    case WEIR_PTX_SREG_NCLUSTERID:
+        row = WEIR_X_NCLUSTERID_X + c;
+        break;
     case WEIR_PTX_SREG_CLUSTER_CTAID:
-    case WEIR_PTX_SREG_CLUSTER_CTARANK:
-        row = WEIR_X_ZERO;
+        row = WEIR_X_CLUSTER_CTAID_X + c;
         break;
     case WEIR_PTX_SREG_CLUSTER_NCTAID:
+        row = WEIR_X_CLUSTER_NCTAID_X + c;
+        break;
+    case WEIR_PTX_SREG_CLUSTER_CTARANK:
+        row = WEIR_X_CLUSTER_RANK;
+        break;
     case WEIR_PTX_SREG_CLUSTER_NCTARANK:
-        row = WEIR_X_ONE;
+        row = WEIR_X_CLUSTER_SIZE;
         break;
     case WEIR_PTX_SREG_LANEID:
         row = WEIR_X_LANEID;
@@ -338,6 +348,9 @@ weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_op
     if (o->kind == WEIR_PTX_OPERAND_INT) {
         return weir_x_const(x, o->bits != 0 ? UINT32_MAX : 0, false);
     }
+    if (o->kind == WEIR_PTX_OPERAND_SREG && o->sreg == WEIR_PTX_SREG_IS_EXPLICIT_CLUSTER) {
+        return WEIR_X_CLUSTER_EXPLICIT * 128 | WEIR_X_BASE_SPECIALS;
+    }
     if (o->kind != WEIR_PTX_OPERAND_REG) {
         weir_x_unsupported(x, "predicate operand");
         return weir_x_const(x, 0, false);
@@ -377,8 +390,9 @@ static uint8_t access_space(const struct weir_x_decoder *x, uint8_t space)
         return WEIR_X_GLOBAL;
     case WEIR_PTX_SPACE_SHARED:
     case WEIR_PTX_SPACE_SHARED_CTA:
-    case WEIR_PTX_SPACE_SHARED_CLUSTER:
         return WEIR_X_SHARED;
+    case WEIR_PTX_SPACE_SHARED_CLUSTER:
+        return WEIR_X_CLUSTER;
     case WEIR_PTX_SPACE_LOCAL:
         return WEIR_X_LOCAL;
     case WEIR_PTX_SPACE_PARAM:

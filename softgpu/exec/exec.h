@@ -96,7 +96,7 @@ struct weir_exec_kernel_info {
     uint32_t registers;           /* an estimate as ptxas would give, 16 .. 255 */
     uint32_t max_threads;         /* from .maxntid/.reqntid, else 1024 */
     uint32_t required_block[3];   /* .reqntid, or 0 */
-    uint32_t required_cluster[3]; /* .reqnctapercluster, or 0; above one block: unsupported */
+    uint32_t required_cluster[3]; /* .reqnctapercluster, or 0 */
     bool cluster_must_be_set;     /* .explicitcluster */
     uint32_t ptx_version;         /* e.g. 90 */
     uint32_t target;              /* e.g. 75 */
@@ -130,6 +130,7 @@ struct weir_exec_launch {
     const struct weir_exec_kernel *kernel;
     uint32_t grid[3];
     uint32_t block[3];
+    uint32_t cluster[3]; /* blocks of a cluster, 0: as the kernel says; 16 together at most */
     uint32_t dynamic_shared_bytes;
     const void *params; /* packed, param_bytes long; borrowed until the grid is done */
     uint32_t params_bytes;

@@ -35,21 +35,18 @@ static inline float weir_x_bf16_to_float(uint16_t h)
     return f;
 }
 
+/* Without branches, so that loops of it vectorise: the multiplication moves the exponent and makes
+ * subnormal numbers normal. */
 static inline float weir_x_half_to_float(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t rest = h & 0x7fffu;
-    uint32_t bits;
-    if (rest >= 0x7c00u) {
-        bits = 0x7f800000u | (rest & 0x3ffu) << 13;
-    } else if (rest >= 0x400u) {
-        bits = (rest << 13) + (112u << 23);
-    } else {
-        float small = (float)rest * 0x1p-24f;
-        memcpy(&bits, &small, 4);
-    }
-    bits |= sign;
+    uint32_t rest = (uint32_t)h & 0x7fffu;
+    uint32_t bits = rest << 13;
     float f;
+    memcpy(&f, &bits, 4);
+    f *= 0x1p112f;
+    memcpy(&bits, &f, 4);
+    bits |= rest >= 0x7c00u ? 0x7f800000u : 0;
+    bits |= ((uint32_t)h & 0x8000u) << 16;
     memcpy(&f, &bits, 4);
     return f;
 }
@@ -89,14 +86,40 @@ static inline uint16_t weir_x_bf16_from_float(float f)
     return (uint16_t)(bits >> 16);
 }
 
+/* To odd: cut off, but the last bit is set if anything was lost; what is then rounded to a narrower
+ * format is rounded as the double would have been. */
+static inline float weir_x_float_odd(double d)
+{
+    uint64_t bits;
+    memcpy(&bits, &d, 8);
+    uint32_t sign = (uint32_t)(bits >> 32) & 0x80000000u;
+    uint32_t out = sign;
+    bits &= UINT64_MAX >> 1;
+    if (bits >= 0x47f0000000000000ull) { /* 2^128 and above, infinities, NaN */
+        out |= bits > 0x7ff0000000000000ull    ? 0x7fc00000u
+               : bits == 0x7ff0000000000000ull ? 0x7f800000u
+                                               : 0x7f7fffffu;
+    } else if (bits >= 0x3810000000000000ull) {
+        out |= (uint32_t)((bits - 0x3800000000000000ull) >> 29) | ((bits & 0x1fffffffu) != 0);
+    } else if (bits != 0) { /* below 2^-126: in units of 2^-149 */
+        uint32_t e = (uint32_t)(bits >> 52);
+        uint32_t shift = 29 + (897 - e);
+        uint64_t m = (bits & 0xfffffffffffffull) | 1ull << 52;
+        out |= shift > 52 ? 1u : (uint32_t)(m >> shift) | ((m & ((1ull << shift) - 1)) != 0);
+    }
+    float f;
+    memcpy(&f, &out, 4);
+    return f;
+}
+
 static inline uint16_t weir_x_half_from_double(double d)
 {
-    return (uint16_t)weir_x_format_from_double(&weir_x_format_f16, d, 0, 0);
+    return weir_x_half_from_float(weir_x_float_odd(d));
 }
 
 static inline uint16_t weir_x_bf16_from_double(double d)
 {
-    return (uint16_t)weir_x_format_from_double(&weir_x_format_bf16, d, 0, 0);
+    return weir_x_bf16_from_float(weir_x_float_odd(d));
 }
 
 #endif

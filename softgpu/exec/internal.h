@@ -58,7 +58,22 @@ enum weir_x_special {
     WEIR_X_TOTAL_SMEM,
     WEIR_X_ZERO,
     WEIR_X_ONE,
-    WEIR_X_GRIDID, /* 64 bits */
+    WEIR_X_CLUSTERID_X,
+    WEIR_X_CLUSTERID_Y,
+    WEIR_X_CLUSTERID_Z,
+    WEIR_X_NCLUSTERID_X,
+    WEIR_X_NCLUSTERID_Y,
+    WEIR_X_NCLUSTERID_Z,
+    WEIR_X_CLUSTER_CTAID_X,
+    WEIR_X_CLUSTER_CTAID_Y,
+    WEIR_X_CLUSTER_CTAID_Z,
+    WEIR_X_CLUSTER_NCTAID_X,
+    WEIR_X_CLUSTER_NCTAID_Y,
+    WEIR_X_CLUSTER_NCTAID_Z,
+    WEIR_X_CLUSTER_RANK,
+    WEIR_X_CLUSTER_SIZE,
+    WEIR_X_CLUSTER_EXPLICIT, /* a predicate */
+    WEIR_X_GRIDID,           /* 64 bits */
     WEIR_X_GRIDID_HIGH,
     WEIR_X_SPECIAL_COUNT
 };
@@ -94,6 +109,8 @@ enum weir_x_space {
     WEIR_X_GENERIC,
     WEIR_X_GLOBAL,
     WEIR_X_SHARED,
+    WEIR_X_CLUSTER, /* shared memory of this block or another of its cluster */
+    WEIR_X_CONST,   /* only in isspacep: an access of .const is one of GLOBAL */
     WEIR_X_LOCAL,
     WEIR_X_FRAME, /* local, from the running frame's base: .param and .local of functions */
     WEIR_X_PARAM, /* the entry's parameter block */
@@ -182,6 +199,7 @@ struct weir_x_func {
     struct weir_x_func **callees;
     uint32_t n_callees;
     bool uses_printf;
+    bool uses_alloca, uses_alloca_below;
     struct weir_x_piece *pieces; /* what code points to */
     struct weir_x_func *next;    /* of the kernel */
 };
@@ -194,6 +212,7 @@ struct weir_x_frame {
     uint32_t mask; /* lanes that have not returned */
     uint32_t depth;
     uint32_t local_base;
+    uint32_t saved_tops[WEIR_X_LANES]; /* of the caller's stack, if this function calls alloca */
     uint32_t alloc_bytes;
     char regs[] __attribute__((aligned(64)));
 };
@@ -236,7 +255,10 @@ struct weir_x_warp {
     bool fair;      /* the next pick is the group that has waited longest */
     uint32_t live;  /* lanes that have not exited */
     uint32_t carry; /* condition code of .cc, a bit per lane */
-    uint32_t index; /* in the block */
+    uint32_t cluster_arrivals[WEIR_X_LANES]; /* at barrier.cluster */
+    uint32_t stack_top[WEIR_X_LANES]; /* in local memory: what alloca has taken begins here */
+    uint32_t lowest_top;              /* of them all: frames end below it */
+    uint32_t index;                   /* in the block */
     uint32_t n_groups;
     uint32_t current;
     uint64_t stamp;
@@ -245,11 +267,27 @@ struct weir_x_warp {
 };
 
 #define WEIR_X_BARRIERS 16
+#define WEIR_X_CLUSTER_BARRIER                                                                     \
+    WEIR_X_BARRIERS /* what a group waits at, in place of a barrier's id */
+#define WEIR_X_MAX_CLUSTER 16u
 struct weir_x_barrier {
     uint32_t arrived;  /* threads */
     uint32_t expected; /* 0: all that have not exited */
     uint32_t red_popc, red_and, red_or;
     bool in_use;
+};
+
+/*
+ * Blocks that see each other's shared memory: all on one core, begun together, and none is given
+ * back before the last of them is over. A part of the first one.
+ */
+struct weir_x_cluster {
+    uint32_t n_blocks;
+    uint32_t n_over;
+    uint32_t live_threads;
+    uint32_t arrived; /* threads, in this phase of barrier.cluster */
+    uint32_t phase;
+    struct weir_x_block *blocks[WEIR_X_MAX_CLUSTER];
 };
 
 enum weir_x_block_state { WEIR_X_BLOCK_RUNNING, WEIR_X_BLOCK_DONE, WEIR_X_BLOCK_STOPPED };
@@ -267,8 +305,10 @@ struct weir_x_block {
     uint64_t shared_bytes;
     const char *params;
     uint32_t param_bytes;
-    uint64_t cluster_phase; /* of barrier.cluster, which is the block's own here */
-    struct weir_x_barrier barriers[WEIR_X_BARRIERS + 1]; /* the last is barrier.cluster's */
+    struct weir_x_barrier barriers[WEIR_X_BARRIERS];
+    struct weir_x_cluster *cluster; /* of the first block of it */
+    struct weir_x_cluster own_cluster;
+    uint32_t cluster_rank;
     struct weir_x_warp **warps;
 };
 
@@ -296,7 +336,7 @@ struct weir_x_grid {
     struct weir_exec_device *device;
     uint64_t id;
     uint64_t n_blocks;
-    uint64_t next_block; /* device lock */
+    uint64_t next_block; /* in the order of clusters; device lock */
     uint64_t active;     /* blocks begun and not over; device lock */
     uint32_t stop;       /* atomic: fault or cancel */
     uint32_t faulted;    /* atomic: whoever turns it writes fault */
@@ -307,6 +347,9 @@ struct weir_x_grid {
     uint64_t local_bytes;
     uint64_t arena_bytes;
     uint32_t max_resident; /* per core */
+    uint32_t cluster[3];   /* blocks */
+    uint32_t cluster_blocks;
+    bool explicit_cluster; /* the launch or the kernel named a size */
     uint32_t *workspace;   /* what cooperative groups' grid barrier counts in */
     bool done;             /* device lock */
     pthread_cond_t wake;
@@ -364,6 +407,8 @@ struct weir_x_shared_place {
     uint32_t offset; /* UINT32_MAX: dynamic, after all static ones */
 };
 
+enum weir_x_store { WEIR_X_STORE_PLAIN, WEIR_X_STORE_MANAGED, WEIR_X_STORE_CONST, WEIR_X_STORES };
+
 struct weir_exec_module {
     struct weir_exec_device *device;
     struct weir_exec_memory memory;
@@ -376,15 +421,21 @@ struct weir_exec_module {
     bool *address_taken;
     struct weir_exec_kernel *kernels;
     uint32_t n_kernels;
-    uint64_t storage[2]; /* 0, or what all variables lie in: plain, managed */
+    uint64_t storage[WEIR_X_STORES]; /* 0, or what the variables lie in */
+    uint64_t storage_bytes[WEIR_X_STORES];
 };
 
 /* Function addresses as kernels see them: never a memory address. */
 #define WEIR_X_FUNC_TAG 0x00f0000000000000ull
 
-/* Windows for generic addresses: each WEIR_X_WINDOW_BYTES, aligned to that. */
+/*
+ * Windows for generic addresses: each WEIR_X_WINDOW_BYTES, aligned to that. That of shared memory
+ * is followed by one for each block of the cluster, so that an address of shared::cluster is an
+ * offset too: 0 .. the block's own, (rank + 1) << WEIR_X_WINDOW_SHIFT .. those of all blocks.
+ */
 #define WEIR_X_WINDOW_SHIFT 24
 #define WEIR_X_WINDOW_BYTES (1ull << WEIR_X_WINDOW_SHIFT)
+#define WEIR_X_WINDOWS      (WEIR_X_MAX_CLUSTER + 3) /* shared, one a block, local, parameters */
 extern uint64_t weir_x_window_shared;
 extern uint64_t weir_x_window_local;
 extern uint64_t weir_x_window_param;
@@ -479,7 +530,10 @@ struct weir_x_block *weir_x_block_start(struct weir_x_core *core, struct weir_x_
                                         uint64_t linear);
 enum weir_x_block_state weir_x_block_run(struct weir_x_block *block, uint32_t rounds);
 void weir_x_block_finish(struct weir_x_block *block);
-void weir_x_block_threads_left(struct weir_x_block *block, uint32_t n);
+/** Lanes of a warp have exited. */
+void weir_x_block_threads_left(struct weir_x_warp *w, uint32_t mask);
+/** Lanes of a warp arrive at barrier.cluster. */
+void weir_x_cluster_arrive(struct weir_x_warp *w, uint32_t mask);
 /** Arrive with the warp's mask; NULL event or next instruction as a handler. */
 const struct weir_x_inst *weir_x_block_arrive(struct weir_x_warp *w, const struct weir_x_inst *i,
                                               uint32_t id, uint32_t count, bool wait);
@@ -521,6 +575,12 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
+/** What does the same in global memory, where that differs. */
+weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
+
+/* mbarrier.c */
+/** Bytes that an object waits for have come; its address has been translated. */
+void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes);
 
 /* op_warp.c */
 /** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL.
@@ -561,6 +621,14 @@ WEIR_X_HANDLER(st_shared32);
 WEIR_X_HANDLER(atom);
 WEIR_X_HANDLER(atom128);
 WEIR_X_HANDLER(cp_async);
+WEIR_X_HANDLER(store_async);
+WEIR_X_HANDLER(mapa);
+WEIR_X_HANDLER(ctarank);
+WEIR_X_HANDLER(alloca);
+WEIR_X_HANDLER(stacksave);
+WEIR_X_HANDLER(stackrestore);
+WEIR_X_HANDLER(cluster_arrive);
+WEIR_X_HANDLER(cluster_wait);
 WEIR_X_HANDLER(cvta_to);
 WEIR_X_HANDLER(cvta_from);
 WEIR_X_HANDLER(isspacep);

@@ -201,12 +201,15 @@ static void gather_int(const struct weir_x_warp *w, const struct weir_x_fragment
 
 static uint64_t encode_float(uint8_t type, double v)
 {
-    uint64_t bits;
+    uint64_t bits = 0;
+    float single;
     switch (type) {
     case WEIR_PTX_TYPE_F16:
         return weir_x_half_from_double(v);
     case WEIR_PTX_TYPE_F32:
-        return weir_x_format_from_double(&weir_x_format_f32, v, WEIR_X_RN, 0);
+        single = (float)v;
+        memcpy(&bits, &single, 4);
+        return v != v ? 0x7fffffffu : (uint32_t)bits;
     default:
         memcpy(&bits, &v, 8);
         return bits;

@@ -9,6 +9,8 @@
  */
 #include "softgpu/exec/decode.h"
 
+#include <string.h>
+
 #define PENDING_MASK 0xfffffull
 #define COUNT_SHIFT  20u
 #define TX_SHIFT     40u
@@ -30,6 +32,12 @@ static uint64_t add_tx(uint64_t bar, uint32_t bytes)
 {
     uint64_t tx = ((bar >> TX_SHIFT & TX_MASK) + bytes) & TX_MASK;
     return (bar & ~(TX_MASK << TX_SHIFT)) | tx << TX_SHIFT;
+}
+
+void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes)
+{
+    weir_x_u64 *bar = (weir_x_u64 *)(uintptr_t)object;
+    *bar = turn_if_complete(add_tx(*bar, 0u - bytes));
 }
 
 /* sub: operation; a + imm2: the object; d: token or predicate; b: count, bytes, token or parity;
@@ -93,6 +101,73 @@ WEIR_X_HANDLER(mbarrier)
     weir_x_set_pred(w, i->d, passed);
     return passed != w->mask && (i->sub2 & 16u) != 0 ? weir_x_leave(w, i + 1, WEIR_X_EVENT_YIELD)
                                                      : i + 1;
+}
+
+/* cp.async.mbarrier.arrive: the copies are done, so this arrives at once; without .noinc (sub) the
+ * phase awaits one arrival more first, which leaves the object as it was. */
+static const struct weir_x_inst *copy_arrive(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    struct weir_x_inst arrive = *i;
+    arrive.fn = weir_x_exec_mbarrier;
+    arrive.sub = M_ARRIVE;
+    arrive.sub2 = 0;
+    if (i->sub == 0 && weir_x_exec_mbarrier(w, &arrive) == NULL) {
+        w->resume = i;
+        return NULL;
+    }
+    return i + 1;
+}
+
+bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
+{
+    const struct weir_ptx_inst *ir = x->ir;
+    struct weir_x_inst where = {0};
+    if (!weir_x_memory(x, &where, &ir->operands[0], ir->space, false)) {
+        return false;
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = copy_arrive;
+    i->a = where.a;
+    i->imm2 = where.imm;
+    i->flags = where.flags;
+    i->space = where.space;
+    i->sub = !weir_ptx_inst_has(ir, WEIR_PTX_MOD_NOINC);
+    return true;
+}
+
+/* a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the object that
+ * is told */
+WEIR_X_HANDLER(store_async)
+{
+    uint64_t to[WEIR_X_LANES];
+    uint64_t gate[WEIR_X_LANES];
+    bool wide_address = (i->flags & WEIR_X_F_ADDR64) != 0;
+    uint32_t bytes = i->bytes * (uint32_t)i->vec;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        to[l] = wide_address ? weir_x_w64(w, i->a)[l] + i->imm2
+                             : weir_x_w32(w, i->a)[l] + (uint32_t)i->imm2;
+        gate[l] = wide_address ? weir_x_w64(w, i->b)[l] + (uint64_t)(int64_t)(int32_t)i->e
+                               : weir_x_w32(w, i->b)[l] + i->e;
+    });
+    uint32_t access = WEIR_SOFT_READ | WEIR_SOFT_WRITE;
+    if (!weir_x_translate(w, i, WEIR_X_CLUSTER, to, bytes, bytes, access) ||
+        !weir_x_translate(w, i, WEIR_X_CLUSTER, gate, 8, 8, access)) {
+        return NULL;
+    }
+    WEIR_X_EACH_ACTIVE(w, l, {
+        for (uint32_t e = 0; e < i->vec; e++) {
+            void *place = (void *)(uintptr_t)(to[l] + e * i->bytes);
+            uint64_t value = (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->refs[e])[l]
+                                                             : weir_x_w32(w, i->refs[e])[l];
+            if (i->rmw != NULL) {
+                i->rmw(place, value, 0);
+            } else {
+                memcpy(place, &value, i->bytes);
+            }
+        }
+        weir_x_mbarrier_complete(gate[l], bytes);
+    });
+    return i + 1;
 }
 
 /* Arrivals still awaited in the phase that a token is of. */

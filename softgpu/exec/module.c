@@ -170,18 +170,26 @@ static void each_var(struct weir_exec_module *module, var_fn fn, void *user)
 }
 
 struct placing {
-    uint64_t at[2]; /* plain, managed */
-    uint64_t base[2];
+    uint64_t at[WEIR_X_STORES];
+    uint64_t base[WEIR_X_STORES];
     bool assign;
 };
+
+static enum weir_x_store store_of(const struct weir_ptx_var *var)
+{
+    return var->space == WEIR_PTX_SPACE_CONST ? WEIR_X_STORE_CONST
+           : var->managed                     ? WEIR_X_STORE_MANAGED
+                                              : WEIR_X_STORE_PLAIN;
+}
 
 static void place_var(struct weir_exec_module *module, struct weir_ptx_var *var, void *user)
 {
     (void)module;
     struct placing *p = user;
-    uint64_t offset = place(&p->at[var->managed], var);
+    enum weir_x_store store = store_of(var);
+    uint64_t offset = place(&p->at[store], var);
     if (p->assign) {
-        var->user = (void *)(uintptr_t)(p->base[var->managed] + offset); /* NOLINT: an address */
+        var->user = (void *)(uintptr_t)(p->base[store] + offset); /* NOLINT: an address */
     }
 }
 
@@ -223,17 +231,18 @@ static enum weir_status place_variables(struct weir_exec_module *module)
 {
     struct placing p = {.assign = false};
     each_var(module, place_var, &p);
-    for (uint32_t m = 0; m < 2; m++) {
+    for (uint32_t m = 0; m < WEIR_X_STORES; m++) {
         if (p.at[m] == 0) {
             continue;
         }
-        enum weir_status status =
-            module->memory.allocate(module->memory.user, p.at[m], 512, m != 0, &module->storage[m]);
+        enum weir_status status = module->memory.allocate(
+            module->memory.user, p.at[m], 512, m == WEIR_X_STORE_MANAGED, &module->storage[m]);
         if (status != WEIR_OK) {
             module->storage[m] = 0;
             return status;
         }
         p.base[m] = module->storage[m];
+        module->storage_bytes[m] = p.at[m];
         p.at[m] = 0;
     }
     p.assign = true;
@@ -424,7 +433,7 @@ void weir_exec_module_destroy(struct weir_exec_module *module)
         pthread_mutex_destroy(&module->kernels[k].lock);
         free(module->kernels[k].params);
     }
-    for (uint32_t m = 0; m < 2; m++) {
+    for (uint32_t m = 0; m < WEIR_X_STORES; m++) {
         if (module->storage[m] != 0) {
             module->memory.release(module->memory.user, module->storage[m]);
         }

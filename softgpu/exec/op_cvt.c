@@ -10,6 +10,13 @@
 #include <fenv.h>
 #include <math.h>
 
+static inline uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
 #define DIRECT(name, wa, ca, Ta, wd, cd, expr)                                                     \
     static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i)      \
     {                                                                                              \
@@ -34,7 +41,8 @@ DIRECT(f32_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w32, weir_x_f32, x)
 DIRECT(f64_s32, weir_x_w32, weir_x_u32, int32_t, weir_x_w64, weir_x_f64, x)
 DIRECT(f64_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w64, weir_x_f64, x)
 DIRECT(f64_f32, weir_x_w32, weir_x_f32, float, weir_x_w64, weir_x_f64, x)
-DIRECT(f32_f16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_f32, weir_x_half_to_float(x))
+DIRECT(f32_f16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_u32,
+       (x & 0x7fffu) > 0x7c00u ? 0x7fffffffu : bits_of(weir_x_half_to_float(x)))
 DIRECT(f32_bf16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_f32, weir_x_bf16_to_float(x))
 DIRECT(f16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_half_from_float(x))
 DIRECT(bf16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_bf16_from_float(x))
@@ -117,13 +125,15 @@ static double round_integral(double x, uint8_t round)
     }
 }
 
-/* Limits of an integer type as doubles; clamps, and NaN is 0 (0x8000.. for 64 bits on the GPU). */
-static uint64_t float_to_int(double x, uint8_t type, uint8_t round)
+/* Limits of an integer type as doubles; clamps. NaN is 0, but only the highest bit for 64-bit
+ * results and for those of an f64. */
+static uint64_t float_to_int(double x, uint8_t type, uint8_t round, bool from_f64)
 {
     uint32_t bits = weir_ptx_type_bits(type);
     bool is_signed = weir_ptx_type_class(type) == 'S';
     if (x != x) {
-        return bits == 64 ? 1ull << 63 : 0;
+        uint64_t top = 1ull << (bits - 1);
+        return bits != 64 && !from_f64 ? 0 : is_signed ? 0 - top : top;
     }
     x = round_integral(x, round);
     if (is_signed) {
@@ -180,7 +190,7 @@ static const struct weir_x_inst *cvt_float_to_int(struct weir_x_warp *w,
         if (ftz && fabs(x) < 0x1p-126) {
             x = 0;
         }
-        write_cell(w, i, l, float_to_int(x, i->type, i->round));
+        write_cell(w, i, l, float_to_int(x, i->type, i->round, i->type2 == WEIR_PTX_TYPE_F64));
     });
     return i + 1;
 }
@@ -193,23 +203,47 @@ static const struct weir_x_inst *int_to_float(struct weir_x_warp *w, const struc
         int64_t x = read_int(i->type2, read_cell(w, i, l));
         bool negative = is_signed && x < 0;
         uint64_t magnitude = negative ? 0 - (uint64_t)x : (uint64_t)x;
+        if ((i->flags & WEIR_X_F_SAT) != 0) { /* to [0, 1] */
+            magnitude = negative ? 0 : magnitude > 1 ? 1 : magnitude;
+            negative = false;
+        }
         write_cell(w, i, l, weir_x_format_pack(format, negative, magnitude, 0, i->round, 0));
     });
     return i + 1;
+}
+
+/* To and from f64 a NaN keeps its sign and the high bits of its payload, and is quieted. */
+static uint64_t f64_nan(uint8_t to, uint64_t bits)
+{
+    const struct weir_x_format *f = format_of(to);
+    uint64_t top = (1ull << f->exponent_bits) - 1;
+    uint64_t payload = (bits & 0xfffffffffffffull) >> (52 - f->mantissa_bits);
+    return (bits >> 63 << (f->exponent_bits + f->mantissa_bits)) | top << f->mantissa_bits |
+           payload | 1ull << (f->mantissa_bits - 1);
+}
+
+static uint64_t nan_to_f64(uint8_t from, uint64_t bits)
+{
+    const struct weir_x_format *f = format_of(from);
+    uint64_t payload = bits & ((1ull << f->mantissa_bits) - 1);
+    return (bits >> (f->exponent_bits + f->mantissa_bits) & 1u) << 63 | 0x7ff8000000000000ull |
+           payload << (52 - f->mantissa_bits);
 }
 
 /* One value into the result's format with the instruction's flags. */
 static uint64_t to_format(const struct weir_x_inst *i, double x)
 {
     const struct weir_x_format *format = format_of(i->type);
-    if ((i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32 && fabs(x) < 0x1p-126) {
+    bool narrow = i->type == WEIR_PTX_TYPE_F16; /* .ftz is for what is f32 on both sides */
+    if ((i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32 && !narrow &&
+        fabs(x) < 0x1p-126) {
         x = copysign(0.0, x);
     }
     if ((i->flags & WEIR_X_F_SAT) != 0) {
         x = x > 0 ? (x < 1 ? x : 1) : 0;
     }
-    if ((i->flags & WEIR_X_F_RELU) != 0 && x < 0) {
-        x = 0;
+    if ((i->flags & WEIR_X_F_RELU) != 0 && x <= 0) {
+        x = 0; /* -0 too */
     }
     if ((i->sub & 4u) != 0) {
         x = round_integral(x, i->round);
@@ -222,10 +256,61 @@ static uint64_t to_format(const struct weir_x_inst *i, double x)
     return i->type == WEIR_PTX_TYPE_TF32 ? bits << 13 : bits;
 }
 
+static uint64_t convert_float(const struct weir_x_inst *i, uint64_t bits)
+{
+    double x = read_float(i->type2, bits);
+    bool keeps = (i->flags & (WEIR_X_F_SAT | WEIR_X_F_FTZ)) == 0 || i->type2 == WEIR_PTX_TYPE_F64;
+    if (x != x && (i->flags & WEIR_X_F_SAT) == 0) {
+        if (i->type2 == WEIR_PTX_TYPE_F64) {
+            return f64_nan(i->type, bits);
+        }
+        if (i->type == WEIR_PTX_TYPE_F64) {
+            return nan_to_f64(i->type2, keeps ? bits : 0x7fffffffu);
+        }
+    }
+    return to_format(i, x);
+}
+
 static const struct weir_x_inst *float_to_float(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
-    WEIR_X_EACH_ACTIVE(w, l,
-                       write_cell(w, i, l, to_format(i, read_float(i->type2, read_cell(w, i, l)))));
+    WEIR_X_EACH_ACTIVE(w, l, write_cell(w, i, l, convert_float(i, read_cell(w, i, l))));
+    return i + 1;
+}
+
+/* cvt.rna.tf32.f32: halves away from zero, a NaN is cut off; .satfinite brings what has the highest
+ * exponent then, NaN too, one step down. */
+static const struct weir_x_inst *tf32_rna(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    weir_x_u32 *d = weir_x_w32(w, i->d);
+    const weir_x_u32 *a = weir_x_w32(w, i->a);
+    bool satfinite = (i->flags & WEIR_X_F_NAN) != 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        bool nan = (a[l] & 0x7fffffffu) > 0x7f800000u;
+        uint32_t r = (a[l] + (nan ? 0 : 0x1000u)) & 0xffffe000u;
+        d[l] = satfinite && (r & 0x7f800000u) == 0x7f800000u ? r - 0x2000u : r;
+    });
+    return i + 1;
+}
+
+/* cvt.pack: a and b saturated to `bits`, above the low bits of c (if there is one). sub: signed */
+static const struct weir_x_inst *pack(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    weir_x_u32 *d = weir_x_w32(w, i->d);
+    const weir_x_u32 *a = weir_x_w32(w, i->a);
+    const weir_x_u32 *b = weir_x_w32(w, i->b);
+    const weir_x_u32 *c = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c) : NULL;
+    uint32_t bits = weir_ptx_type_bits(i->type);
+    bool is_signed = weir_ptx_type_class(i->type) == 'S';
+    int32_t high = (1 << (is_signed ? bits - 1 : bits)) - 1;
+    int32_t low = is_signed ? -high - 1 : 0;
+    uint32_t mask = (1u << bits) - 1;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        int32_t x = (int32_t)a[l];
+        int32_t y = (int32_t)b[l];
+        uint32_t r = ((uint32_t)(x > high ? high : x < low ? low : x) & mask) << bits;
+        r |= (uint32_t)(y > high ? high : y < low ? low : y) & mask;
+        d[l] = r | (c != NULL ? c[l] << (2 * bits) : 0);
+    });
     return i + 1;
 }
 
@@ -318,6 +403,12 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 {
     char to = weir_ptx_type_class(out->type);
     char from = weir_ptx_type_class(out->type2);
+    if (weir_ptx_inst_has(ir, WEIR_PTX_MOD_PACK)) {
+        return ir->n_operands > 2 && weir_ptx_type_bits(out->type) <= 16 ? pack : NULL;
+    }
+    if (out->type == WEIR_PTX_TYPE_TF32 && out->round == WEIR_X_RNA) {
+        return tf32_rna;
+    }
     bool natural = ((out->sub & 1u) != 0) == (weir_ptx_type_bits(out->type2) == 64) &&
                    ((out->sub & 2u) != 0) == (weir_ptx_type_bits(out->type) == 64);
     for (size_t r = 0; natural && out->flags == 0 && r < sizeof direct_rows / sizeof direct_rows[0];

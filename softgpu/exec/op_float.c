@@ -51,6 +51,22 @@ static inline float flush(float f)
     return fabsf(f) < FLT_MIN ? copysignf(0.0f, f) : f;
 }
 
+/* Which NaN an f64 operation gives: the first that signals, else the first; quieted. */
+#define QUIET64 0x0008000000000000ull
+static double chosen_nan(double x, double y, double z)
+{
+    const uint64_t bits[3] = {bits_f64(x), bits_f64(y), bits_f64(z)};
+    uint64_t nan = 0;
+    for (uint32_t k = 3; k-- > 0;) {
+        bool is_nan = (bits[k] & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
+        bool signals = is_nan && (bits[k] & QUIET64) == 0;
+        if (signals || (is_nan && (nan == 0 || (nan & QUIET64) != 0))) {
+            nan = bits[k];
+        }
+    }
+    return nan != 0 ? as_f64(nan | QUIET64) : as_f64(0xfff8000000000000ull);
+}
+
 #define HW_FMA __attribute__((target("avx2,fma")))
 
 #define FLOAT2(name, attr, cell, row, pre, post, expr)                                             \
@@ -81,27 +97,104 @@ static inline float flush(float f)
         });                                                                                        \
         return i + 1;                                                                              \
     }
-#define SAME(v)    (v)
-#define CANON(v)   canon(v)
-#define FLUSHED(v) canon(flush(v))
-#define F32(name, expr)                                                                            \
-    FLOAT2(name##_f32, , weir_x_f32, weir_x_w32, SAME, CANON, expr)                                \
-    FLOAT2(name##_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, expr)                             \
-    FLOAT2(name##_f64, , weir_x_f64, weir_x_w64, SAME, SAME, expr)
+enum { G_ADD = 1, G_SUB, G_MUL, G_FMA, G_DIV, G_RCP, G_SQRT, G_MIN, G_MAX };
+
+/*
+ * A result of +-FLT_MIN that is one only because it was rounded as a subnormal number: with .ftz a
+ * GPU rounds as if exponents had no end, and what is then below FLT_MIN becomes zero.
+ */
+static bool rounds_to_tiny(uint8_t op, uint8_t round, float x, float y, float z)
+{
+    double exact = op == G_MUL   ? (double)x * y
+                   : op == G_DIV ? (double)x / y
+                   : op == G_FMA ? (double)x * y + z
+                   : op == G_RCP ? 1.0 / x
+                                 : (double)FLT_MIN;
+    double magnitude = fabs(exact);
+    bool away = (round == WEIR_X_RP && exact > 0) || (round == WEIR_X_RM && exact < 0);
+    return away                 ? magnitude <= 0x1p-126 - 0x1p-150
+           : round == WEIR_X_RN ? magnitude < 0x1p-126 - 0x1p-151
+                                : magnitude < 0x1p-126;
+}
+
+/* .ftz of what can come near FLT_MIN without being exact. */
+#define TINY(name, attr, op, has_c, expr)                                                          \
+    attr static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i) \
+    {                                                                                              \
+        weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);                                         \
+        const weir_x_f32 *a = (const weir_x_f32 *)weir_x_w32(w, i->a);                             \
+        const weir_x_f32 *b = (const weir_x_f32 *)weir_x_w32(w, i->b);                             \
+        const weir_x_f32 *c = has_c ? (const weir_x_f32 *)weir_x_w32(w, i->c) : a;                 \
+        float r[WEIR_X_LANES];                                                                     \
+        bool any = false;                                                                          \
+        for (uint32_t l = 0; l < WEIR_X_LANES; l++) {                                              \
+            float x = flush(a[l]);                                                                 \
+            float y = flush(b[l]);                                                                 \
+            float z = flush(c[l]);                                                                 \
+            (void)z;                                                                               \
+            float v = (expr);                                                                      \
+            any |= fabsf(v) == FLT_MIN;                                                            \
+            r[l] = canon(flush(v));                                                                \
+        }                                                                                          \
+        for (uint32_t l = 0; l < WEIR_X_LANES && any; l++) {                                       \
+            if (fabsf(r[l]) == FLT_MIN &&                                                          \
+                rounds_to_tiny(op, WEIR_X_RN, flush(a[l]), flush(b[l]), flush(c[l]))) {            \
+                r[l] = copysignf(0.0f, r[l]);                                                      \
+            }                                                                                      \
+        }                                                                                          \
+        WEIR_X_EACH(w, l, d[l] = r[l]);                                                            \
+        return i + 1;                                                                              \
+    }
+
+/* f64: a NaN among the results is rare, so all lanes are computed before that is looked at. */
+#define DOUBLE(name, attr, has_c, expr)                                                            \
+    attr static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i) \
+    {                                                                                              \
+        weir_x_f64 *d = (weir_x_f64 *)weir_x_w64(w, i->d);                                         \
+        const weir_x_f64 *a = (const weir_x_f64 *)weir_x_w64(w, i->a);                             \
+        const weir_x_f64 *b = (const weir_x_f64 *)weir_x_w64(w, i->b);                             \
+        const weir_x_f64 *c = has_c ? (const weir_x_f64 *)weir_x_w64(w, i->c) : a;                 \
+        double r[WEIR_X_LANES];                                                                    \
+        bool any = false;                                                                          \
+        for (uint32_t l = 0; l < WEIR_X_LANES; l++) {                                              \
+            double x = a[l];                                                                       \
+            double y = b[l];                                                                       \
+            double z = c[l];                                                                       \
+            (void)z;                                                                               \
+            r[l] = (expr);                                                                         \
+            any |= r[l] != r[l];                                                                   \
+        }                                                                                          \
+        for (uint32_t l = 0; l < WEIR_X_LANES && any; l++) {                                       \
+            r[l] = r[l] != r[l] ? chosen_nan(a[l], b[l], c[l]) : r[l];                             \
+        }                                                                                          \
+        WEIR_X_EACH(w, l, d[l] = r[l]);                                                            \
+        return i + 1;                                                                              \
+    }
+#define SAME(v)         (v)
+#define CANON(v)        canon(v)
+#define FLUSHED(v)      canon(flush(v))
+#define F32(name, expr) FLOAT2(name##_f32, , weir_x_f32, weir_x_w32, SAME, CANON, expr)
 F32(add, x + y)
 F32(sub, x - y)
 F32(mul, x *y)
 F32(div, x / y)
+DOUBLE(add_f64, , 0, x + y)
+DOUBLE(sub_f64, , 0, x - y)
+DOUBLE(mul_f64, , 0, x *y)
+/* Division goes by steps: it passes on the first NaN, as the host does. */
+FLOAT2(div_f64, , weir_x_f64, weir_x_w64, SAME, SAME, x / y)
+FLOAT2(add_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, x + y)
+FLOAT2(sub_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, x - y)
 FLOAT3(fma_f32, , weir_x_f32, weir_x_w32, SAME, CANON, __builtin_fmaf(x, y, z))
-FLOAT3(fma_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, __builtin_fmaf(x, y, z))
-FLOAT3(fma_f64, , weir_x_f64, weir_x_w64, SAME, SAME, __builtin_fma(x, y, z))
+TINY(mul_ftz, , G_MUL, 0, x *y)
+TINY(div_ftz, , G_DIV, 0, x / y)
+TINY(fma_ftz, , G_FMA, 1, __builtin_fmaf(x, y, z))
+DOUBLE(fma_f64, , 1, __builtin_fma(x, y, z))
 #if defined(__x86_64__)
 FLOAT3(fma_f32_hw, HW_FMA, weir_x_f32, weir_x_w32, SAME, CANON, __builtin_fmaf(x, y, z))
-FLOAT3(fma_ftz_hw, HW_FMA, weir_x_f32, weir_x_w32, flush, FLUSHED, __builtin_fmaf(x, y, z))
-FLOAT3(fma_f64_hw, HW_FMA, weir_x_f64, weir_x_w64, SAME, SAME, __builtin_fma(x, y, z))
+TINY(fma_ftz_hw, HW_FMA, G_FMA, 1, __builtin_fmaf(x, y, z))
+DOUBLE(fma_f64_hw, HW_FMA, 1, __builtin_fma(x, y, z))
 #endif
-
-enum { G_ADD = 1, G_SUB, G_MUL, G_FMA, G_DIV, G_RCP, G_SQRT, G_MIN, G_MAX };
 
 /* Kept from being moved across the change of rounding mode, or folded. */
 #define OPAQUE(type, v)                                                                            \
@@ -195,7 +288,10 @@ static const struct weir_x_inst *general_f32(struct weir_x_warp *w, const struct
             z = flush(z);
         }
         float r = compute_f32(i->sub, x, y, z);
-        r = ftz ? flush(r) : r;
+        if (ftz) {
+            bool tiny = fabsf(r) == FLT_MIN && rounds_to_tiny(i->sub, i->round, x, y, z);
+            r = tiny ? copysignf(0.0f, r) : flush(r);
+        }
         r = sat ? saturate_f32(r) : canon(r);
         d[l] = (i->flags & WEIR_X_F_RELU) != 0 && r < 0 ? 0 : bits_f32(r);
     });
@@ -214,8 +310,13 @@ static const struct weir_x_inst *general_f64(struct weir_x_warp *w, const struct
     if (i->round != WEIR_X_RN) {
         fesetround(host_rounding(i->round));
     }
-    WEIR_X_EACH_ACTIVE(
-        w, l, d[l] = bits_f64(compute_f64(i->sub, as_f64(a[l]), as_f64(b[l]), as_f64(c[l]))));
+    WEIR_X_EACH_ACTIVE(w, l, {
+        double x = as_f64(a[l]);
+        double y = as_f64(b[l]);
+        double z = as_f64(c[l]);
+        double r = compute_f64(i->sub, x, y, z);
+        d[l] = bits_f64(r == r || i->sub == G_DIV ? r : chosen_nan(x, y, z));
+    });
     if (i->round != WEIR_X_RN) {
         fesetround(FE_TONEAREST);
     }
@@ -277,7 +378,7 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
         double y = b[l];
         bool first =
             i->sub == G_MIN ? x < y || (x == y && signbit(x)) : x > y || (x == y && !signbit(x));
-        d[l] = x != x ? y : y != y ? x : first ? x : y;
+        d[l] = x != x && y != y ? chosen_nan(x, y, y) : x != x ? y : y != y ? x : first ? x : y;
     });
     return i + 1;
 }
@@ -293,12 +394,16 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
         });                                                                                        \
         return i + 1;                                                                              \
     }
-BITS1(abs_f32, weir_x_u32, weir_x_w32, x & 0x7fffffffu)
-BITS1(abs_ftz, weir_x_u32, weir_x_w32, bits_f32(flush(as_f32(x & 0x7fffffffu))))
-BITS1(neg_f32, weir_x_u32, weir_x_w32, x ^ 0x80000000u)
-BITS1(neg_ftz, weir_x_u32, weir_x_w32, bits_f32(flush(as_f32(x ^ 0x80000000u))))
-BITS1(abs_f64, weir_x_u64, weir_x_w64, x & 0x7fffffffffffffffull)
-BITS1(neg_f64, weir_x_u64, weir_x_w64, x ^ 0x8000000000000000ull)
+#define CANON_BITS(v) (((v)&0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (v))
+#define IS_NAN64(v)   (((v) & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull)
+/* abs and neg of an f32 NaN are computed, so canonical; an f64 NaN keeps its sign and is quieted.
+ */
+BITS1(abs_f32, weir_x_u32, weir_x_w32, CANON_BITS(x & 0x7fffffffu))
+BITS1(abs_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x & 0x7fffffffu)))))
+BITS1(neg_f32, weir_x_u32, weir_x_w32, CANON_BITS(x ^ 0x80000000u))
+BITS1(neg_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x ^ 0x80000000u)))))
+BITS1(abs_f64, weir_x_u64, weir_x_w64, IS_NAN64(x) ? x | QUIET64 : x & 0x7fffffffffffffffull)
+BITS1(neg_f64, weir_x_u64, weir_x_w64, IS_NAN64(x) ? x | QUIET64 : x ^ 0x8000000000000000ull)
 
 static const struct weir_x_inst *copysign_f32(struct weir_x_warp *w, const struct weir_x_inst *i)
 {

@@ -35,19 +35,26 @@ static double add_odd(double x, double y)
 
 static uint16_t flush(uint16_t bits, const struct weir_x_inst *i)
 {
-    return (i->flags & WEIR_X_F_FTZ) != 0 && (bits & 0x7c00u) == 0 ? bits & 0x8000u : bits;
+    uint16_t exponent = (i->sub2 & H_BF16) != 0 ? 0x7f80u : 0x7c00u;
+    return (i->flags & WEIR_X_F_FTZ) != 0 && (bits & exponent) == 0 ? bits & 0x8000u : bits;
 }
 
 static uint16_t min_max(const struct weir_x_inst *i, uint16_t x, uint16_t y, bool bf16)
 {
+    bool xorsign = (i->flags & WEIR_X_F_XORSIGN) != 0;
+    uint16_t sign = (x ^ y) & 0x8000u;
+    if (xorsign) {
+        x &= 0x7fffu;
+        y &= 0x7fffu;
+    }
     double a = to_double(x, bf16);
     double b = to_double(y, bf16);
     if (a != a || b != b) {
         bool nan = (i->flags & WEIR_X_F_NAN) != 0 || (a != a && b != b);
-        return nan ? 0x7fffu : a != a ? y : x;
+        return nan ? 0x7fffu : (a != a ? y : x) | (xorsign ? sign : 0);
     }
     bool less = a < b || (a == b && (x & 0x8000u) != 0);
-    return less == (i->sub == H_MIN) ? x : y;
+    return (less == (i->sub == H_MIN) ? x : y) | (xorsign ? sign : 0);
 }
 
 static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uint16_t z)
@@ -73,9 +80,9 @@ static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uin
     case H_MAX:
         return min_max(i, x, y, bf16);
     case H_NEG:
-        return x ^ 0x8000u;
+        return a != a ? 0x7fffu : x ^ 0x8000u;
     case H_ABS:
-        return x & 0x7fffu;
+        return a != a ? 0x7fffu : x & 0x7fffu;
     case H_EX2:
         r = exp2(a);
         break;
@@ -89,8 +96,8 @@ static uint16_t compute(const struct weir_x_inst *i, uint16_t x, uint16_t y, uin
     if ((i->flags & WEIR_X_F_RELU) != 0 && r < 0) {
         r = 0;
     }
-    return (uint16_t)weir_x_format_from_double(bf16 ? &weir_x_format_bf16 : &weir_x_format_f16, r,
-                                               WEIR_X_RN, 0);
+    uint16_t bits = bf16 ? weir_x_bf16_from_double(r) : weir_x_half_from_double(r);
+    return (i->flags & WEIR_X_F_RELU) != 0 && bits == 0x8000u ? 0 : bits;
 }
 
 static uint16_t one(const struct weir_x_inst *i, uint32_t x, uint32_t y, uint32_t z)

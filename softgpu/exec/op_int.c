@@ -103,7 +103,7 @@ TERNARY(mad24lo_s32, uint32_t, 32, 32, 32, uint32_t, 32,
 TERNARY(mad24hi_s32, uint32_t, 32, 32, 32, uint32_t, 32,
         (uint32_t)(((int64_t)LOW24S(x) * LOW24S(y)) >> 16) + z)
 
-/* Division by zero is undefined in PTX; GPUs give all ones and the dividend. */
+/* Division by zero is undefined in PTX; GPUs give all ones. */
 BINARY(div_u16, uint16_t, 32, 32, 32, y == 0 ? 0xffffu : (uint32_t)(x / y))
 BINARY(div_s16, int16_t, 32, 32, 32, y == 0 ? -1 : x / y)
 BINARY(div_u32, uint32_t, 32, 32, 32, y == 0 ? UINT32_MAX : x / y)
@@ -113,12 +113,12 @@ BINARY(div_s64, int64_t, 64, 64, 64,
        y == 0    ? UINT64_MAX
        : y == -1 ? 0 - (uint64_t)x
                  : (uint64_t)(x / y))
-BINARY(rem_u16, uint16_t, 32, 32, 32, y == 0 ? x : x % y)
-BINARY(rem_s16, int16_t, 32, 32, 32, y == 0 ? x : x % y)
-BINARY(rem_u32, uint32_t, 32, 32, 32, y == 0 ? x : x % y)
-BINARY(rem_s32, int32_t, 32, 32, 32, y == 0 ? x : (int64_t)x % y)
-BINARY(rem_u64, uint64_t, 64, 64, 64, y == 0 ? x : x % y)
-BINARY(rem_s64, int64_t, 64, 64, 64, y == 0 ? x : y == -1 ? 0 : x % y)
+BINARY(rem_u16, uint16_t, 32, 32, 32, y == 0 ? 0xffffu : (uint32_t)(x % y))
+BINARY(rem_s16, int16_t, 32, 32, 32, y == 0 ? -1 : x % y)
+BINARY(rem_u32, uint32_t, 32, 32, 32, y == 0 ? UINT32_MAX : x % y)
+BINARY(rem_s32, int32_t, 32, 32, 32, y == 0 ? -1 : (int64_t)x % y)
+BINARY(rem_u64, uint64_t, 64, 64, 64, y == 0 ? UINT64_MAX : x % y)
+BINARY(rem_s64, int64_t, 64, 64, 64, y == 0 ? -1 : y == -1 ? 0 : x % y)
 
 #define MINMAX(type, T, wd)                                                                        \
     BINARY(min_##type, T, wd, wd, wd, x < y ? x : y)                                               \
@@ -136,6 +136,12 @@ BINARY(min_u16x2, uint32_t, 32, 32, 32, PAIR(<, uint16_t))
 BINARY(max_u16x2, uint32_t, 32, 32, 32, PAIR(>, uint16_t))
 BINARY(min_s16x2, uint32_t, 32, 32, 32, PAIR(<, int16_t))
 BINARY(max_s16x2, uint32_t, 32, 32, 32, PAIR(>, int16_t))
+#define RELU16(v) ((int16_t)(v) < 0 ? 0u : (uint32_t)(uint16_t)(v))
+#define RELUX2(v) (RELU16(v) | RELU16((v) >> 16) << 16)
+BINARY(minrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(<, int16_t)))
+BINARY(maxrelu_s16x2, uint32_t, 32, 32, 32, RELUX2(PAIR(>, int16_t)))
+BINARY(minrelu_s32, int32_t, 32, 32, 32, x < y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
+BINARY(maxrelu_s32, int32_t, 32, 32, 32, x > y ? (x < 0 ? 0 : x) : (y < 0 ? 0 : y))
 BINARY(add_16x2, uint32_t, 32, 32, 32,
        ((x + y) & 0xffffu) | ((x & 0xffff0000u) + (y & 0xffff0000u)))
 
@@ -226,11 +232,15 @@ UNARY(bfindsh_s64, int64_t, 64, 32, SHIFT64((uint64_t)(x < 0 ? ~x : x)))
 
 static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, bool is_signed)
 {
-    pos &= 0xff;
-    len &= 0xff;
+    if (width == 32) { /* 64-bit fields are shifted by the whole numbers */
+        pos &= 0xff;
+        len &= 0xff;
+    }
     if (len == 0) {
         return 0;
     }
+    len = len > 255 ? 255 : len;
+    pos = pos > 255 ? 255 : pos;
     /* Bits beyond the top are the sign, or zero. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
@@ -242,8 +252,10 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
 
 static uint64_t insert(uint64_t field, uint64_t into, uint32_t pos, uint32_t len, uint32_t width)
 {
-    pos &= 0xff;
-    len &= 0xff;
+    if (width == 32) {
+        pos &= 0xff;
+        len &= 0xff;
+    }
     if (pos >= width || len == 0) {
         return into;
     }
@@ -424,7 +436,7 @@ MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
 /* What one row of the table is for: an opcode, a type, and what else must hold. */
-enum form { ANY, LO, HI, WIDE, SATURATE };
+enum form { ANY, LO, HI, WIDE, SATURATE, RELU };
 struct row {
     uint16_t op;
     uint8_t type;
@@ -468,6 +480,10 @@ static const struct row rows[] = {
     R(MAX, U16X2, ANY, max_u16x2),
     R(MIN, S16X2, ANY, min_s16x2),
     R(MAX, S16X2, ANY, max_s16x2),
+    R(MIN, S16X2, RELU, minrelu_s16x2),
+    R(MAX, S16X2, RELU, maxrelu_s16x2),
+    R(MIN, S32, RELU, minrelu_s32),
+    R(MAX, S32, RELU, maxrelu_s32),
     R(MUL24, U32, LO, mul24lo_u32),
     R(MUL24, S32, LO, mul24lo_s32),
     R(MUL24, U32, HI, mul24hi_u32),
@@ -585,11 +601,12 @@ weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
         ir->op == WEIR_PTX_OP_BFIND || ir->op == WEIR_PTX_OP_BMSK) {
         return find_special(ir, out);
     }
-    enum form form = (ir->flags & WEIR_PTX_FLAG_SAT) != 0 ? SATURATE
-                     : ir->half == WEIR_PTX_MOD_LO        ? LO
-                     : ir->half == WEIR_PTX_MOD_HI        ? HI
-                     : ir->half == WEIR_PTX_MOD_WIDE      ? WIDE
-                                                          : ANY;
+    enum form form = (ir->flags & WEIR_PTX_FLAG_SAT) != 0    ? SATURATE
+                     : (ir->flags & WEIR_PTX_FLAG_RELU) != 0 ? RELU
+                     : ir->half == WEIR_PTX_MOD_LO           ? LO
+                     : ir->half == WEIR_PTX_MOD_HI           ? HI
+                     : ir->half == WEIR_PTX_MOD_WIDE         ? WIDE
+                                                             : ANY;
     if (ir->op == WEIR_PTX_OP_DP2A || ir->op == WEIR_PTX_OP_DP4A) {
         form = ANY;
         out->sub = (uint8_t)((weir_ptx_type_class(ir->types[0]) == 'S' ? 1 : 0) |

@@ -217,10 +217,27 @@ WEIR_X_HANDLER(st_global32)
 }
 
 /* a: place; b: value; c: compare (cas); rmw: what to do; NO_REF as d for red */
+/* Lanes whose addresses are of global memory. */
+static uint32_t global_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i,
+                             const uint64_t addr[WEIR_X_LANES])
+{
+    uint32_t lanes = 0;
+    if (i->space == WEIR_X_GLOBAL) {
+        return w->mask;
+    }
+    WEIR_X_EACH_ACTIVE(w, l, {
+        bool inside = addr[l] - weir_x_window_shared < WEIR_X_WINDOW_BYTES * WEIR_X_WINDOWS;
+        lanes |= i->space == WEIR_X_GENERIC && !inside ? 1u << l : 0;
+    });
+    return lanes;
+}
+
 WEIR_X_HANDLER(atom)
 {
     uint64_t addr[WEIR_X_LANES];
     lane_addresses(w, i, i->a, (uint64_t)(int64_t)(int32_t)i->e, addr);
+    weir_x_rmw_fn global_rmw = weir_x_global_rmw(i->rmw);
+    uint32_t global = global_rmw != i->rmw ? global_lanes(w, i, addr) : 0;
     uint32_t total = i->bytes * (uint32_t)i->vec;
     if (!weir_x_translate(w, i, i->space, addr, total, total, WEIR_SOFT_READ | WEIR_SOFT_WRITE)) {
         return NULL;
@@ -236,7 +253,7 @@ WEIR_X_HANDLER(atom)
             if (i->c != WEIR_X_NO_REF) {
                 compare = wide ? weir_x_w64(w, i->c)[l] : weir_x_w32(w, i->c)[l];
             }
-            uint64_t old = i->rmw(place, v, compare);
+            uint64_t old = ((global >> l & 1u) != 0 ? global_rmw : i->rmw)(place, v, compare);
             if (result != WEIR_X_NO_REF && wide) {
                 weir_x_w64(w, result)[l] = old;
             } else if (result != WEIR_X_NO_REF) {
@@ -322,9 +339,9 @@ WEIR_X_HANDLER(cp_async)
 
 static uint64_t window_of(uint8_t space)
 {
-    return space == WEIR_X_SHARED  ? weir_x_window_shared
-           : space == WEIR_X_LOCAL ? weir_x_window_local
-                                   : weir_x_window_param;
+    return space == WEIR_X_SHARED || space == WEIR_X_CLUSTER ? weir_x_window_shared
+           : space == WEIR_X_LOCAL                           ? weir_x_window_local
+                                                             : weir_x_window_param;
 }
 
 /* generic -> space: the offset; 32- or 64-bit registers */
@@ -346,20 +363,77 @@ WEIR_X_HANDLER(cvta_from)
     return i + 1;
 }
 
+/* Shared memory of a block of the cluster, counted from the shared window: 0 the block's own. */
+static bool is_shared(const struct weir_x_warp *w, uint64_t address, bool anyone)
+{
+    uint64_t window = (address - weir_x_window_shared) >> WEIR_X_WINDOW_SHIFT;
+    return anyone ? window <= w->block->cluster->n_blocks
+                  : window == 0 || window == w->block->cluster_rank + 1u;
+}
+
+static bool is_const(const struct weir_x_warp *w, uint64_t address)
+{
+    const struct weir_exec_module *module = w->block->grid->kernel->module;
+    return address - module->storage[WEIR_X_STORE_CONST] <
+           module->storage_bytes[WEIR_X_STORE_CONST];
+}
+
+static bool is_of_space(const struct weir_x_warp *w, uint8_t space, uint64_t address)
+{
+    switch (space) {
+    case WEIR_X_SHARED:
+        return is_shared(w, address, false);
+    case WEIR_X_CLUSTER:
+        return is_shared(w, address, true);
+    case WEIR_X_CONST:
+        return is_const(w, address);
+    case WEIR_X_LOCAL:
+    case WEIR_X_PARAM:
+        return address >> WEIR_X_WINDOW_SHIFT == window_of(space) >> WEIR_X_WINDOW_SHIFT;
+    default: /* global is what nothing else is */
+        return address - weir_x_window_shared >= WEIR_X_WINDOW_BYTES * WEIR_X_WINDOWS &&
+               !is_const(w, address);
+    }
+}
+
 WEIR_X_HANDLER(isspacep)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     uint32_t in = 0;
-    WEIR_X_EACH_ACTIVE(w, l, {
-        uint64_t hi = a[l] >> WEIR_X_WINDOW_SHIFT;
-        bool special = hi == weir_x_window_shared >> WEIR_X_WINDOW_SHIFT ||
-                       hi == weir_x_window_local >> WEIR_X_WINDOW_SHIFT ||
-                       hi == weir_x_window_param >> WEIR_X_WINDOW_SHIFT;
-        bool yes =
-            i->space == WEIR_X_GLOBAL ? !special : hi == window_of(i->space) >> WEIR_X_WINDOW_SHIFT;
-        in |= yes ? 1u << l : 0;
-    });
+    WEIR_X_EACH_ACTIVE(w, l, in |= is_of_space(w, i->space, a[l]) ? 1u << l : 0);
     weir_x_set_pred(w, i->d, in);
+    return i + 1;
+}
+
+/* The same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
+WEIR_X_HANDLER(mapa)
+{
+    const weir_x_u32 *rank = weir_x_w32(w, i->b);
+    uint64_t base = i->sub != 0 ? weir_x_window_shared : 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t window = (uint64_t)(rank[l] + 1) << WEIR_X_WINDOW_SHIFT;
+        if ((i->flags & WEIR_X_F_WIDE) != 0) {
+            uint64_t offset = (weir_x_w64(w, i->a)[l] - base) & (WEIR_X_WINDOW_BYTES - 1);
+            weir_x_w64(w, i->d)[l] = base + window + offset;
+        } else {
+            weir_x_w32(w, i->d)[l] =
+                (uint32_t)(window | (weir_x_w32(w, i->a)[l] & (WEIR_X_WINDOW_BYTES - 1)));
+        }
+    });
+    return i + 1;
+}
+
+/* Which block of the cluster an address is of. */
+WEIR_X_HANDLER(ctarank)
+{
+    weir_x_u32 *d = weir_x_w32(w, i->d);
+    uint64_t base = i->sub != 0 ? weir_x_window_shared : 0;
+    WEIR_X_EACH_ACTIVE(w, l, {
+        uint64_t address = (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->a)[l] - base
+                                                           : weir_x_w32(w, i->a)[l];
+        uint64_t window = address >> WEIR_X_WINDOW_SHIFT;
+        d[l] = window == 0 ? w->block->cluster_rank : (uint32_t)window - 1;
+    });
     return i + 1;
 }
 

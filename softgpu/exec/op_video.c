@@ -182,23 +182,26 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
     if (selector == NULL) {
         return true;
     }
+    if (strlen(selector) != 2) {
+        return false;
+    }
     uint32_t bits = selector[0] == 'b' ? 8 : 16;
     uint32_t at = (uint32_t)(selector[1] - '0') * bits;
     *ret_at = (uint8_t)at;
     *ret_bits = (uint8_t)bits;
-    return selector[2] == '\0' && at < 32;
+    return at < 32;
 }
 
 /* h10, b7654: from the highest element down. first: what the lowest one is if nothing is said */
 static bool several_parts(const char *selector, uint32_t n, uint8_t first, uint8_t *ret_pick)
 {
+    if (selector != NULL && strlen(selector) != n + 1) {
+        return false;
+    }
     for (uint32_t e = 0; e < n; e++) {
-        ret_pick[e] = (uint8_t)(first + e);
-        if (selector != NULL) {
-            ret_pick[e] = (uint8_t)(selector[n - e] - '0');
-            if (strlen(selector) != n + 1 || ret_pick[e] >= 2 * n) {
-                return false;
-            }
+        ret_pick[e] = (uint8_t)(selector != NULL ? selector[n - e] - '0' : (int)(first + e));
+        if (ret_pick[e] >= 2 * n) {
+            return false;
         }
     }
     return true;

@@ -28,18 +28,19 @@
 
 static pthread_once_t windows_once = PTHREAD_ONCE_INIT;
 
-/* Three windows of addresses that nothing else can ever have. */
+/* Windows of addresses that nothing else can ever have: shared memory of the block and of all
+ * blocks of a cluster, local memory, parameters. */
 static void reserve_windows(void)
 {
-    size_t bytes = WEIR_X_WINDOW_BYTES * 4;
+    size_t bytes = WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 4);
     void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         return;
     }
     uint64_t at = ((uintptr_t)base + WEIR_X_WINDOW_BYTES - 1) & ~(WEIR_X_WINDOW_BYTES - 1);
     weir_x_window_shared = at;
-    weir_x_window_local = at + WEIR_X_WINDOW_BYTES;
-    weir_x_window_param = at + WEIR_X_WINDOW_BYTES * 2;
+    weir_x_window_local = at + WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 1);
+    weir_x_window_param = at + WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 2);
 }
 
 enum weir_status weir_exec_device_create(const struct weir_exec_device_params *params,
@@ -118,7 +119,7 @@ static bool has_block_locked(const struct weir_x_core *core, const struct weir_x
 {
     return grid->next_block < grid->n_blocks &&
            __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0 &&
-           resident_of(core, grid) < grid->max_resident;
+           resident_of(core, grid) + grid->cluster_blocks <= grid->max_resident;
 }
 
 /* The next block for a core, of `only` or of any grid; the grid goes to the end of the line. */
@@ -146,17 +147,18 @@ static struct weir_x_grid *take_block_locked(struct weir_x_core *core, struct we
         grid = NULL;
     }
     if (grid != NULL) {
-        *ret_linear = grid->next_block++;
-        grid->active++;
+        *ret_linear = grid->next_block;
+        grid->next_block += grid->cluster_blocks;
+        grid->active += grid->cluster_blocks;
     }
     return grid;
 }
 
-static void block_over(struct weir_x_grid *grid)
+static void blocks_over(struct weir_x_grid *grid, uint32_t n)
 {
     struct weir_exec_device *device = grid->device;
     pthread_mutex_lock(&device->lock);
-    grid->active--;
+    grid->active -= n;
     bool left =
         grid->next_block < grid->n_blocks && __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0;
     if (grid->active == 0 && !left) {
@@ -185,34 +187,60 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The block that a launch with a seed begins in place of block `linear`: each of them once. */
-static uint64_t in_order(const struct weir_x_grid *grid, uint64_t linear)
+/* The cluster that a launch with a seed begins in place of number `i`: each of them once. */
+static uint64_t in_order(const struct weir_x_grid *grid, uint64_t i)
 {
-    uint64_t n = grid->n_blocks, seed = grid->launch->order_seed;
+    uint64_t n = grid->n_blocks / grid->cluster_blocks, seed = grid->launch->order_seed;
     if (seed == 0 || n > UINT32_MAX) {
-        return linear;
+        return i;
     }
     uint64_t step = seed % n;
     while (common_divisor(step, n) != 1) {
         step = (step + 1) % n;
     }
-    return (linear * step + (seed >> 32) % n) % n;
+    return (i * step + (seed >> 32) % n) % n;
 }
 
-static void begin_block(struct weir_x_core *core, struct weir_x_grid *grid, uint64_t linear)
+/* The blocks are one cluster from here on. */
+static void join_cluster(struct weir_x_block **blocks, uint32_t n)
+{
+    struct weir_x_cluster *cluster = &blocks[0]->own_cluster;
+    cluster->n_blocks = n;
+    cluster->live_threads = n * blocks[0]->live_threads;
+    for (uint32_t b = 0; b < n; b++) {
+        cluster->blocks[b] = blocks[b];
+        blocks[b]->cluster = cluster;
+    }
+}
+
+/* Begin a whole cluster: one block, if there are no clusters. */
+static void begin_blocks(struct weir_x_core *core, struct weir_x_grid *grid, uint64_t linear)
 {
     const struct weir_exec_device_params *params = &core->device->params;
     uint32_t per_core = params->sm_count / params->thread_count;
     core->sm = core->index + params->thread_count * (core->turn++ % (per_core == 0 ? 1 : per_core));
-    struct weir_x_block *block = weir_x_block_start(core, grid, in_order(grid, linear));
-    if (block == NULL) {
+    struct weir_x_block *blocks[WEIR_X_MAX_CLUSTER] = {NULL};
+    uint32_t n = 0;
+    uint64_t first = in_order(grid, linear / grid->cluster_blocks) * grid->cluster_blocks;
+    while (n < grid->cluster_blocks &&
+           (blocks[n] = weir_x_block_start(core, grid, first + n)) != NULL) {
+        n++;
+    }
+    if (n < grid->cluster_blocks) {
+        while (n-- > 0) {
+            weir_x_block_finish(blocks[n]);
+        }
         no_memory(grid);
-        block_over(grid);
+        blocks_over(grid, grid->cluster_blocks);
         return;
     }
-    block->next = core->resident;
-    core->resident = block;
-    core->n_resident++;
+    join_cluster(blocks, n);
+    /* The first one comes first. */
+    while (n-- > 0) {
+        blocks[n]->next = core->resident;
+        core->resident = blocks[n];
+        core->n_resident++;
+    }
 }
 
 static void check_cancel(struct weir_x_grid *grid)
@@ -221,6 +249,20 @@ static void check_cancel(struct weir_x_grid *grid)
     if (cancel != NULL && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0) {
         __atomic_store_n(&grid->stop, 1, __ATOMIC_RELEASE);
     }
+}
+
+/* A block is over; its memory goes with the last block of its cluster. */
+static void end_block(struct weir_x_block *block)
+{
+    struct weir_x_grid *grid = block->grid;
+    struct weir_x_cluster cluster = *block->cluster;
+    if (++block->cluster->n_over < cluster.n_blocks) {
+        return;
+    }
+    for (uint32_t b = 0; b < cluster.n_blocks; b++) {
+        weir_x_block_finish(cluster.blocks[b]);
+    }
+    blocks_over(grid, cluster.n_blocks);
 }
 
 /* A turn for every resident block. True when one was finished. */
@@ -242,8 +284,7 @@ static bool run_resident(struct weir_x_core *core)
         *p = block->next;
         core->n_resident--;
         finished = true;
-        weir_x_block_finish(block);
-        block_over(grid);
+        end_block(block);
     }
     return finished;
 }
@@ -278,7 +319,7 @@ static void *sm_main(void *arg)
         }
         pthread_mutex_unlock(&device->lock);
         if (grid != NULL) {
-            begin_block(core, grid, linear);
+            begin_blocks(core, grid, linear);
         }
         hungry = !run_resident(core);
         if (hungry && grid == NULL) {
@@ -304,7 +345,7 @@ static void run_here(struct weir_x_grid *grid, struct weir_x_core *core)
         }
         pthread_mutex_unlock(&device->lock);
         if (own != NULL) {
-            begin_block(core, grid, linear);
+            begin_blocks(core, grid, linear);
         }
         hungry = !run_resident(core);
         if (hungry && own == NULL) {
@@ -438,6 +479,29 @@ static uint64_t rounded(uint64_t bytes)
     return (bytes + 63u) & ~63ull;
 }
 
+/* The size of clusters: the launch's, or else the kernel's, or one block. */
+static bool take_cluster(struct weir_x_grid *grid)
+{
+    const struct weir_exec_launch *launch = grid->launch;
+    const uint32_t *required = grid->kernel->info.required_cluster;
+    uint64_t n = 1;
+    grid->explicit_cluster = launch->cluster[0] != 0 || required[0] != 0;
+    for (uint32_t d = 0; d < 3; d++) {
+        uint32_t size = launch->cluster[d] != 0 ? launch->cluster[d] : required[d];
+        size = size == 0 ? 1 : size;
+        if ((required[d] != 0 && size != required[d]) || launch->grid[d] % size != 0) {
+            return false;
+        }
+        grid->cluster[d] = size;
+        n *= size;
+        if (n > WEIR_X_MAX_CLUSTER) {
+            return false;
+        }
+    }
+    grid->cluster_blocks = (uint32_t)n;
+    return true;
+}
+
 /* Geometry into the grid; false when it can never run. */
 static bool measure(struct weir_x_grid *grid)
 {
@@ -445,7 +509,8 @@ static bool measure(struct weir_x_grid *grid)
     const struct weir_exec_kernel *kernel = grid->kernel;
     const struct weir_exec_device_params *params = &grid->device->params;
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-    if (launch->params_bytes < kernel->info.param_bytes || threads == 0 || threads > 1024) {
+    if (launch->params_bytes < kernel->info.param_bytes || threads == 0 || threads > 1024 ||
+        !take_cluster(grid)) {
         return false;
     }
     grid->threads = (uint32_t)threads;
@@ -463,6 +528,9 @@ static bool measure(struct weir_x_grid *grid)
         fit * ((params->sm_count + params->thread_count - 1) / params->thread_count);
     if (grid->n_blocks <= CALLER_BLOCKS) {
         grid->max_resident = CALLER_BLOCKS;
+    }
+    if (grid->max_resident < grid->cluster_blocks) {
+        grid->max_resident = grid->cluster_blocks;
     }
     grid->shared_bytes = shared_bytes(kernel, launch->dynamic_shared_bytes);
     grid->local_bytes = (kernel->stack_bytes + 15u) & ~15ull;

@@ -113,7 +113,7 @@ void weir_x_warp_exit_lanes(struct weir_x_warp *w, uint32_t mask)
     if (w->live == 0) {
         w->block->live_warps--;
     }
-    weir_x_block_threads_left(w->block, (uint32_t)__builtin_popcount(mask));
+    weir_x_block_threads_left(w, mask);
 }
 
 /* Groups at the same place become one. One that had waited for lanes looks again. */

@@ -1,7 +1,7 @@
 /*
- * Any text to the kernel engine: it is refused, or its kernels run with one block each and end, by
- * themselves, by a fault or by cancelling. Memory outside what they were given stays as it was:
- * the sanitizers watch.
+ * Any text to the kernel engine: it is refused, or its kernels run with one block or cluster each
+ * and end, by themselves, by a fault or by cancelling. Memory outside what they were given stays as
+ * it was: the sanitizers watch.
  */
 #include "softgpu/exec/exec.h"
 #include "softgpu/memory.h"
@@ -137,6 +137,9 @@ static void run_kernel(const struct weir_exec_kernel *kernel)
                                       .cancel = &cancel};
     if (info->required_block[0] != 0) {
         memcpy(launch.block, info->required_block, sizeof(launch.block));
+    }
+    for (uint32_t d = 0; d < 3; d++) { /* one cluster, if the kernel names a size */
+        launch.grid[d] = info->required_cluster[d] != 0 ? info->required_cluster[d] : 1;
     }
     __atomic_store_n(&cancel, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&deadline_ms, now_ms() + KERNEL_MS, __ATOMIC_RELEASE);

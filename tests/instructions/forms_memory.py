@@ -156,6 +156,19 @@ for op in ("ca.shared.global [%t7], [%in], 4", "ca.shared.global [%t7+8], [%in],
 c.result(ZERO + "cp.async.ca.shared.global [%t7], [%in], 16;\ncp.async.wait_all;\nld.shared.v2.b64 {{{d}, %d1}}, [%t7];",
          "%d", "%d1")
 
+c = shared("cp_async_bulk", target=90)
+c.module.append(".shared .align 8 .b64 own[64];")
+c.emit("mov.u32 %t1, %tid.x;\nmov.u32 %t6, own;\nmad.lo.u32 %t6, %t1, 8, %t6;\nmbarrier.init.shared::cta.b64 [%t6], 1;\n"
+       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%t6], 16;\nfence.proxy.async.shared::cta;\n"
+       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%t7], [%in], 16, [%t6];\n"
+       "wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [%t6], 0;\n@!%p1 bra wait;")
+c.result("ld.shared.v2.b64 {{{d}, %d1}}, [%t7];", "%d", "%d1")
+# Back to global memory: every other thread has 16 bytes, aligned to that.
+c.emit("and.b32 %x, %me, 1;\nsetp.eq.u32 %p0, %x, 0;\nst.shared.v2.b64 [%t7], {{{b}, {a}}};\n"
+       f"fence.proxy.async.shared::cta;\n@%p0 cp.async.bulk.global.shared::cta.bulk_group {c.slot()}, [%t7], 16;\n"
+       "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;")
+c.n_results += 1
+
 # What an address is of.
 c = shared("isspacep", "thread")
 c.declare(".local .align 8 .b8 mine[16];")

@@ -2,16 +2,18 @@
  * PTX instructions on a real GPU and on softgpu: record what one gives, check that the other gives
  * the same.
  *
- *   instructions record [--libcuda FILE] [--cases FOLDER] FOLDER [NAME ...]
- *   instructions check  [--libcuda FILE] [--cases FOLDER] FOLDER [NAME ...]
+ *   instructions record [--libcuda FILE] [--cases FOLDER] [--jobs N] FOLDER [NAME ...]
+ *   instructions check  [--libcuda FILE] [--cases FOLDER] [--jobs N] FOLDER [NAME ...]
  *
  * Runs every case of --cases (tests/data/ptx; see case.h) on the driver that it loads, and writes
  * the outputs to FOLDER/NAME.rec or compares them with what lies there. Names are whole or end in
  * a '*'. One line for each case that is not well; exit status 0 when all that was tried was well,
  * 1 when something was not, 77 when nothing could be tried or nothing was recorded.
  *
- * Cases run in a child process that is replaced when a kernel broke its context; so one bad case
- * costs one line, not the rest.
+ * A recording that was cut off goes on where it ended: what is recorded in FOLDER and still fits
+ * its case is left alone. Cases run in several child processes at once (most of the time goes into
+ * the driver's translation), each of which is replaced when a kernel broke its context; so one bad
+ * case costs one line, not the rest.
  */
 #include "tests/instructions/record.h"
 
@@ -26,14 +28,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CASE_LIMIT_S 60
+#define CASE_LIMIT_S 15
 #define MAX_NAMES    4096
+#define MAX_JOBS     16
 
-/* Between parent and child, in shared memory. */
+/* Between parent and children, in shared memory; the counters are atomic. */
 struct progress {
-    uint32_t next; /* case under way */
-    uint32_t good, bad, skipped;
-    char device[200];
+    uint32_t next; /* case to begin */
+    uint32_t good, bad, skipped, kept;
+    uint32_t current[MAX_JOBS]; /* what each child is at */
+    char device[MAX_JOBS][200];
 };
 
 static struct {
@@ -43,8 +47,16 @@ static struct {
     const char *folder;
     char *names[MAX_NAMES];
     uint32_t n_names;
+    uint32_t n_jobs;
+    uint32_t job; /* of a child */
+    pid_t children[MAX_JOBS];
     struct progress *progress;
 } self;
+
+static void count(uint32_t *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
 
 static bool wanted(const char *name, char **patterns, int n)
 {
@@ -97,12 +109,12 @@ static void say(const char *name, const char *outcome, const char *why)
 static void settle(const char *name, char outcome, const char *why)
 {
     if (outcome == 'g') {
-        self.progress->good++;
+        count(&self.progress->good);
     } else if (outcome == 'b') {
-        self.progress->bad++;
+        count(&self.progress->bad);
         say(name, "FAIL", why);
     } else {
-        self.progress->skipped++;
+        count(&self.progress->skipped);
         say(name, "skipped", why);
     }
 }
@@ -110,8 +122,8 @@ static void settle(const char *name, char outcome, const char *why)
 static void check_case(const struct test_case *c, const uint64_t *inputs, const void *outputs,
                        void *recorded)
 {
-    switch (record_read(c, self.folder, case_key(c, inputs), recorded, self.progress->device,
-                        sizeof self.progress->device)) {
+    switch (record_read(c, self.folder, case_key(c, inputs), recorded,
+                        self.progress->device[self.job], sizeof self.progress->device[0])) {
     case RECORD_OK:
         break;
     case RECORD_MISSING:
@@ -144,6 +156,12 @@ static void run_case(const struct driver_device *device, struct test_case *c)
         settle(c->name, 'b', "inputs cannot be made");
         goto out;
     }
+    char device_name[200];
+    if (self.record && record_read(c, self.folder, case_key(c, inputs), recorded, device_name,
+                                   sizeof device_name) == RECORD_OK) {
+        count(&self.progress->kept);
+        goto out;
+    }
     enum driver_outcome outcome = driver_run(c, inputs, outputs, why, sizeof why);
     if (outcome != DRIVER_OK) {
         settle(c->name, 'b', why);
@@ -155,7 +173,6 @@ static void run_case(const struct driver_device *device, struct test_case *c)
         settle(c->name, 'b', strerror(errno));
     }
     if (outcome == DRIVER_BROKEN) {
-        self.progress->next++;
         fflush(stdout);
         _exit(3);
     }
@@ -165,20 +182,24 @@ out:
     free(recorded);
 }
 
-/* The child: cases from progress->next on. */
+/* A child: one case after the other, until none is left. */
 static void work(void)
 {
     struct driver_device device;
     driver_open(self.library, &device);
-    snprintf(self.progress->device, sizeof self.progress->device, "%s", device.name);
-    for (; self.progress->next < self.n_names; self.progress->next++) {
+    snprintf(self.progress->device[self.job], sizeof self.progress->device[0], "%s", device.name);
+    for (;;) {
+        uint32_t at = __atomic_fetch_add(&self.progress->next, 1, __ATOMIC_RELAXED);
+        if (at >= self.n_names) {
+            break;
+        }
+        self.progress->current[self.job] = at;
         struct test_case c;
-        const char *name = self.names[self.progress->next];
         alarm(CASE_LIMIT_S);
-        if (case_read(&c, self.cases, name)) {
+        if (case_read(&c, self.cases, self.names[at])) {
             run_case(&device, &c);
         } else {
-            settle(name, 'b', "cannot be read");
+            settle(self.names[at], 'b', "cannot be read");
         }
         case_finish(&c);
     }
@@ -187,8 +208,7 @@ static void work(void)
     _exit(0);
 }
 
-/* @return false when there is no driver to run on */
-static bool run_child(void)
+static bool start_child(uint32_t job)
 {
     fflush(stdout);
     pid_t child = fork();
@@ -197,25 +217,64 @@ static bool run_child(void)
         return false;
     }
     if (child == 0) {
+        self.job = job;
         work();
     }
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
+    self.children[job] = child;
+    return true;
+}
+
+/* A child has ended: say why if it did not mean to. @return false when there is no driver */
+static bool child_ended(uint32_t job, int status)
+{
+    self.children[job] = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
         return false;
     }
     if (WIFSIGNALED(status)) {
-        settle(self.names[self.progress->next++], 'b',
+        settle(self.names[self.progress->current[job]], 'b',
                WTERMSIG(status) == SIGALRM ? "did not end in time" : strsignal(WTERMSIG(status)));
     }
-    return true;
+    bool left = __atomic_load_n(&self.progress->next, __ATOMIC_RELAXED) < self.n_names;
+    bool meant = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return meant || !left || start_child(job);
+}
+
+/* @return false when there is no driver to run on */
+static bool run_all(void)
+{
+    bool good = true;
+    for (uint32_t job = 0; job < self.n_jobs && good; job++) {
+        good = start_child(job);
+    }
+    for (;;) {
+        int status = 0;
+        pid_t child = waitpid(-1, &status, 0);
+        if (child < 0 && errno == EINTR) {
+            continue;
+        }
+        if (child < 0) {
+            return good;
+        }
+        for (uint32_t job = 0; job < self.n_jobs; job++) {
+            if (self.children[job] == child) {
+                good = child_ended(job, status) && good;
+            }
+        }
+    }
+}
+
+/* Half of the processors: the driver translates with more than one thread. */
+static uint32_t usual_jobs(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    return n < 1 ? 1 : n > 8 ? 8 : (uint32_t)n;
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: instructions record|check [--libcuda FILE] [--cases FOLDER] FOLDER "
-                    "[NAME ...]\n");
+    fprintf(stderr, "usage: instructions record|check [--libcuda FILE] [--cases FOLDER] "
+                    "[--jobs N] FOLDER [NAME ...]\n");
     return 2;
 }
 
@@ -224,6 +283,7 @@ int main(int argc, char **argv)
     int at = 2;
     self.library = "libcuda.so.1";
     self.cases = "tests/data/ptx";
+    self.n_jobs = usual_jobs();
     if (argc < 3 || (strcmp(argv[1], "record") != 0 && strcmp(argv[1], "check") != 0)) {
         return usage();
     }
@@ -233,6 +293,9 @@ int main(int argc, char **argv)
             self.library = argv[at + 1];
         } else if (strcmp(argv[at], "--cases") == 0) {
             self.cases = argv[at + 1];
+        } else if (strcmp(argv[at], "--jobs") == 0 && atoi(argv[at + 1]) > 0 &&
+                   atoi(argv[at + 1]) <= MAX_JOBS) {
+            self.n_jobs = (uint32_t)atoi(argv[at + 1]);
         } else {
             return usage();
         }
@@ -250,13 +313,12 @@ int main(int argc, char **argv)
     if (self.progress == MAP_FAILED || !list_cases(argv + at, argc - at)) {
         return 1;
     }
-    while (self.progress->next < self.n_names) {
-        if (!run_child()) {
-            return 77;
-        }
+    if (!run_all()) {
+        return 77;
     }
     struct progress *p = self.progress;
-    printf("%u cases: %u %s, %u failed, %u skipped (%s)\n", self.n_names, p->good,
-           self.record ? "recorded" : "as recorded", p->bad, p->skipped, p->device);
-    return p->bad != 0 ? 1 : p->good == 0 ? 77 : 0;
+    printf("%u cases: %u %s, %u failed, %u skipped, %u recorded before (%s)\n", self.n_names,
+           p->good, self.record ? "recorded" : "as recorded", p->bad, p->skipped, p->kept,
+           p->device[0]);
+    return p->bad != 0 ? 1 : p->good + p->kept == 0 ? 77 : 0;
 }

@@ -197,7 +197,7 @@ static CUresult launch_as_cluster(CUfunction f, unsigned size)
     return cuLaunchKernelEx(&config, f, NULL, NULL);
 }
 
-static void cluster_of_several_blocks_is_refused(void **state)
+static void cluster_is_checked_against_grid_and_kernel(void **state)
 {
     (void)state;
     CUmodule alone = module_of_text("", "alone");
@@ -206,10 +206,14 @@ static void cluster_of_several_blocks_is_refused(void **state)
     CUfunction f = sample_function(alone, "alone");
     int value;
     OK(launch_as_cluster(f, 1));
-    assert_int_equal(launch_as_cluster(f, 2), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    OK(launch_as_cluster(f, 2));
+    assert_int_equal(launch_as_cluster(f, 3), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    assert_int_equal(launch_as_cluster(f, 32), CUDA_ERROR_INVALID_CLUSTER_SIZE);
     f = sample_function(pairs, "pairs");
-    assert_int_equal(cuLaunchKernel(f, 2, 2, 1, 32, 1, 1, 0, NULL, NULL, NULL),
-                     CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuLaunchKernel(f, 2, 2, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+    assert_int_equal(cuLaunchKernel(f, 2, 3, 1, 32, 1, 1, 0, NULL, NULL, NULL),
+                     CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    assert_int_equal(launch_as_cluster(f, 2), CUDA_ERROR_INVALID_CLUSTER_SIZE);
     OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, f));
     assert_int_equal(value, 2);
     f = sample_function(single, "single");
@@ -222,7 +226,7 @@ static void cluster_of_several_blocks_is_refused(void **state)
     OK(cuModuleUnload(single));
 }
 
-static void cluster_attribute_of_a_node_is_refused(void **state)
+static void cluster_attribute_of_a_node_is_checked(void **state)
 {
     (void)state;
     CUmodule module = module_of_text("", "alone");
@@ -234,13 +238,15 @@ static void cluster_attribute_of_a_node_is_refused(void **state)
                                       .blockDimY = 1,
                                       .blockDimZ = 1};
     CUlaunchAttributeValue two = {.clusterDim = {2, 1, 1}};
+    CUlaunchAttributeValue many = {.clusterDim = {8, 8, 1}};
     CUgraph graph;
     CUgraphNode node;
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &params));
     assert_int_equal(
-        cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &two),
+        cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &many),
         CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    OK(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &two));
     OK(cuGraphDestroy(graph));
     OK(cuModuleUnload(module));
 }
@@ -255,8 +261,8 @@ int main(void)
         cmocka_unit_test(overrun_into_the_gap_faults),
         cmocka_unit_test(machine_code_alone_has_no_image_for_the_device),
         cmocka_unit_test(library_kernel_stands_for_its_function),
-        cmocka_unit_test(cluster_of_several_blocks_is_refused),
-        cmocka_unit_test(cluster_attribute_of_a_node_is_refused),
+        cmocka_unit_test(cluster_is_checked_against_grid_and_kernel),
+        cmocka_unit_test(cluster_attribute_of_a_node_is_checked),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
 }

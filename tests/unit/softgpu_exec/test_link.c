@@ -100,13 +100,14 @@ static void unknown_instructions_refuse_only_their_kernel(void **state)
 {
     (void)state;
     const char *text = HEAD ".visible .entry bad(.param .u64 a)\n{\n.reg .b32 %r<3>;\n"
-                            "vadd.s32.s32.s32 %r1, %r2.b0, %r2.h1;\nret;\n}\n"
+                            "wgmma.fence.sync.aligned;\nret;\n}\n"
                             ".visible .entry good()\n{\nret;\n}\n";
     struct weir_exec_module *module;
     struct weir_diag diag = {0};
     assert_int_equal(load(&text, 1, &diag, &module), WEIR_OK);
     const struct weir_exec_kernel *bad = weir_exec_module_kernel_at(module, 0);
-    assert_non_null(strstr(weir_exec_kernel_info(bad)->unsupported, "vadd.s32.s32.s32 (line 7)"));
+    assert_non_null(
+        strstr(weir_exec_kernel_info(bad)->unsupported, "wgmma.fence.sync.aligned (line 7)"));
     struct weir_exec_fault fault;
     uint64_t a = 0;
     assert_int_equal(
