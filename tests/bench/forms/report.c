@@ -330,8 +330,7 @@ uint32_t weir_forms_failures(const struct weir_forms_results *results)
         for (uint32_t size = 0; size < WEIR_FORMS_SIZE_COUNT; size++) {
             const struct weir_forms_item *item = &results->items[k][size];
 
-            failures += item->state == WEIR_FORMS_FAILED ||
-                        item->state == WEIR_FORMS_BEGUN ||
+            failures += item->state == WEIR_FORMS_FAILED || item->state == WEIR_FORMS_BEGUN ||
                         (item->state == WEIR_FORMS_DONE && (item->note[0] || is_wrong(item)));
         }
     }
