@@ -302,7 +302,9 @@ static void move_inst(const struct move *m, const struct weir_ptx_inst *from)
         fail(m->edit, WEIR_ERR_NO_MEMORY);
         return;
     }
-    memcpy(mods, from->mods, from->n_mods * sizeof(*mods));
+    if (from->n_mods > 0) { /* else from->mods may be NULL, which memcpy() must not be given */
+        memcpy(mods, from->mods, from->n_mods * sizeof(*mods));
+    }
     inst.mods = mods;
     inst.line = m->edit->func->line;
     inst.operands = move_operands(m, from->operands, from->n_operands);
