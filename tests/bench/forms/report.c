@@ -151,7 +151,8 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
     fprintf(out,
             "### Never stopped, %s inputs: time above the original's, %%\n\n"
             "Medians; behind +-, half of the distance between the quartiles. Behind the form: "
-            "slices, or blocks of a task. **The chosen one**; != results differ.\n\n"
+            "slices, or blocks of a task. **The chosen one**; != results are wrong; ~ they are not "
+            "the original's to the bit, but right.\n\n"
             "| kernel | blocks | original us | block us |",
             weir_forms_size_names[size]);
     for (size_t c = 0; c < N_COLUMNS; c++) {
@@ -182,7 +183,10 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
             const char *bold = is_chosen ? "**" : "";
 
             fprintf(out, " %s%+.2f%s +-%.2f%s |", bold, pct(timing->ratio), bold,
-                    timing->spread * 100, timing->equal ? "" : " !=");
+                    timing->spread * 100,
+                    timing->equal       ? ""
+                    : timing->in_bounds ? " ~"
+                                        : " !=");
             mean_add(&means[c], timing->ratio);
             if (is_chosen) {
                 mean_add(&chosen, timing->ratio);

@@ -24,6 +24,7 @@ struct weir_forms_timing {
     bool ran;
     bool equal;           /* every word of the outputs is what the original wrote */
     uint32_t differences; /* words, where not */
+    bool in_bounds;       /* if not equal: right by the host's computation all the same */
     double us;            /* median */
     double ratio;         /* median of the ratios to the original's time in the same round */
     double spread;        /* half of the distance between the quartiles of these */
