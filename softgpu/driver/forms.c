@@ -304,7 +304,13 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
         form == WEIR_PTX_FORM_ORIGINAL ? NULL
                                        : twin_of(module, apart, launch->kernel, form, &dynamic);
 
-    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
+    if (dynamic != 0) {
+        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
+    }
+    /* A launch that takes all the shared memory there is leaves no room for a twin's slot. */
+    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args) ||
+        weir_exec_occupancy(engine, twin, launch->block[0] * launch->block[1] * launch->block[2],
+                            run.launch.dynamic_shared_bytes) == 0) {
         return weir_exec_run(engine, launch, ret_fault);
     }
     const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
@@ -312,9 +318,6 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
 
     if (params == NULL) {
         return WEIR_ERR_NO_MEMORY;
-    }
-    if (dynamic != 0) {
-        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
     }
     if (apart != NULL) {
         weir_soft_apart_copy_consts(apart);
