@@ -20,7 +20,7 @@
 #define MIN_ROUNDS   5u
 #define MAX_ROUNDS   61u
 #define MIN_WAVES    2u  /* of tasks, or the last of them is too long */
-#define MAX_WAIT_US  5.0 /* more than one block that a stop may have to wait for a task */
+#define MAX_WAIT_US  3.0 /* more than one block that a stop may have to wait for a task */
 #define PLAIN_ROUNDS 3u  /* of --quick */
 
 static uint32_t gate_number;
