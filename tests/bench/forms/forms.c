@@ -229,6 +229,11 @@ bool weir_forms_control_write(uint32_t index, size_t offset, uint32_t value, CUs
     return true;
 }
 
+CUdeviceptr weir_forms_control_word(uint32_t index, size_t offset)
+{
+    return weir_forms_control(index) + offset;
+}
+
 bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_control)
 {
     WEIR_FORMS_TRY(

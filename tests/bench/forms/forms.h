@@ -61,6 +61,9 @@ bool weir_forms_controls_clear(uint32_t count, CUstream stream);
 /** Let a stream write one of the words of a control block that are the host's. */
 bool weir_forms_control_write(uint32_t index, size_t offset, uint32_t value, CUstream stream);
 
+/** Address of a word of a control block. */
+CUdeviceptr weir_forms_control_word(uint32_t index, size_t offset);
+
 /** Copy a control block to the host now. */
 bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_control);
 

@@ -16,6 +16,7 @@ struct weir_forms_bench {
     bool quick;
     uint32_t n_stops;
     uint64_t seed;
+    enum weir_forms_way stop_by;
     struct weir_forms_results *results;
 };
 
@@ -53,7 +54,10 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
                                  const struct weir_forms_subject *subject,
                                  const struct weir_forms_variant *chosen, double budget_s);
 
-/** Stop and resume a variant bench->n_stops times, for at most budget_s. */
+/** Time the ways to write a word: until the host sees another word, written behind. */
+bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n);
+
+/** Stop and resume a variant n_stops times, for at most budget_s. */
 bool weir_forms_measure_stops(struct weir_forms_bench *bench,
                               const struct weir_forms_subject *subject,
                               const struct weir_forms_variant *variant, uint32_t n_stops,

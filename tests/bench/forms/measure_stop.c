@@ -38,11 +38,69 @@ static bool wait_done(const struct weir_forms_bench *bench)
     return weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number, bench->main);
 }
 
-static bool write_stop(const struct weir_forms_bench *bench, uint32_t value, CUstream stream)
+static bool write_word(enum weir_forms_way way, CUdeviceptr at, uint32_t value, CUstream stream)
 {
-    (void)bench;
-    return weir_forms_control_write(CONTROL, offsetof(struct weir_ptx_control, stop), value,
-                                    stream);
+    static uint32_t *source; /* pinned: a copy from it does not wait */
+    void *host = NULL;
+
+    switch (way) {
+    case WEIR_FORMS_WAY_SET:
+        WEIR_FORMS_TRY(cu.cuMemsetD32Async(at, value, 1, stream));
+        return true;
+    case WEIR_FORMS_WAY_COPY:
+        if (!source) {
+            WEIR_FORMS_TRY(cu.cuMemHostAlloc(&host, sizeof(*source), 0));
+            source = host;
+        }
+        *source = value;
+        WEIR_FORMS_TRY(cu.cuMemcpyHtoDAsync_v2(at, source, sizeof(*source), stream));
+        return true;
+    case WEIR_FORMS_WAY_WRITE:
+    case WEIR_FORMS_WAY_COUNT:
+    default:
+        WEIR_FORMS_TRY(cu.cuStreamWriteValue32_v2(stream, at, value, 0));
+        return true;
+    }
+}
+
+static CUdeviceptr stop_word(void)
+{
+    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, stop));
+}
+
+static bool stop_now(const struct weir_forms_bench *bench)
+{
+    return write_word(bench->stop_by, stop_word(), 1, bench->control);
+}
+
+/* Before the next start in the main stream. */
+static bool go_on(const struct weir_forms_bench *bench)
+{
+    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(), 0, bench->main);
+}
+
+bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
+{
+    static double samples[MAX_STOPS];
+
+    for (uint32_t way = 0; way < WEIR_FORMS_WAY_COUNT; way++) {
+        for (uint32_t i = 0; i < n && i < MAX_STOPS; i++) {
+            uint64_t begin = weir_forms_now_ns();
+
+            if (!write_word((enum weir_forms_way)way, stop_word(), 0, bench->control) ||
+                !weir_forms_word_write(bench->control, WEIR_FORMS_WORD_DONE, ++done_number) ||
+                !weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number,
+                                      bench->control)) {
+                return false;
+            }
+            samples[i] = (double)(weir_forms_now_ns() - begin) * 1e-3;
+        }
+        bench->results->ways[way] = weir_forms_times_of(samples, n < MAX_STOPS ? n : MAX_STOPS);
+        weir_forms_json("way", "\"way\": \"%s\", \"n\": %u, \"p50_us\": %.2f, \"p99_us\": %.2f",
+                        weir_forms_way_names[way], bench->results->ways[way].n,
+                        bench->results->ways[way].p50, bench->results->ways[way].p99);
+    }
+    return true;
 }
 
 static uint32_t blocks_left(const struct weir_forms_bench *bench,
@@ -118,7 +176,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         if (stop) {
             weir_forms_pause_ns(random_pause_ns(bench, run->form_us));
             decided = weir_forms_now_ns();
-            if (!write_stop(bench, 1, bench->control)) {
+            if (!stop_now(bench)) {
                 return false;
             }
         }
@@ -136,7 +194,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         if (stop && control.next < total) {
             run->samples[run->n_samples++] = (double)(seen - decided) * 1e-3;
         }
-        if (!write_stop(bench, 0, bench->main)) {
+        if (!go_on(bench)) {
             return false;
         }
     }
@@ -278,7 +336,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
                 return false;
             }
             weir_forms_pause_ns(random_pause_ns(bench, subject->item->original_us) / 4);
-            if (!write_stop(bench, 1, bench->control)) {
+            if (!stop_now(bench)) {
                 return false;
             }
         }
@@ -288,8 +346,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!write_stop(bench, 0, bench->main) ||
-            !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
+        if (!go_on(bench) || !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
             return false;
         }
     }

@@ -14,6 +14,8 @@
 #define GOAL_SAVED_PCT 31.0
 #define GOAL_RESIZE_US 50.0
 
+const char *const weir_forms_way_names[] = {"write", "set", "copy"};
+
 static FILE *json;
 
 static int compare_doubles(const void *a, const void *b)
@@ -229,16 +231,23 @@ static void write_stops(const struct weir_forms_results *results, FILE *out)
             "### From the decision to stop to the GPU free, us\n\n"
             "Asked for: p50 at most %.0f and p99 at most %.0f above one block. Lost: time of a "
             "stop and resume, all in all, as the host sees it. Wrong blocks: done twice or not at "
-            "all.\n\n"
+            "all. The word is written by %s.\n\n"
             "| kernel | form | block | stops | p50 | p99 | max | p50 - block | p99 - block | lost "
             "| wrong blocks | results |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-            GOAL_P50_US, GOAL_P99_US);
+            GOAL_P50_US, GOAL_P99_US, weir_forms_way_names[results->stop_by]);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         for (uint32_t size = 0; size < WEIR_FORMS_SIZE_COUNT; size++) {
             const struct weir_forms_item *item = &results->items[k][size];
 
             write_stop_row(weir_forms_kernels[k]->name, item, &item->stops, out);
             write_stop_row(weir_forms_kernels[k]->name, item, &item->ticket_stops, out);
+        }
+    }
+    fputc('\n', out);
+    for (uint32_t way = 0; way < WEIR_FORMS_WAY_COUNT; way++) {
+        if (results->ways[way].n) {
+            fprintf(out, "- %s alone, until a word written behind it is seen: p50 %.1f, p99 %.1f\n",
+                    weir_forms_way_names[way], results->ways[way].p50, results->ways[way].p99);
         }
     }
     fputs("\n### Stopped, moved, resized and resumed at random, another kernel between\n\n"

@@ -36,6 +36,17 @@ struct weir_forms_times {
     double p50, p99, max;
 };
 
+/* Ways in which the host can write a word into the device's memory. */
+enum weir_forms_way {
+    WEIR_FORMS_WAY_WRITE, /* cuStreamWriteValue32 */
+    WEIR_FORMS_WAY_SET,   /* cuMemsetD32Async */
+    WEIR_FORMS_WAY_COPY,  /* cuMemcpyHtoDAsync, from pinned memory */
+    WEIR_FORMS_WAY_COUNT
+};
+
+/* "write" .. */
+extern const char *const weir_forms_way_names[WEIR_FORMS_WAY_COUNT];
+
 struct weir_forms_stops {
     struct weir_forms_variant variant;
     struct weir_forms_times
@@ -100,6 +111,8 @@ struct weir_forms_results {
     char device[128];
     int32_t driver_version;
     int32_t sms;
+    uint32_t stop_by;                                   /* enum weir_forms_way */
+    struct weir_forms_times ways[WEIR_FORMS_WAY_COUNT]; /* there and back, the GPU idle */
     struct {
         struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
         double make_ms, load_ms;
