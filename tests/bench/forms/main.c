@@ -118,17 +118,20 @@ static bool open_device(struct weir_forms_bench *bench, const struct options *op
     }
     WEIR_FORMS_TRY(cu.cuEventCreate(&bench->begin, CU_EVENT_DEFAULT));
     WEIR_FORMS_TRY(cu.cuEventCreate(&bench->end, CU_EVENT_DEFAULT));
+    WEIR_FORMS_TRY(cu.cuEventCreate(&bench->stopped, CU_EVENT_DEFAULT));
+    WEIR_FORMS_TRY(cu.cuEventCreate(&bench->freed, CU_EVENT_DEFAULT));
     return weir_forms_wait_init(options->quick ? QUICK_WAIT_S : WAIT_S) &&
            weir_forms_helpers_load(bench->main) && weir_forms_controls_init(CONTROLS);
 }
 
 /* Shares of an item's time. The rest is for inputs, comparisons and loading. */
 #define SHARE_OVERHEAD 0.35
-#define SHARE_STOPS    0.20
+#define SHARE_CHOICE   0.15
+#define SHARE_STOPS    0.15
 #define SHARE_TICKET   0.05
 #define SHARE_MIXED    0.05
-#define SHARE_RESIZES  0.10
-#define SHARE_SPATIAL  0.10
+#define SHARE_RESIZES  0.08
+#define SHARE_SPATIAL  0.08
 
 /* Everything beyond overhead, of the input that forms are chosen by. */
 static bool measure_more(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
@@ -166,6 +169,7 @@ static bool measure_item(struct weir_forms_bench *bench, struct weir_forms_set *
     bool ok = weir_forms_work_init(&work, set->kernel, size) &&
               weir_forms_measure_overhead(bench, &subject, chosen, budget_s * SHARE_OVERHEAD);
 
+    ok = ok && (!leads || weir_forms_choose(bench, &subject, budget_s * SHARE_CHOICE));
     if (ok && leads) {
         if (item->chosen == WEIR_FORMS_NONE) {
             ok = weir_forms_fail("no form can be stopped: %s",

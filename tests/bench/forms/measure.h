@@ -11,6 +11,7 @@ struct weir_forms_bench {
     CUstream control; /* of writes into control blocks */
     CUstream watcher;
     CUevent begin, end;
+    CUevent stopped, freed; /* behind the write that stops, behind the kernel */
     uint32_t sms;
     uint32_t max_shared; /* that a block may ask for */
     bool quick;
@@ -62,6 +63,14 @@ bool weir_forms_measure_stops(struct weir_forms_bench *bench,
                               const struct weir_forms_subject *subject,
                               const struct weir_forms_variant *variant, uint32_t n_stops,
                               double budget_s, struct weir_forms_stops *ret_stops);
+
+/**
+ * Choose among the variants that were timed, by their overhead and by stopping them a few times:
+ * of those that meet what is asked the one of least overhead; if none does, the one that misses
+ * it by the least factor.
+ */
+bool weir_forms_choose(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                       double budget_s);
 
 /** Stop, run another kernel, move, resize and resume at random. Fills the item's mixed. */
 bool weir_forms_measure_mixed(struct weir_forms_bench *bench,

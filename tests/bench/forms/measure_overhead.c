@@ -19,9 +19,8 @@
 #define MAX_LAUNCHES 256u /* that a stream takes without waiting for the gate, by far */
 #define MIN_ROUNDS   5u
 #define MAX_ROUNDS   61u
-#define MIN_WAVES    2u  /* of tasks, or the last of them is too long */
-#define MAX_WAIT_US  3.0 /* more than one block that a stop may have to wait for a task */
-#define PLAIN_ROUNDS 3u  /* of --quick */
+#define MIN_WAVES    2u /* of tasks, or the last of them is too long */
+#define PLAIN_ROUNDS 3u /* of --quick */
 
 static uint32_t gate_number;
 
@@ -144,34 +143,6 @@ static void list_variants(const struct weir_forms_bench *bench,
     for (uint32_t i = 0; i < n_tasks; i++) {
         add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
         add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
-    }
-}
-
-/*
- * The fastest of the persistent variants that lets a stop wait for hardly more than the block that
- * runs; the ticket form, which drains slowly, only where there is no other; never slices, which
- * cannot be stopped.
- */
-static void choose(struct weir_forms_item *item)
-{
-    item->chosen = WEIR_FORMS_NONE;
-    for (uint32_t i = 0; i < item->n_timings; i++) {
-        const struct weir_forms_timing *timing = &item->timings[i];
-        bool is_loop = timing->variant.build == WEIR_FORMS_PERSISTENT ||
-                       timing->variant.build == WEIR_FORMS_CAPPED;
-        double wait_us = is_loop ? (timing->variant.setting - 1) * item->block_us : 0;
-
-        if (!timing->ran || timing->variant.build == WEIR_FORMS_ORIGINAL ||
-            timing->variant.build == WEIR_FORMS_SLICE || wait_us > MAX_WAIT_US) {
-            continue;
-        }
-        bool was_loop = item->chosen != WEIR_FORMS_NONE &&
-                        item->timings[item->chosen].variant.build != WEIR_FORMS_TICKET;
-
-        if (item->chosen == WEIR_FORMS_NONE || is_loop > was_loop ||
-            (is_loop == was_loop && timing->ratio < item->timings[item->chosen].ratio)) {
-            item->chosen = i;
-        }
     }
 }
 
@@ -354,13 +325,10 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
     item->original_us = item->timings[0].us;
     item->block_us =
         item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
-    choose(item);
-    if (chosen) {
-        item->chosen = WEIR_FORMS_NONE;
-        for (uint32_t i = 0; i < item->n_timings; i++) {
-            if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
-                item->chosen = i;
-            }
+    item->chosen = WEIR_FORMS_NONE;
+    for (uint32_t i = 0; chosen && i < item->n_timings; i++) {
+        if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
+            item->chosen = i;
         }
     }
     tell(subject);
