@@ -113,6 +113,9 @@ static bool open_device(struct weir_forms_bench *bench, const struct options *op
     WEIR_FORMS_TRY(cu.cuDeviceGetAttribute(
         &value, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device));
     bench->max_shared = (uint32_t)value;
+    WEIR_FORMS_TRY(cu.cuDeviceGetAttribute(
+        &value, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, device));
+    weir_forms_shared_init((uint32_t)value);
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         WEIR_FORMS_TRY(cu.cuStreamCreate(streams[i], CU_STREAM_NON_BLOCKING));
     }

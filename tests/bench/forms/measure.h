@@ -43,6 +43,9 @@ bool weir_forms_args(const struct weir_forms_subject *subject,
 bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
                     const struct weir_forms_variant *variant, uint32_t control);
 
+/** Whether a form is one of the persistent ones. */
+bool weir_forms_is_loop(uint32_t build);
+
 /** Bits that look random. */
 uint32_t weir_forms_random(struct weir_forms_bench *bench);
 

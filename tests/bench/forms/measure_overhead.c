@@ -24,6 +24,12 @@
 
 static uint32_t gate_number;
 
+bool weir_forms_is_loop(uint32_t build)
+{
+    return build == WEIR_FORMS_PERSISTENT || build == WEIR_FORMS_CAPPED ||
+           build == WEIR_FORMS_CARVED;
+}
+
 uint32_t weir_forms_random(struct weir_forms_bench *bench)
 {
     bench->seed = bench->seed * 6364136223846793005u + 1442695040888963407u;
@@ -48,7 +54,7 @@ bool weir_forms_args(const struct weir_forms_subject *subject,
         return weir_forms_fail("%s: no parameter for its grid", subject->set->kernel->name);
     }
     ret_args->control = weir_forms_control(control);
-    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+    if (weir_forms_is_loop(variant->build)) {
         ret_args->task_blocks = variant->setting;
     }
     return true;
@@ -76,7 +82,7 @@ bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_form
         }
         return true;
     }
-    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+    if (weir_forms_is_loop(variant->build)) {
         blocks = weir_forms_workers(bench, subject, variant);
     }
     return weir_forms_start(subject->set, variant->build, subject->work, &args, blocks,
@@ -143,6 +149,7 @@ static void list_variants(const struct weir_forms_bench *bench,
     for (uint32_t i = 0; i < n_tasks; i++) {
         add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
         add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_CARVED, tasks[i]);
     }
 }
 

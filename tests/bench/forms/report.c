@@ -66,8 +66,9 @@ static void write_twins(const struct weir_forms_results *results, FILE *out)
 {
     fputs(
         "### Twins\n\nRegisters of a thread / static shared bytes of a block / blocks on an SM.\n\n"
-        "| kernel | original | slice | ticket | persistent | registers limited | passes ms | "
-        "driver's compiler ms |\n|---|---|---|---|---|---|---|---|\n",
+        "| kernel | original | slice | ticket | persistent | registers limited | cache kept | "
+        "passes ms | "
+        "driver's compiler ms |\n|---|---|---|---|---|---|---|---|---|\n",
         out);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         if (!results->kernels[k].facts[WEIR_FORMS_ORIGINAL].there) {
@@ -125,7 +126,9 @@ static const struct weir_forms_variant columns[] = {
     {WEIR_FORMS_TICKET, 0},      {WEIR_FORMS_PERSISTENT, 1}, {WEIR_FORMS_PERSISTENT, 2},
     {WEIR_FORMS_PERSISTENT, 4},  {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_PERSISTENT, 16},
     {WEIR_FORMS_PERSISTENT, 32}, {WEIR_FORMS_CAPPED, 1},     {WEIR_FORMS_CAPPED, 2},
-    {WEIR_FORMS_CAPPED, 4},      {WEIR_FORMS_CAPPED, 8}};
+    {WEIR_FORMS_CAPPED, 4},      {WEIR_FORMS_CAPPED, 8},     {WEIR_FORMS_CAPPED, 16},
+    {WEIR_FORMS_CARVED, 1},      {WEIR_FORMS_CARVED, 2},     {WEIR_FORMS_CARVED, 4},
+    {WEIR_FORMS_CARVED, 8},      {WEIR_FORMS_CARVED, 16},    {WEIR_FORMS_CARVED, 32}};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)
