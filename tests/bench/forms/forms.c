@@ -10,17 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTROL_STRIDE 1280u  /* a control block, on lines of its own */
-#define SM_REGISTERS   65536u /* of every GPU since sm_30 */
-#define REGISTER_STEP  8u     /* registers of a thread are given out in eights */
+#define CONTROL_STRIDE  1280u  /* a control block, on lines of its own */
+#define SM_REGISTERS    65536u /* of every GPU since sm_30 */
+#define SHARED_STEP     128u   /* shared memory of a block is given out in these */
+#define SHARED_RESERVED 1024u  /* of each block, for the system */
+#define REGISTER_STEP   8u     /* registers of a thread are given out in eights */
 
-const char *const weir_forms_build_names[] = {"original", "slice", "ticket", "persistent",
-                                              "capped"};
+const char *const weir_forms_build_names[] = {"original",   "slice",  "ticket",
+                                              "persistent", "capped", "carved"};
 
 static struct {
     CUdeviceptr at;
     uint32_t count;
 } controls;
+
+static uint32_t sm_shared_bytes;
+
+void weir_forms_shared_init(uint32_t max_bytes)
+{
+    sm_shared_bytes = max_bytes;
+}
 
 /* ------------------------------------------------------------ loading */
 
@@ -165,10 +174,44 @@ static void make_capped(struct weir_forms_set *set)
     }
 }
 
+/* What an SM sets aside for so many blocks, in KiB: the least that suffices of the sizes of compute
+ * capability 9.0 (CUDA C++ Programming Guide, shared memory of devices of 9.0). */
+static uint32_t carveout_kib(const struct weir_forms_facts *facts)
+{
+    static const uint32_t sizes[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
+    uint32_t block = ((uint32_t)facts->shared_bytes + SHARED_STEP - 1) / SHARED_STEP * SHARED_STEP;
+    uint32_t bytes = (uint32_t)facts->per_sm * (block + SHARED_RESERVED);
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i] * 1024 >= bytes) {
+            return sizes[i];
+        }
+    }
+    return sizes[sizeof(sizes) / sizeof(sizes[0]) - 1];
+}
+
+/* The persistent form with the original's carve-out, where its own is larger. */
+static void make_carved(struct weir_forms_set *set)
+{
+    const struct weir_forms_facts *persistent = &set->facts[WEIR_FORMS_PERSISTENT];
+    uint32_t kib = carveout_kib(&set->facts[WEIR_FORMS_ORIGINAL]);
+
+    if (!persistent->there || sm_shared_bytes == 0 || carveout_kib(persistent) <= kib) {
+        return;
+    }
+    set->facts[WEIR_FORMS_CARVED] = *persistent;
+    set->functions[WEIR_FORMS_CARVED] = set->functions[WEIR_FORMS_PERSISTENT];
+    set->dynamic_shared[WEIR_FORMS_CARVED] = set->dynamic_shared[WEIR_FORMS_PERSISTENT];
+    set->carveout[WEIR_FORMS_CARVED] = (int32_t)(kib * 1024 * 100 / sm_shared_bytes);
+}
+
 bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_kernel *kernel)
 {
     memset(set, 0, sizeof(*set));
     set->kernel = kernel;
+    for (uint32_t build = 0; build < WEIR_FORMS_BUILD_COUNT; build++) {
+        set->carveout[build] = -1;
+    }
     WEIR_FORMS_TRY(cu.cuModuleLoadDataEx(&set->original, kernel->ptx, 0, NULL, NULL));
     WEIR_FORMS_TRY(
         cu.cuModuleGetFunction(&set->functions[WEIR_FORMS_ORIGINAL], set->original, kernel->name));
@@ -177,6 +220,7 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
     }
     if (make_twins(set, WEIR_PTX_FORM_TWINS, 0)) {
         make_capped(set);
+        make_carved(set);
     } else {
         const char *why = weir_forms_reason();
 
@@ -229,6 +273,11 @@ bool weir_forms_control_write(uint32_t index, size_t offset, uint32_t value, CUs
     return true;
 }
 
+CUdeviceptr weir_forms_control_word(uint32_t index, size_t offset)
+{
+    return weir_forms_control(index) + offset;
+}
+
 bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_control)
 {
     WEIR_FORMS_TRY(
@@ -248,6 +297,13 @@ bool weir_forms_start(const struct weir_forms_set *set, enum weir_forms_build bu
         *set->started = build;
     }
     work->params[work->n_params] = args;
+    /* The two are one function. */
+    if (set->facts[WEIR_FORMS_CARVED].there &&
+        (build == WEIR_FORMS_PERSISTENT || build == WEIR_FORMS_CARVED)) {
+        WEIR_FORMS_TRY(cu.cuFuncSetAttribute(set->functions[build],
+                                             CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                             set->carveout[build]));
+    }
     WEIR_FORMS_TRY(cu.cuLaunchKernel(set->functions[build], g[0], g[1], g[2], block[0], block[1],
                                      block[2], set->dynamic_shared[build], stream, work->params,
                                      NULL));

@@ -6,13 +6,16 @@
 #include "tests/bench/forms/work.h"
 
 /* The forms, and the persistent one once more with its registers limited, where without it would
- * have fewer blocks on an SM than the original. */
+ * have fewer blocks on an SM than the original; and once more with the original's share of an SM's
+ * memory for shared variables, where the form's own few bytes would take more of it off the cache.
+ */
 enum weir_forms_build {
     WEIR_FORMS_ORIGINAL,
     WEIR_FORMS_SLICE,
     WEIR_FORMS_TICKET,
     WEIR_FORMS_PERSISTENT,
     WEIR_FORMS_CAPPED,
+    WEIR_FORMS_CARVED,
     WEIR_FORMS_BUILD_COUNT
 };
 
@@ -36,11 +39,15 @@ struct weir_forms_set {
     CUmodule capped;
     CUfunction functions[WEIR_FORMS_BUILD_COUNT];
     uint32_t dynamic_shared[WEIR_FORMS_BUILD_COUNT];
+    int32_t carveout[WEIR_FORMS_BUILD_COUNT]; /* attribute, in percent; -1 for the default */
     struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
     volatile uint32_t *started; /* told which form was started last; borrowed, may be NULL */
     double make_ms;             /* parsing, passes, printing */
     double load_ms;             /* the driver's compiler, for the module of twins */
 };
+
+/** Tell how much of an SM's memory can be shared variables. */
+void weir_forms_shared_init(uint32_t max_bytes);
 
 /** Load a kernel and make its twins. False when not even the original could be loaded: a form that
  * is not there says why in its facts. weir_forms_set_finish() is due in any case. */
@@ -60,6 +67,9 @@ bool weir_forms_controls_clear(uint32_t count, CUstream stream);
 
 /** Let a stream write one of the words of a control block that are the host's. */
 bool weir_forms_control_write(uint32_t index, size_t offset, uint32_t value, CUstream stream);
+
+/** Address of a word of a control block. */
+CUdeviceptr weir_forms_control_word(uint32_t index, size_t offset);
 
 /** Copy a control block to the host now. */
 bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_control);

@@ -35,17 +35,23 @@ struct options {
     const char *markdown;
     const char *only;  /* names of kernels, with commas */
     const char *sizes; /* names of sizes, with commas */
+    const char *stop_by;
     double minutes;
     uint32_t n_stops;
     bool quick;
 };
 
-static const struct option long_options[] = {
-    {"driver", required_argument, NULL, 'd'},   {"json", required_argument, NULL, 'j'},
-    {"markdown", required_argument, NULL, 'm'}, {"only", required_argument, NULL, 'o'},
-    {"sizes", required_argument, NULL, 's'},    {"minutes", required_argument, NULL, 't'},
-    {"stops", required_argument, NULL, 'n'},    {"quick", no_argument, NULL, 'q'},
-    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"driver", required_argument, NULL, 'd'},
+                                             {"json", required_argument, NULL, 'j'},
+                                             {"markdown", required_argument, NULL, 'm'},
+                                             {"only", required_argument, NULL, 'o'},
+                                             {"sizes", required_argument, NULL, 's'},
+                                             {"minutes", required_argument, NULL, 't'},
+                                             {"stops", required_argument, NULL, 'n'},
+                                             {"stop-by", required_argument, NULL, 'b'},
+                                             {"quick", no_argument, NULL, 'q'},
+                                             {"help", no_argument, NULL, 'h'},
+                                             {NULL, 0, NULL, 0}};
 
 static void usage(FILE *out)
 {
@@ -59,6 +65,9 @@ static void usage(FILE *out)
         "  --sizes SIZE,...  of large, small, trivial (all three)\n"
         "  --minutes N       to be through in, about (1.5)\n"
         "  --stops N         of each kernel (200)\n"
+        "  --stop-by WAY     how the word is written: write (cuStreamWriteValue32, the default), "
+        "set\n"
+        "                    (cuMemsetD32Async) or copy (cuMemcpyHtoDAsync)\n"
         "  --quick           for softgpu: little inputs, few stops, times of no meaning\n\n"
         "Exit status: 0 all results right, 1 not so, 2 usage, 77 no driver.\n",
         out);
@@ -104,22 +113,28 @@ static bool open_device(struct weir_forms_bench *bench, const struct options *op
     WEIR_FORMS_TRY(cu.cuDeviceGetAttribute(
         &value, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device));
     bench->max_shared = (uint32_t)value;
+    WEIR_FORMS_TRY(cu.cuDeviceGetAttribute(
+        &value, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, device));
+    weir_forms_shared_init((uint32_t)value);
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         WEIR_FORMS_TRY(cu.cuStreamCreate(streams[i], CU_STREAM_NON_BLOCKING));
     }
     WEIR_FORMS_TRY(cu.cuEventCreate(&bench->begin, CU_EVENT_DEFAULT));
     WEIR_FORMS_TRY(cu.cuEventCreate(&bench->end, CU_EVENT_DEFAULT));
+    WEIR_FORMS_TRY(cu.cuEventCreate(&bench->stopped, CU_EVENT_DEFAULT));
+    WEIR_FORMS_TRY(cu.cuEventCreate(&bench->freed, CU_EVENT_DEFAULT));
     return weir_forms_wait_init(options->quick ? QUICK_WAIT_S : WAIT_S) &&
            weir_forms_helpers_load(bench->main) && weir_forms_controls_init(CONTROLS);
 }
 
 /* Shares of an item's time. The rest is for inputs, comparisons and loading. */
 #define SHARE_OVERHEAD 0.35
-#define SHARE_STOPS    0.20
+#define SHARE_CHOICE   0.15
+#define SHARE_STOPS    0.15
 #define SHARE_TICKET   0.05
 #define SHARE_MIXED    0.05
-#define SHARE_RESIZES  0.10
-#define SHARE_SPATIAL  0.10
+#define SHARE_RESIZES  0.08
+#define SHARE_SPATIAL  0.08
 
 /* Everything beyond overhead, of the input that forms are chosen by. */
 static bool measure_more(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
@@ -157,6 +172,7 @@ static bool measure_item(struct weir_forms_bench *bench, struct weir_forms_set *
     bool ok = weir_forms_work_init(&work, set->kernel, size) &&
               weir_forms_measure_overhead(bench, &subject, chosen, budget_s * SHARE_OVERHEAD);
 
+    ok = ok && (!leads || weir_forms_choose(bench, &subject, budget_s * SHARE_CHOICE));
     if (ok && leads) {
         if (item->chosen == WEIR_FORMS_NONE) {
             ok = weir_forms_fail("no form can be stopped: %s",
@@ -243,8 +259,12 @@ static int measure_all(struct weir_forms_results *results, const struct options 
         fprintf(stderr, "weir_forms_bench: %s\n", weir_forms_reason());
         return 77;
     }
+    bench.stop_by = (enum weir_forms_way)results->stop_by;
     weir_forms_json("device", "\"name\": \"%s\", \"driver\": %d, \"sms\": %d", results->device,
                     results->driver_version, results->sms);
+    if (results->begun == 0 && !weir_forms_measure_ways(&bench, options->n_stops)) {
+        fprintf(stderr, "weir_forms_bench: %s\n", weir_forms_reason());
+    }
     while (results->begun < plan->n) {
         uint32_t at = results->begun++;
         uint32_t k = plan->kernels[at], size = plan->sizes[at];
@@ -391,6 +411,9 @@ static bool parse(int argc, char **argv, struct options *options, int *ret_exit)
         case 'n':
             options->n_stops = (uint32_t)atoi(optarg);
             break;
+        case 'b':
+            options->stop_by = optarg;
+            break;
         case 'q':
             options->quick = true;
             break;
@@ -446,7 +469,8 @@ static FILE *open_out(const char *path)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.driver = "libcuda.so.1", .json = "-", .minutes = 1.5};
+    struct options options = {
+        .driver = "libcuda.so.1", .json = "-", .stop_by = "write", .minutes = 1.5};
     static struct plan plan;
     int status;
 
@@ -461,6 +485,14 @@ int main(int argc, char **argv)
         return 1;
     }
     weir_forms_json_open(json);
+    while (results->stop_by < WEIR_FORMS_WAY_COUNT &&
+           strcmp(options.stop_by, weir_forms_way_names[results->stop_by]) != 0) {
+        results->stop_by++;
+    }
+    if (results->stop_by == WEIR_FORMS_WAY_COUNT) {
+        usage(stderr);
+        return 2;
+    }
     make_plan(&options, &plan);
     status = supervise(results, &options, &plan);
     if (options.markdown && status != 77) {

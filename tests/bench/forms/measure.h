@@ -11,11 +11,13 @@ struct weir_forms_bench {
     CUstream control; /* of writes into control blocks */
     CUstream watcher;
     CUevent begin, end;
+    CUevent stopped, freed; /* behind the write that stops, behind the kernel */
     uint32_t sms;
     uint32_t max_shared; /* that a block may ask for */
     bool quick;
     uint32_t n_stops;
     uint64_t seed;
+    enum weir_forms_way stop_by;
     struct weir_forms_results *results;
 };
 
@@ -41,6 +43,9 @@ bool weir_forms_args(const struct weir_forms_subject *subject,
 bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
                     const struct weir_forms_variant *variant, uint32_t control);
 
+/** Whether a form is one of the persistent ones. */
+bool weir_forms_is_loop(uint32_t build);
+
 /** Bits that look random. */
 uint32_t weir_forms_random(struct weir_forms_bench *bench);
 
@@ -53,11 +58,22 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
                                  const struct weir_forms_subject *subject,
                                  const struct weir_forms_variant *chosen, double budget_s);
 
-/** Stop and resume a variant bench->n_stops times, for at most budget_s. */
+/** Time the ways to write a word: until the host sees another word, written behind. */
+bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n);
+
+/** Stop and resume a variant n_stops times, for at most budget_s. */
 bool weir_forms_measure_stops(struct weir_forms_bench *bench,
                               const struct weir_forms_subject *subject,
                               const struct weir_forms_variant *variant, uint32_t n_stops,
                               double budget_s, struct weir_forms_stops *ret_stops);
+
+/**
+ * Choose among the variants that were timed, by their overhead and by stopping them a few times:
+ * of those that meet what is asked the one of least overhead; if none does, the one that misses
+ * it by the least factor.
+ */
+bool weir_forms_choose(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                       double budget_s);
 
 /** Stop, run another kernel, move, resize and resume at random. Fills the item's mixed. */
 bool weir_forms_measure_mixed(struct weir_forms_bench *bench,

@@ -19,11 +19,16 @@
 #define MAX_LAUNCHES 256u /* that a stream takes without waiting for the gate, by far */
 #define MIN_ROUNDS   5u
 #define MAX_ROUNDS   61u
-#define MIN_WAVES    2u  /* of tasks, or the last of them is too long */
-#define MAX_WAIT_US  5.0 /* more than one block that a stop may have to wait for a task */
-#define PLAIN_ROUNDS 3u  /* of --quick */
+#define MIN_WAVES    2u /* of tasks, or the last of them is too long */
+#define PLAIN_ROUNDS 3u /* of --quick */
 
 static uint32_t gate_number;
+
+bool weir_forms_is_loop(uint32_t build)
+{
+    return build == WEIR_FORMS_PERSISTENT || build == WEIR_FORMS_CAPPED ||
+           build == WEIR_FORMS_CARVED;
+}
 
 uint32_t weir_forms_random(struct weir_forms_bench *bench)
 {
@@ -49,7 +54,7 @@ bool weir_forms_args(const struct weir_forms_subject *subject,
         return weir_forms_fail("%s: no parameter for its grid", subject->set->kernel->name);
     }
     ret_args->control = weir_forms_control(control);
-    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+    if (weir_forms_is_loop(variant->build)) {
         ret_args->task_blocks = variant->setting;
     }
     return true;
@@ -77,7 +82,7 @@ bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_form
         }
         return true;
     }
-    if (variant->build == WEIR_FORMS_PERSISTENT || variant->build == WEIR_FORMS_CAPPED) {
+    if (weir_forms_is_loop(variant->build)) {
         blocks = weir_forms_workers(bench, subject, variant);
     }
     return weir_forms_start(subject->set, variant->build, subject->work, &args, blocks,
@@ -144,34 +149,7 @@ static void list_variants(const struct weir_forms_bench *bench,
     for (uint32_t i = 0; i < n_tasks; i++) {
         add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
         add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
-    }
-}
-
-/*
- * The fastest of the persistent variants that lets a stop wait for hardly more than the block that
- * runs; the ticket form, which drains slowly, only where there is no other; never slices, which
- * cannot be stopped.
- */
-static void choose(struct weir_forms_item *item)
-{
-    item->chosen = WEIR_FORMS_NONE;
-    for (uint32_t i = 0; i < item->n_timings; i++) {
-        const struct weir_forms_timing *timing = &item->timings[i];
-        bool is_loop = timing->variant.build == WEIR_FORMS_PERSISTENT ||
-                       timing->variant.build == WEIR_FORMS_CAPPED;
-        double wait_us = is_loop ? (timing->variant.setting - 1) * item->block_us : 0;
-
-        if (!timing->ran || timing->variant.build == WEIR_FORMS_ORIGINAL ||
-            timing->variant.build == WEIR_FORMS_SLICE || wait_us > MAX_WAIT_US) {
-            continue;
-        }
-        bool was_loop = item->chosen != WEIR_FORMS_NONE &&
-                        item->timings[item->chosen].variant.build != WEIR_FORMS_TICKET;
-
-        if (item->chosen == WEIR_FORMS_NONE || is_loop > was_loop ||
-            (is_loop == was_loop && timing->ratio < item->timings[item->chosen].ratio)) {
-            item->chosen = i;
-        }
+        add_variant(bench, subject, WEIR_FORMS_CARVED, tasks[i]);
     }
 }
 
@@ -235,6 +213,12 @@ static bool check_variant(const struct weir_forms_bench *bench,
         return false;
     }
     timing->equal = timing->differences == 0;
+    if (!timing->equal) {
+        timing->in_bounds = weir_forms_work_check(subject->work);
+        if (!weir_forms_is_broken()) {
+            weir_forms_reason(); /* a result, not a failure of the measurement */
+        }
+    }
     return true;
 }
 
@@ -316,11 +300,12 @@ static void tell(const struct weir_forms_subject *subject)
         weir_forms_json("overhead",
                         "\"kernel\": \"%s\", \"size\": \"%s\", \"form\": \"%s\", \"us\": %.3f, "
                         "\"ratio\": %.5f, \"spread\": %.5f, \"equal\": %s, \"differences\": %u, "
-                        "\"blocks\": %u, \"rounds\": %u, \"chosen\": %s",
+                        "\"in_bounds\": %s, \"blocks\": %u, \"rounds\": %u, \"chosen\": %s",
                         subject->set->kernel->name, weir_forms_size_names[subject->work->size],
                         weir_forms_variant_text(&timing->variant, text), timing->us, timing->ratio,
                         timing->spread, timing->equal ? "true" : "false", timing->differences,
-                        item->blocks, item->rounds, i == item->chosen ? "true" : "false");
+                        timing->equal || timing->in_bounds ? "true" : "false", item->blocks,
+                        item->rounds, i == item->chosen ? "true" : "false");
     }
 }
 
@@ -347,13 +332,10 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
     item->original_us = item->timings[0].us;
     item->block_us =
         item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
-    choose(item);
-    if (chosen) {
-        item->chosen = WEIR_FORMS_NONE;
-        for (uint32_t i = 0; i < item->n_timings; i++) {
-            if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
-                item->chosen = i;
-            }
+    item->chosen = WEIR_FORMS_NONE;
+    for (uint32_t i = 0; chosen && i < item->n_timings; i++) {
+        if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
+            item->chosen = i;
         }
     }
     tell(subject);

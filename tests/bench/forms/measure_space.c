@@ -13,6 +13,7 @@
 
 #define CONTROL        0u
 #define MAX_SAMPLES    512u
+#define MAX_FAILED     5u        /* runs without a change, one after another */
 #define SETTLE_NS      60000u    /* between two changes */
 #define GIVE_UP_NS     20000000u /* for a change: the kernel may just have ended */
 #define WATCH_LIMIT_NS 2000000000ull
@@ -155,6 +156,7 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
     struct weir_forms_resizes *resizes = &item->resizes;
     const struct weir_forms_variant *variant = &item->timings[item->chosen].variant;
     uint64_t end = weir_forms_now_ns() + (uint64_t)(budget_s * 1e9);
+    uint32_t n_failed = 0;
 
     if (variant->build == WEIR_FORMS_TICKET || bench->sms < 2) {
         return true;
@@ -176,7 +178,8 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
         if (!resize_run(bench, subject, variant, n, &run)) {
             return false;
         }
-        if (run.n == before) {
+        n_failed = run.n == before ? n_failed + 1 : 0;
+        if (n_failed == MAX_FAILED) {
             break; /* too few blocks to fill the SMs */
         }
     }

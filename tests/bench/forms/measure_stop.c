@@ -19,6 +19,8 @@
 #define MAX_STOPS     4096u
 #define MAX_STARTS    64u /* of a mixed run before it is left alone to end */
 #define RANDOM_STARTS 6u
+#define TRIAL_STOPS   40u /* to choose a form by */
+#define QUICK_TRIALS  3u
 #define CONTROL       0u
 
 static uint32_t done_number;
@@ -30,7 +32,8 @@ static bool start(const struct weir_forms_bench *bench, const struct weir_forms_
 {
     return weir_forms_start(subject->set, variant->build, subject->work, args, blocks,
                             bench->main) &&
-           weir_forms_word_write(bench->main, WEIR_FORMS_WORD_DONE, ++done_number);
+           weir_forms_word_write(bench->main, WEIR_FORMS_WORD_DONE, ++done_number) &&
+           weir_forms_ok(cu.cuEventRecord(bench->freed, bench->main), "cuEventRecord");
 }
 
 static bool wait_done(const struct weir_forms_bench *bench)
@@ -38,11 +41,70 @@ static bool wait_done(const struct weir_forms_bench *bench)
     return weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number, bench->main);
 }
 
-static bool write_stop(const struct weir_forms_bench *bench, uint32_t value, CUstream stream)
+static bool write_word(enum weir_forms_way way, CUdeviceptr at, uint32_t value, CUstream stream)
 {
-    (void)bench;
-    return weir_forms_control_write(CONTROL, offsetof(struct weir_ptx_control, stop), value,
-                                    stream);
+    static uint32_t *source; /* pinned: a copy from it does not wait */
+    void *host = NULL;
+
+    switch (way) {
+    case WEIR_FORMS_WAY_SET:
+        WEIR_FORMS_TRY(cu.cuMemsetD32Async(at, value, 1, stream));
+        return true;
+    case WEIR_FORMS_WAY_COPY:
+        if (!source) {
+            WEIR_FORMS_TRY(cu.cuMemHostAlloc(&host, sizeof(*source), 0));
+            source = host;
+        }
+        *source = value;
+        WEIR_FORMS_TRY(cu.cuMemcpyHtoDAsync_v2(at, source, sizeof(*source), stream));
+        return true;
+    case WEIR_FORMS_WAY_WRITE:
+    case WEIR_FORMS_WAY_COUNT:
+    default:
+        WEIR_FORMS_TRY(cu.cuStreamWriteValue32_v2(stream, at, value, 0));
+        return true;
+    }
+}
+
+static CUdeviceptr stop_word(void)
+{
+    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, stop));
+}
+
+static bool stop_now(const struct weir_forms_bench *bench)
+{
+    return write_word(bench->stop_by, stop_word(), 1, bench->control) &&
+           weir_forms_ok(cu.cuEventRecord(bench->stopped, bench->control), "cuEventRecord");
+}
+
+/* Before the next start in the main stream. */
+static bool go_on(const struct weir_forms_bench *bench)
+{
+    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(), 0, bench->main);
+}
+
+bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
+{
+    static double samples[MAX_STOPS];
+
+    for (uint32_t way = 0; way < WEIR_FORMS_WAY_COUNT; way++) {
+        for (uint32_t i = 0; i < n && i < MAX_STOPS; i++) {
+            uint64_t begin = weir_forms_now_ns();
+
+            if (!write_word((enum weir_forms_way)way, stop_word(), 0, bench->control) ||
+                !weir_forms_word_write(bench->control, WEIR_FORMS_WORD_DONE, ++done_number) ||
+                !weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number,
+                                      bench->control)) {
+                return false;
+            }
+            samples[i] = (double)(weir_forms_now_ns() - begin) * 1e-3;
+        }
+        bench->results->ways[way] = weir_forms_times_of(samples, n < MAX_STOPS ? n : MAX_STOPS);
+        weir_forms_json("way", "\"way\": \"%s\", \"n\": %u, \"p50_us\": %.2f, \"p99_us\": %.2f",
+                        weir_forms_way_names[way], bench->results->ways[way].n,
+                        bench->results->ways[way].p50, bench->results->ways[way].p99);
+    }
+    return true;
 }
 
 static uint32_t blocks_left(const struct weir_forms_bench *bench,
@@ -77,8 +139,8 @@ static int64_t blocks_wrong(const struct weir_forms_subject *subject,
 struct stop_run {
     const struct weir_forms_variant *variant;
     double form_us;
-    double *samples;
-    uint32_t n_samples, max_samples;
+    double *samples, *device;
+    uint32_t n_samples, max_samples, host_late;
     double busy_us; /* of all segments */
     uint64_t end_ns;
 };
@@ -108,7 +170,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         return false;
     }
     while (control.next < total) {
-        uint64_t begin = weir_forms_now_ns(), decided = 0, seen;
+        uint64_t begin = weir_forms_now_ns(), decided = 0, asked = 0, seen, gap;
         bool stop = run->n_samples < run->max_samples && begin < run->end_ns;
 
         if (!start(bench, subject, run->variant, &args,
@@ -118,14 +180,16 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         if (stop) {
             weir_forms_pause_ns(random_pause_ns(bench, run->form_us));
             decided = weir_forms_now_ns();
-            if (!write_stop(bench, 1, bench->control)) {
+            if (!stop_now(bench)) {
                 return false;
             }
+            asked = weir_forms_now_ns();
         }
         if (!wait_done(bench)) {
             return false;
         }
         seen = weir_forms_now_ns();
+        gap = weir_forms_wait_gap_ns();
         run->busy_us += (double)(seen - begin) * 1e-3;
         /* The write may come behind the end: only then may the word be written again. */
         if (!weir_forms_wait_stream(bench->control) ||
@@ -134,9 +198,18 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         }
         stops->blocks_twice += llabs(blocks_wrong(subject, run->variant, &control));
         if (stop && control.next < total) {
+            double late_ns = (double)(asked - decided > gap ? asked - decided : gap);
+            float ms = 0;
+
+            if (!weir_forms_wait_event(bench->freed)) {
+                return false;
+            }
+            WEIR_FORMS_TRY(cu.cuEventElapsedTime(&ms, bench->stopped, bench->freed));
+            run->host_late += late_ns >= WEIR_FORMS_LATE_US * 1e3;
+            run->device[run->n_samples] = (double)ms * 1e3;
             run->samples[run->n_samples++] = (double)(seen - decided) * 1e-3;
         }
-        if (!write_stop(bench, 0, bench->main)) {
+        if (!go_on(bench)) {
             return false;
         }
     }
@@ -151,21 +224,19 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
     return true;
 }
 
-bool weir_forms_measure_stops(struct weir_forms_bench *bench,
-                              const struct weir_forms_subject *subject,
-                              const struct weir_forms_variant *variant, uint32_t n_stops,
-                              double budget_s, struct weir_forms_stops *ret_stops)
+static bool measure_stops(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                          const struct weir_forms_variant *variant, uint32_t n_stops,
+                          double budget_s, struct weir_forms_stops *ret_stops)
 {
-    static double samples[MAX_STOPS];
+    static double samples[MAX_STOPS], device[MAX_STOPS];
     struct stop_run run = {
         .variant = variant,
         .form_us = subject->item->original_us,
         .samples = samples,
+        .device = device,
         .max_samples = n_stops < MAX_STOPS ? n_stops : MAX_STOPS,
         .end_ns = weir_forms_now_ns() + (uint64_t)(budget_s * 1e9),
     };
-    const char *name = subject->set->kernel->name;
-    char text[32];
 
     memset(ret_stops, 0, sizeof(*ret_stops));
     ret_stops->variant = *variant;
@@ -185,14 +256,110 @@ bool weir_forms_measure_stops(struct weir_forms_bench *bench,
         ret_stops->lost_us = (run.busy_us - run.form_us * ret_stops->runs) / run.n_samples;
     }
     ret_stops->latency = weir_forms_times_of(samples, run.n_samples);
-    weir_forms_json("stop",
-                    "\"kernel\": \"%s\", \"form\": \"%s\", \"stops\": %u, \"p50_us\": %.2f, "
-                    "\"p99_us\": %.2f, \"max_us\": %.2f, \"block_us\": %.2f, \"runs\": %u, "
-                    "\"wrong\": %u, \"blocks_wrong\": %lld, \"lost_us\": %.2f",
-                    name, weir_forms_variant_text(variant, text), ret_stops->latency.n,
-                    ret_stops->latency.p50, ret_stops->latency.p99, ret_stops->latency.max,
-                    subject->item->block_us, ret_stops->runs, ret_stops->wrong,
-                    (long long)ret_stops->blocks_twice, ret_stops->lost_us);
+    ret_stops->device = weir_forms_times_of(device, run.n_samples);
+    ret_stops->host_late = run.host_late;
+    return true;
+}
+
+static void tell_stops(const struct weir_forms_subject *subject, const char *kind,
+                       const struct weir_forms_stops *stops)
+{
+    char text[32];
+
+    weir_forms_json(
+        kind,
+        "\"kernel\": \"%s\", \"form\": \"%s\", \"stops\": %u, \"p50_us\": %.2f, "
+        "\"p99_us\": %.2f, \"max_us\": %.2f, \"gpu_p50_us\": %.2f, \"gpu_p99_us\": %.2f, "
+        "\"gpu_max_us\": %.2f, \"host_late\": %u, \"block_us\": %.2f, \"runs\": %u, "
+        "\"wrong\": %u, \"blocks_wrong\": %lld, \"lost_us\": %.2f",
+        subject->set->kernel->name, weir_forms_variant_text(&stops->variant, text),
+        stops->latency.n, stops->latency.p50, stops->latency.p99, stops->latency.max,
+        stops->device.p50, stops->device.p99, stops->device.max, stops->host_late,
+        subject->item->block_us, stops->runs, stops->wrong, (long long)stops->blocks_twice,
+        stops->lost_us);
+}
+
+bool weir_forms_measure_stops(struct weir_forms_bench *bench,
+                              const struct weir_forms_subject *subject,
+                              const struct weir_forms_variant *variant, uint32_t n_stops,
+                              double budget_s, struct weir_forms_stops *ret_stops)
+{
+    if (!measure_stops(bench, subject, variant, n_stops, budget_s, ret_stops)) {
+        return false;
+    }
+    tell_stops(subject, "stop", ret_stops);
+    return true;
+}
+
+/* ------------------------------------------------------------ choice */
+
+/* What is asked for is met at 1 or less. */
+static double score_of(const struct weir_forms_item *item, const struct weir_forms_timing *timing,
+                       const struct weir_forms_stops *stops)
+{
+    double overhead = (timing->ratio - 1) * 100 / WEIR_FORMS_GOAL_WORST_PCT;
+    double stop = (stops->latency.p50 - item->block_us) / WEIR_FORMS_GOAL_P50_US;
+
+    return overhead > stop ? overhead : stop;
+}
+
+/* The next of the variants that can be stopped in ascending order of overhead. */
+static uint32_t next_candidate(const struct weir_forms_bench *bench,
+                               const struct weir_forms_item *item, uint32_t before)
+{
+    uint32_t next = WEIR_FORMS_NONE;
+
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        const struct weir_forms_timing *timing = &item->timings[i];
+        const struct weir_forms_timing *last =
+            before == WEIR_FORMS_NONE ? NULL : &item->timings[before];
+        bool behind =
+            !last || timing->ratio > last->ratio || (timing->ratio >= last->ratio && i > before);
+
+        /* softgpu's times mean nothing, and the ticket form can do least. */
+        if (bench->quick && timing->variant.build == WEIR_FORMS_TICKET) {
+            continue;
+        }
+        if (timing->ran && timing->equal && timing->variant.build != WEIR_FORMS_ORIGINAL &&
+            timing->variant.build != WEIR_FORMS_SLICE && behind &&
+            (next == WEIR_FORMS_NONE || timing->ratio < item->timings[next].ratio)) {
+            next = i;
+        }
+    }
+    return next;
+}
+
+bool weir_forms_choose(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                       double budget_s)
+{
+    struct weir_forms_item *item = subject->item;
+    uint64_t end = weir_forms_now_ns() + (uint64_t)(budget_s * 1e9);
+    double best = 0;
+
+    item->chosen = WEIR_FORMS_NONE;
+    for (uint32_t i = next_candidate(bench, item, WEIR_FORMS_NONE); i != WEIR_FORMS_NONE;
+         i = next_candidate(bench, item, i)) {
+        const struct weir_forms_timing *timing = &item->timings[i];
+        double overhead = (timing->ratio - 1) * 100 / WEIR_FORMS_GOAL_WORST_PCT;
+        bool is_hopeless = item->chosen != WEIR_FORMS_NONE &&
+                           (best <= 1 || overhead >= best || weir_forms_now_ns() > end);
+        struct weir_forms_stops stops;
+
+        if (is_hopeless) {
+            break;
+        }
+        if (!measure_stops(bench, subject, &timing->variant,
+                           bench->quick ? QUICK_TRIALS : TRIAL_STOPS, budget_s / 4, &stops)) {
+            return false;
+        }
+        tell_stops(subject, "trial", &stops);
+        item->trials[i] = stops.latency.p50;
+        item->trial_wrong += stops.wrong != 0 || stops.blocks_twice != 0;
+        if (item->chosen == WEIR_FORMS_NONE || score_of(item, timing, &stops) < best) {
+            item->chosen = i;
+            best = score_of(item, timing, &stops);
+        }
+    }
     return true;
 }
 
@@ -278,7 +445,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
                 return false;
             }
             weir_forms_pause_ns(random_pause_ns(bench, subject->item->original_us) / 4);
-            if (!write_stop(bench, 1, bench->control)) {
+            if (!stop_now(bench)) {
                 return false;
             }
         }
@@ -288,8 +455,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!write_stop(bench, 0, bench->main) ||
-            !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
+        if (!go_on(bench) || !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
             return false;
         }
     }

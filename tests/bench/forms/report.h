@@ -10,8 +10,18 @@
 #include <stdio.h>
 
 #define WEIR_FORMS_MAX_KERNELS  16u
-#define WEIR_FORMS_MAX_VARIANTS 20u
+#define WEIR_FORMS_MAX_VARIANTS 28u
 #define WEIR_FORMS_NONE         UINT32_MAX
+
+/* What is asked of the chosen form: issue 4, and FLEP's evaluation. */
+#define WEIR_FORMS_GOAL_MEAN_PCT  1.0
+#define WEIR_FORMS_GOAL_WORST_PCT 4.0
+#define WEIR_FORMS_GOAL_P50_US    15.0 /* above one block */
+#define WEIR_FORMS_GOAL_P99_US    40.0
+#define WEIR_FORMS_GOAL_SAVED_PCT 31.0
+#define WEIR_FORMS_GOAL_RESIZE_US 50.0
+
+#define WEIR_FORMS_LATE_US 10.0 /* a thread that spins and is not seen for so long did not run */
 
 /* A form with its setting: slices of a launch, or blocks of a task. */
 struct weir_forms_variant {
@@ -24,6 +34,7 @@ struct weir_forms_timing {
     bool ran;
     bool equal;           /* every word of the outputs is what the original wrote */
     uint32_t differences; /* words, where not */
+    bool in_bounds;       /* if not equal: right by the host's computation all the same */
     double us;            /* median */
     double ratio;         /* median of the ratios to the original's time in the same round */
     double spread;        /* half of the distance between the quartiles of these */
@@ -35,14 +46,27 @@ struct weir_forms_times {
     double p50, p99, max;
 };
 
+/* Ways in which the host can write a word into the device's memory. */
+enum weir_forms_way {
+    WEIR_FORMS_WAY_WRITE, /* cuStreamWriteValue32 */
+    WEIR_FORMS_WAY_SET,   /* cuMemsetD32Async */
+    WEIR_FORMS_WAY_COPY,  /* cuMemcpyHtoDAsync, from pinned memory */
+    WEIR_FORMS_WAY_COUNT
+};
+
+/* "write" .. */
+extern const char *const weir_forms_way_names[WEIR_FORMS_WAY_COUNT];
+
 struct weir_forms_stops {
     struct weir_forms_variant variant;
     struct weir_forms_times
-        latency;          /* from the host's decision to the GPU free, seen by the host */
-    uint32_t runs;        /* from begin to end */
-    uint32_t wrong;       /* of these, with other results than the original */
-    int64_t blocks_twice; /* done more than there are, of all runs */
-    double lost_us;       /* of the form's time, for each stop */
+        latency;                    /* from the host's decision to the GPU free, seen by the host */
+    struct weir_forms_times device; /* of that, from the write to the end, by the GPU's clock */
+    uint32_t host_late;             /* of these, with the host's thread held up at some point */
+    uint32_t runs;                  /* from begin to end */
+    uint32_t wrong;                 /* of these, with other results than the original */
+    int64_t blocks_twice;           /* done more than there are, of all runs */
+    double lost_us;                 /* of the form's time, for each stop */
 };
 
 /* Stopped, moved, resized and resumed at random, with other work between. */
@@ -88,7 +112,9 @@ struct weir_forms_item {
     uint32_t n_timings;
     struct weir_forms_timing timings[WEIR_FORMS_MAX_VARIANTS];
     uint32_t rounds;
-    uint32_t chosen; /* index of timings, or WEIR_FORMS_NONE */
+    uint32_t trial_wrong;
+    double trials[WEIR_FORMS_MAX_VARIANTS]; /* p50 of stops, of those looked at to choose */
+    uint32_t chosen;                        /* index of timings, or WEIR_FORMS_NONE */
     struct weir_forms_stops stops, ticket_stops;
     struct weir_forms_mixed mixed;
     struct weir_forms_resizes resizes;
@@ -99,6 +125,8 @@ struct weir_forms_results {
     char device[128];
     int32_t driver_version;
     int32_t sms;
+    uint32_t stop_by;                                   /* enum weir_forms_way */
+    struct weir_forms_times ways[WEIR_FORMS_WAY_COUNT]; /* there and back, the GPU idle */
     struct {
         struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
         double make_ms, load_ms;

@@ -4,15 +4,15 @@
 #include <string.h>
 #include <time.h>
 
-#define LINE_WORDS     16u      /* of a cache line of 64 bytes */
-#define SPINS_PER_LOOK 256u     /* at the clock */
-#define LOOK_NS        10000000 /* between looks at the stream */
+#define LINE_WORDS 16u      /* of a cache line of 64 bytes */
+#define LOOK_NS    10000000 /* between looks at the stream */
 
 static struct {
     volatile uint32_t *words;
     CUdeviceptr device;
     uint64_t limit_ns;
     bool stuck;
+    uint64_t gap_ns;
 } waits;
 
 bool weir_forms_wait_init(double limit_s)
@@ -66,14 +66,14 @@ static bool run_out(const char *what)
 
 bool weir_forms_wait_word(enum weir_forms_word word, uint32_t mask, uint32_t value, CUstream stream)
 {
-    uint64_t begin = weir_forms_now_ns(), looked = begin;
+    uint64_t begin = weir_forms_now_ns(), looked = begin, before = begin;
 
-    for (uint32_t spins = 0; (weir_forms_word_get(word) & mask) != value; spins++) {
-        if (spins % SPINS_PER_LOOK != SPINS_PER_LOOK - 1) {
-            continue;
-        }
+    waits.gap_ns = 0;
+    while ((weir_forms_word_get(word) & mask) != value) {
         uint64_t now = weir_forms_now_ns();
 
+        waits.gap_ns = now - before > waits.gap_ns ? now - before : waits.gap_ns;
+        before = now;
         if (now - begin > waits.limit_ns) {
             return run_out("a word in host memory");
         }
@@ -86,7 +86,14 @@ bool weir_forms_wait_word(enum weir_forms_word word, uint32_t mask, uint32_t val
             }
         }
     }
+    before = weir_forms_now_ns() - before;
+    waits.gap_ns = before > waits.gap_ns ? before : waits.gap_ns;
     return true;
+}
+
+uint64_t weir_forms_wait_gap_ns(void)
+{
+    return waits.gap_ns;
 }
 
 bool weir_forms_wait_stream(CUstream stream)

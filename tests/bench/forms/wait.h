@@ -36,6 +36,10 @@ bool weir_forms_word_write(CUstream stream, enum weir_forms_word word, uint32_t 
 bool weir_forms_wait_word(enum weir_forms_word word, uint32_t mask, uint32_t value,
                           CUstream stream);
 
+/** The longest time of the last weir_forms_wait_word() in which this thread did not look: it was
+ * not running then, or asked for the stream's state. */
+uint64_t weir_forms_wait_gap_ns(void);
+
 /** Spin until all work of a stream is done. */
 bool weir_forms_wait_stream(CUstream stream);
 

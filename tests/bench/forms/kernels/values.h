@@ -42,7 +42,8 @@ WEIR_VALUE uint32_t weir_value_below(uint32_t seed, uint32_t i, uint32_t limit)
 }
 
 /* Neighbour k of item i: another item, at most reach away, around the ends. */
-WEIR_VALUE int32_t weir_value_near(uint32_t seed, uint32_t i, uint32_t k, uint32_t reach, uint32_t n)
+WEIR_VALUE int32_t weir_value_near(uint32_t seed, uint32_t i, uint32_t k, uint32_t reach,
+                                   uint32_t n)
 {
     uint32_t step = 1 + weir_value_bits(seed + k, i) % reach;
 
@@ -50,7 +51,8 @@ WEIR_VALUE int32_t weir_value_near(uint32_t seed, uint32_t i, uint32_t k, uint32
 }
 
 /* Neighbour behind face k of a cell: a cell, or -1 (wall) or -2 (far away). */
-WEIR_VALUE int32_t weir_value_face(uint32_t seed, uint32_t i, uint32_t k, uint32_t reach, uint32_t n)
+WEIR_VALUE int32_t weir_value_face(uint32_t seed, uint32_t i, uint32_t k, uint32_t reach,
+                                   uint32_t n)
 {
     uint32_t kind = weir_value_bits(seed + 16 + k, i) % 100;
 
