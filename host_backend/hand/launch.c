@@ -1,4 +1,5 @@
 /* Kernel launches, and what fits of them. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include <string.h>
@@ -137,6 +138,12 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (f->uses_printf) {
         s->uses_printf = true;
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
+    }
+    if (s->exposures != NULL) {
+        weir_forms_arguments(s, in->params, in->n_params);
+    }
+    if (f->forms != NULL && weir_forms_launch(s, f, native, stream, in)) {
+        return CUDA_SUCCESS;
     }
     if (in->n_attributes != 0 || (in->flags & 1) != 0) {
         return launch_ex(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/forms/forms.h"
 #include "host_backend/worker/host_calls.h"
 #include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
@@ -258,11 +259,15 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->reply_bulk = NULL;
     s->reply_bulk_bytes = 0;
     s->answer_later = false;
+    s->touched_bytes = 0;
     weir_arena_reset(&s->arena);
     atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
         result = weir_host_table[record->op](s, &in, &out);
+    }
+    if (__builtin_expect(s->touched_bytes != 0, 0)) {
+        weir_forms_wrote_unseen(s);
     }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
         weir_worker_sticky(s->worker, result);
@@ -481,9 +486,11 @@ void weir_session_destroy(struct weir_session *session)
     }
     weir_session_end(s);
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
+        weir_forms_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
         destroy_objects(s);
+        weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
     release_memory(s);
