@@ -5,6 +5,7 @@
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
 #include "tools/command.h"
+#include "tools/ptx_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,60 +18,6 @@ struct transform {
     bool apart;
     bool list;
 };
-
-static char *read_all(FILE *in, size_t *ret_len)
-{
-    size_t cap = 1 << 16, len = 0;
-    char *text = malloc(cap);
-
-    while (text) {
-        size_t got = fread(text + len, 1, cap - len, in);
-
-        len += got;
-        if (got == 0) {
-            break;
-        }
-        if (len == cap) {
-            char *bigger = realloc(text, cap *= 2);
-
-            if (!bigger) {
-                free(text);
-            }
-            text = bigger;
-        }
-    }
-    if (text && ferror(in)) {
-        free(text);
-        text = NULL;
-    }
-    *ret_len = len;
-    return text;
-}
-
-static struct weir_ptx_module *load(const char *path)
-{
-    struct weir_ptx_module *module = NULL;
-    struct weir_diag diag = {0};
-    size_t len = 0;
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    char *text = in ? read_all(in, &len) : NULL;
-
-    if (!text) {
-        perror(path);
-    } else {
-        enum weir_status status = weir_ptx_parse(text, len, WEIR_PTX_DROP_DEBUG, &diag, &module);
-
-        if (status != WEIR_OK) {
-            fprintf(stderr, "%s:%u:%u: %s\n", path, diag.line, diag.column,
-                    diag.line ? diag.message : weir_status_text(status));
-        }
-    }
-    if (in && in != stdin) {
-        fclose(in);
-    }
-    free(text);
-    return module;
-}
 
 /* Twins of all kernels that were asked for and admit the form; false after an error. */
 static bool make_twins(struct weir_ptx_module *module, const struct transform *t,
@@ -169,7 +116,7 @@ int weir_ptx_transform_main(int argc, char **argv)
         {.name = NULL}};
     int first, exit_status;
 
-    if (!weir_options_parse(argc, argv, "transform [OPTIONS] FILE",
+    if (!weir_options_parse(argc, argv, "[OPTIONS] FILE",
                             "Print a PTX file with twins of its kernels, in a form that can be "
                             "cut, stopped and resumed.",
                             options, &first, &exit_status)) {
@@ -184,7 +131,7 @@ int weir_ptx_transform_main(int argc, char **argv)
         fprintf(stderr, "weir ptx transform: one FILE and a form, please (see --help)\n");
         return WEIR_EXIT_USAGE;
     }
-    struct weir_ptx_module *module = load(argv[first]);
+    struct weir_ptx_module *module = weir_ptx_file_load(argv[first]);
     bool ok = module && (t.apart ? make_apart(module, &t, form) : make_twins(module, &t, form)) &&
               (!t.only || t.apart || weir_ptx_keep_twins(module) == WEIR_OK) &&
               print_checked(module);

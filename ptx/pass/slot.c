@@ -3,7 +3,7 @@
  * where functions read it.
  *
  * Two variables of the module, in front of the kernel's own. That costs an aligned kernel dearly:
- * behind 16 bytes, an array aligned to 1,024 begins at 1,024. So where the kernel has dynamic
+ * behind 16 bytes, an array aligned to 1,024 begins at 1,024. So where the module has dynamic
  * shared memory of a larger alignment, or no static room is left, the slot lies at the end of the
  * dynamic memory, and the launcher asks for that much more.
  */
@@ -24,18 +24,28 @@ static bool reads_shared_size(const struct weir_ptx_inst *inst)
     return false;
 }
 
-bool weir_ptx_slot_is_dynamic(const struct weir_ptx_kernel *kernel)
+/*
+ * The alignment counts for all kernels of the module: ptxas begins the dynamic memory of each
+ * there, also of those that do not use it (CUDA 13.0).
+ */
+bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
+                              const struct weir_ptx_kernel *kernel)
 {
-    return (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_DYNAMIC_SHARED) &&
-            kernel->shared_align > WEIR_PTX_SLOT_ALIGN) ||
-           kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES +
-                   WEIR_PTX_SLOT_ALIGN >
-               MAX_STATIC_SHARED_BYTES;
+    for (uint32_t i = 0; i < module->n_vars; i++) {
+        if (module->vars[i]->space == WEIR_PTX_SPACE_SHARED && module->vars[i]->unsized &&
+            module->vars[i]->align > WEIR_PTX_SLOT_ALIGN) {
+            return true;
+        }
+    }
+    return kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES +
+               WEIR_PTX_SLOT_ALIGN >
+           MAX_STATIC_SHARED_BYTES;
 }
 
-bool weir_ptx_slot_has_room(const struct weir_ptx_kernel *kernel)
+bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
+                            const struct weir_ptx_kernel *kernel)
 {
-    if (weir_ptx_slot_is_dynamic(kernel)) {
+    if (weir_ptx_slot_is_dynamic(module, kernel)) {
         for (uint32_t i = 0; i < kernel->n_funcs; i++) {
             if (weir_ptx_func_has(kernel->funcs[i], reads_shared_size)) {
                 return false;

@@ -96,11 +96,11 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
     if (bytes > kernel->params_max_bytes) {
         return refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter");
     }
-    if (!weir_ptx_slot_has_room(kernel)) {
+    if (!weir_ptx_slot_has_room(twin->module, kernel)) {
         return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
                       "it reads the size of its shared memory, which would change");
     }
-    twin->slot_dynamic = weir_ptx_slot_is_dynamic(kernel);
+    twin->slot_dynamic = weir_ptx_slot_is_dynamic(twin->module, kernel);
     return choose_exit_barrier(twin);
 }
 

@@ -188,10 +188,12 @@ weir_ptx_copy_reached(struct weir_ptx_twin *twin,
 /* slot.c */
 
 /** Whether a kernel's twins have their slot at the end of the dynamic shared memory. */
-bool weir_ptx_slot_is_dynamic(const struct weir_ptx_kernel *kernel);
+bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
+                              const struct weir_ptx_kernel *kernel);
 
 /** Whether there is a place for it: a kernel must not look at the size it would change. */
-bool weir_ptx_slot_has_room(const struct weir_ptx_kernel *kernel);
+bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
+                            const struct weir_ptx_kernel *kernel);
 
 /** The variable for a part of the slot. @param name  WEIR_PTX_TASK_NAME or WEIR_PTX_INDEX_NAME. */
 enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,

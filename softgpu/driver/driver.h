@@ -503,9 +503,12 @@ void weir_soft_image_finish(struct weir_soft_image *image);
 /** What the outcome of reading is: 209 when there was only machine code, 200 when nothing. */
 CUresult weir_soft_image_verdict(const struct weir_soft_image *image);
 
+struct weir_soft_apart;
+
 struct weir_soft_module {
     struct weir_soft_object object;
     struct weir_exec_module *exec;
+    struct weir_soft_apart *apart; /* twins, when the environment asks for them: see forms.h */
     struct weir_soft_function **functions; /* borrowed; in order of the exec module */
     uint32_t n_functions;
     struct weir_soft_library *library; /* borrowed; NULL for modules of their own */

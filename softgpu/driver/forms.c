@@ -13,7 +13,7 @@
 
 #define MAX_ROUNDS 64 /* of one launch; the last runs to the end */
 
-static enum weir_ptx_form form_of_environment(void)
+enum weir_ptx_form weir_soft_forms_which(void)
 {
     const char *text = getenv("WEIR_SOFTGPU_FORM");
     enum weir_ptx_form form = text ? weir_ptx_form_from_text(text) : WEIR_PTX_FORM_ORIGINAL;
@@ -23,7 +23,14 @@ static enum weir_ptx_form form_of_environment(void)
 
 bool weir_soft_forms_on(void)
 {
-    return form_of_environment() != WEIR_PTX_FORM_ORIGINAL;
+    return weir_soft_forms_which() != WEIR_PTX_FORM_ORIGINAL;
+}
+
+bool weir_soft_forms_are_apart(uint32_t n_sources)
+{
+    const char *text = getenv("WEIR_SOFTGPU_FORM_APART");
+
+    return weir_soft_forms_on() && n_sources == 1 && text != NULL && strcmp(text, "1") == 0;
 }
 
 static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
@@ -57,7 +64,7 @@ void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_t
     if (weir_ptx_parse(source->text, source->bytes, 0, NULL, &module) != WEIR_OK) {
         return; /* the load will say why */
     }
-    if (!make_twins(module, form_of_environment()) ||
+    if (!make_twins(module, weir_soft_forms_which()) ||
         weir_ptx_print_buffer(module, ret_text, ret_len) != WEIR_OK) {
         weir_log_error("softgpu: twins could not be made");
         *ret_text = NULL;
@@ -246,41 +253,72 @@ static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
     return status;
 }
 
-static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
-                                              const struct weir_exec_kernel *kernel,
-                                              enum weir_ptx_form form)
-{
-    char name[4096];
-    int len = snprintf(name, sizeof(name), "%s$%s", weir_exec_kernel_info(kernel)->name,
-                       weir_ptx_form_text(form));
+/* In the module itself nobody has kept what the slot needs: the most that it may. */
+#define SLOT_BYTES 48u
 
-    return len > 0 && (size_t)len < sizeof(name) ? weir_exec_module_kernel(module, name) : NULL;
+static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
+                                              struct weir_soft_apart *apart,
+                                              const struct weir_exec_kernel *kernel,
+                                              enum weir_ptx_form form, uint32_t *ret_dynamic)
+{
+    const char *name = weir_exec_kernel_info(kernel)->name;
+    char twin[4096];
+
+    if (apart != NULL) {
+        return weir_soft_apart_twin(apart, name, ret_dynamic);
+    }
+    int len = snprintf(twin, sizeof(twin), "%s$%s", name, weir_ptx_form_text(form));
+
+    *ret_dynamic = SLOT_BYTES;
+    return len > 0 && (size_t)len < sizeof(twin) ? weir_exec_module_kernel(module, twin) : NULL;
+}
+
+/* The parameters of the twin: the kernel's, and behind them the form's. */
+static char *twin_params(const struct weir_exec_launch *launch,
+                         const struct weir_exec_kernel_info *info,
+                         const struct weir_ptx_form_args *args,
+                         struct weir_ptx_form_args **ret_args)
+{
+    uint32_t at = info->params[info->n_params - 1].offset;
+    char *params = calloc(1, info->param_bytes);
+
+    if (params != NULL) {
+        memcpy(params, launch->params, launch->params_bytes < at ? launch->params_bytes : at);
+        memcpy(params + at, args, sizeof(*args));
+        *ret_args = (struct weir_ptx_form_args *)(void *)(params + at);
+    }
+    return params;
 }
 
 enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
                                      const struct weir_exec_module *module,
+                                     struct weir_soft_apart *apart,
                                      const struct weir_exec_launch *launch,
                                      struct weir_exec_fault *ret_fault)
 {
-    enum weir_ptx_form form = form_of_environment();
+    enum weir_ptx_form form = weir_soft_forms_which();
     struct run run = {.engine = engine, .launch = *launch, .fault = ret_fault};
     struct weir_ptx_form_args args;
+    uint32_t dynamic = 0;
     const struct weir_exec_kernel *twin =
-        form == WEIR_PTX_FORM_ORIGINAL ? NULL : twin_of(module, launch->kernel, form);
+        form == WEIR_PTX_FORM_ORIGINAL ? NULL
+                                       : twin_of(module, apart, launch->kernel, form, &dynamic);
 
-    if (!twin || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
+    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
         return weir_exec_run(engine, launch, ret_fault);
     }
     const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
-    uint32_t at = info->params[info->n_params - 1].offset;
-    char *params = calloc(1, info->param_bytes);
+    char *params = twin_params(launch, info, &args, &run.args);
 
-    if (!params) {
+    if (params == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    memcpy(params, launch->params, launch->params_bytes < at ? launch->params_bytes : at);
-    memcpy(params + at, &args, sizeof(args));
-    run.args = (struct weir_ptx_form_args *)(void *)(params + at);
+    if (dynamic != 0) {
+        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
+    }
+    if (apart != NULL) {
+        weir_soft_apart_copy_consts(apart);
+    }
     run.total = args.total;
     run.launch.kernel = twin;
     run.launch.params = params;

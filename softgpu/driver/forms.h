@@ -3,17 +3,27 @@
  * persistent every module gets twins of its kernels when it is loaded, and every launch of a kernel
  * that admits the form runs its twin instead: cut at random places, stopped and resumed, on random
  * ranges of SMs, with random quotas and task sizes, from WEIR_SOFTGPU_FORM_SEED. The program must
- * not be able to tell. Nothing else of softgpu knows about forms.
+ * not be able to tell. WEIR_SOFTGPU_FORM_APART=1 loads the twins as a module of their own. Nothing
+ * else of softgpu knows about forms.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_FORMS_H
 #define WEIR_SOFTGPU_DRIVER_FORMS_H
 
 #include "base/status.h"
+#include "ptx/analysis.h"
 #include "softgpu/exec/exec.h"
 #include <stdbool.h>
 
+struct weir_soft_apart; /* a module of twins beside a program's module; immutable once loaded */
+
 /** Whether WEIR_SOFTGPU_FORM names a form. @thread any */
 bool weir_soft_forms_on(void);
+
+/** The form it names; ORIGINAL for none. @thread any */
+enum weir_ptx_form weir_soft_forms_which(void);
+
+/** Whether the twins of a module of so many texts are to be loaded apart. @thread any */
+bool weir_soft_forms_are_apart(uint32_t n_sources);
 
 /**
  * The text of a module with twins of its kernels.
@@ -33,12 +43,36 @@ bool weir_soft_forms_is_twin(const struct weir_exec_kernel *kernel);
  * Run a launch, by the twin of its kernel where there is one.
  *
  * @param module  of the launch's kernel.
+ * @param apart   the module of its twins; NULL: they are in its own.
  * @return as weir_exec_run()
  * @thread any
  */
 enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
                                      const struct weir_exec_module *module,
+                                     struct weir_soft_apart *apart,
                                      const struct weir_exec_launch *launch,
                                      struct weir_exec_fault *ret_fault) WEIR_MUST_CHECK;
+
+/**
+ * Make and load the module of twins of a module that is loaded.
+ *
+ * @param ret_apart  gives it; weir_soft_apart_destroy() before the original goes.
+ * @thread any
+ */
+enum weir_status weir_soft_apart_load(struct weir_exec_device *engine,
+                                      const struct weir_exec_source *source,
+                                      const struct weir_exec_memory *memory,
+                                      const struct weir_exec_module *original,
+                                      struct weir_soft_apart **ret_apart) WEIR_MUST_CHECK;
+
+/** Accepts NULL. No launch may be under way. @thread any */
+void weir_soft_apart_destroy(struct weir_soft_apart *apart);
+
+/** The twin of a kernel, or NULL; and the dynamic shared memory it needs more. @thread any */
+const struct weir_exec_kernel *weir_soft_apart_twin(struct weir_soft_apart *apart,
+                                                    const char *kernel, uint32_t *ret_dynamic);
+
+/** Make the twins' constants equal to the original's. @thread any */
+void weir_soft_apart_copy_consts(struct weir_soft_apart *apart);
 
 #endif

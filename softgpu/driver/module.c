@@ -113,6 +113,7 @@ static CUresult load_result(enum weir_status status)
 static void module_release(void *object)
 {
     struct weir_soft_module *module = object;
+    weir_soft_apart_destroy(module->apart);
     weir_exec_module_destroy(module->exec);
     free(module->functions);
 }
@@ -171,8 +172,7 @@ static enum weir_status load_with_twins(struct weir_exec_device *engine,
             weir_soft_forms_rewrite(&image->sources[i], &texts[i], &sources[i].bytes);
             sources[i].text = texts[i] != NULL ? texts[i] : image->sources[i].text;
         }
-        status =
-            weir_exec_module_load(engine, sources, image->n_sources, memory, diag, ret_module);
+        status = weir_exec_module_load(engine, sources, image->n_sources, memory, diag, ret_module);
         for (uint32_t i = 0; i < image->n_sources; i++) {
             free(texts[i]);
         }
@@ -201,16 +201,18 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const struct weir_exec_memory memory = {variable_allocate, variable_release, ctx};
-    enum weir_status status =
-        weir_soft_forms_on()
-            ? load_with_twins(engine, image, &memory, &diag, &module->exec)
-            : weir_exec_module_load(engine, image->sources, image->n_sources, &memory, &diag,
-                                    &module->exec);
+    enum weir_status status = weir_soft_forms_on() && !weir_soft_forms_are_apart(image->n_sources)
+                                  ? load_with_twins(engine, image, &memory, &diag, &module->exec)
+                                  : weir_exec_module_load(engine, image->sources, image->n_sources,
+                                                          &memory, &diag, &module->exec);
+    if (status == WEIR_OK && weir_soft_forms_are_apart(image->n_sources)) {
+        status =
+            weir_soft_apart_load(engine, image->sources, &memory, module->exec, &module->apart);
+    }
     CUresult rc = load_result(status);
     if (rc != CUDA_SUCCESS) {
         snprintf(log->text, sizeof(log->text), "ptxas application ptx input, line %u; error   : %s",
                  diag.line, diag.message[0] != '\0' ? diag.message : weir_status_text(status));
-        module->exec = NULL;
         weir_soft_object_retire(module);
         return rc;
     }

@@ -187,8 +187,9 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cancel = &op->ctx->cancel,
     };
-    enum weir_status status = weir_soft_forms_run(op->ctx->device->engine,
-                                                  k->function->module->exec, &launch, &fault);
+    enum weir_status status =
+        weir_soft_forms_run(op->ctx->device->engine, k->function->module->exec,
+                            k->function->module->apart, &launch, &fault);
     if (status == WEIR_OK) {
         return CUDA_SUCCESS;
     }

@@ -1,0 +1,615 @@
+/*
+ * From functions to kernels.
+ *
+ * First each function by itself (scan.c, flow.c), then what needs the call graph: which functions
+ * may be called again while they run, which see what other blocks write, which loops wait (wait.c).
+ * Then, for each entry, all that can be called from it: a function is reached with two marks, which
+ * go on to whatever it calls: threads may have parted where it is called, or it may be called
+ * through a pointer. A call through a pointer may mean any function whose address the module takes.
+ *
+ * Facts of functions are merged into the kernel; the others (early exits, numbers of barriers,
+ * sizes of memory) are found here.
+ */
+#include "ptx/analysis.h"
+
+#include "ptx/flow.h"
+#include "ptx/scan.h"
+#include "ptx/scc.h"
+#include "ptx/wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define VISITS_PER_KERNEL 256u /* what an entry costs that calls nothing: a bound on memory too */
+
+enum {
+    REACHED = 1u << 0,
+    PARTED = 1u << 1,  /* its threads may have parted before it is called */
+    POINTED = 1u << 2, /* it may be called through a pointer, or by such a function */
+};
+
+struct builder {
+    const struct weir_ptx_module *module;
+    uint32_t flags;
+    struct weir_ptx_scan *scans; /* per function */
+    struct weir_ptx_flow *flows; /* per function; blocks is NULL without body */
+    bool *taken;                 /* per function: its address is taken */
+    uint32_t *stamps;            /* per variable */
+    uint32_t *targets;           /* functions with a body whose address is taken */
+    uint32_t n_targets;
+    uint64_t pointer_facts; /* of functions without a body whose address is taken */
+    uint32_t *first;        /* the call graph; its last node is "through a pointer" */
+    uint32_t *to;
+    struct weir_ptx_parts parts;
+    bool *sees; /* per part of the call graph */
+    /* of the kernel at hand */
+    uint8_t *marks; /* per function */
+    uint32_t *list; /* functions reached, in that order */
+    uint32_t n_list;
+    uint32_t *work;
+    uint32_t n_work;
+    bool *is_queued;
+    uint64_t visits;
+};
+
+/* Functions by themselves */
+
+/* Which barriers and calls are at places where threads may have parted. */
+static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
+{
+    uint32_t edge = 0;
+
+    for (uint32_t i = 0; i < flow->n_blocks; i++) {
+        for (uint32_t j = flow->blocks[i].first; j < flow->blocks[i].end; j++) {
+            bool is_parted = weir_ptx_flow_is_parted(flow, i, j);
+
+            for (; edge < scan->n_edges && scan->edges[edge].inst == j; edge++) {
+                scan->edges[edge].parted = is_parted;
+            }
+            if (is_parted && weir_ptx_is_full_barrier(&flow->func->insts[j])) {
+                scan->parted = scan->n_parted++ ? scan->parted : j;
+            }
+        }
+    }
+}
+
+static enum weir_status scan_all(struct builder *b)
+{
+    enum weir_status status = WEIR_OK;
+
+    for (uint32_t i = 0; i < b->module->n_funcs && status == WEIR_OK; i++) {
+        const struct weir_ptx_func *func = b->module->funcs[i];
+
+        if (!func->has_body) {
+            continue;
+        }
+        status = weir_ptx_scan_func(b->module, func, b->taken, b->stamps, &b->scans[i]);
+        if (status == WEIR_OK) {
+            status = weir_ptx_flow_init(func, &b->flows[i]);
+        }
+        if (status == WEIR_OK) {
+            mark_parted(&b->scans[i], &b->flows[i]);
+        }
+    }
+    return status;
+}
+
+static void take_inits(struct builder *b, struct weir_ptx_var *const *vars, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < vars[i]->n_inits; j++) {
+            if (vars[i]->inits[j].kind == WEIR_PTX_INIT_FUNC) {
+                b->taken[weir_ptx_func_of(vars[i]->inits[j].func)->id] = true;
+            }
+        }
+    }
+}
+
+/* What a call through a pointer may mean. */
+static void find_targets(struct builder *b)
+{
+    const struct weir_ptx_module *module = b->module;
+
+    take_inits(b, module->vars, module->n_vars);
+    for (uint32_t i = 0; i < module->n_funcs; i++) {
+        take_inits(b, module->funcs[i]->vars, module->funcs[i]->n_vars);
+    }
+    for (uint32_t i = 0; i < module->n_funcs; i++) {
+        const struct weir_ptx_func *func = module->funcs[i];
+
+        if (!b->taken[i] || func->is_entry) {
+            continue;
+        }
+        if (func->has_body) {
+            b->targets[b->n_targets++] = i;
+        } else {
+            b->pointer_facts |= 1ull << weir_ptx_fact_of_extern(func->name);
+        }
+    }
+    if (b->n_targets == 0) {
+        b->pointer_facts |= 1ull << WEIR_PTX_FACT_UNKNOWN_CALL;
+    }
+}
+
+/* The call graph */
+
+static enum weir_status find_parts(struct builder *b)
+{
+    uint32_t n = b->module->n_funcs;
+    uint64_t n_edges = b->n_targets;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_edges += b->scans[i].n_edges;
+    }
+    b->first = calloc((size_t)n + 2, sizeof(*b->first));
+    b->to = calloc(n_edges + 1, sizeof(*b->to));
+    if (!b->first || !b->to) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        b->first[i] = at;
+        for (uint32_t j = 0; j < b->scans[i].n_edges; j++) {
+            b->to[at++] = b->scans[i].edges[j].func;
+        }
+    }
+    b->first[n] = at;
+    if (b->n_targets) {
+        memcpy(b->to + at, b->targets, b->n_targets * sizeof(*b->to));
+    }
+    b->first[n + 1] = at + b->n_targets;
+    struct weir_ptx_graph graph = {.n_nodes = n + 1, .first = b->first, .to = b->to};
+
+    return weir_ptx_parts_init(&graph, &b->parts);
+}
+
+/* Parts come after all that they call. */
+static enum weir_status find_sees(struct builder *b)
+{
+    const struct weir_ptx_parts *parts = &b->parts;
+
+    b->sees = calloc((size_t)parts->n_parts + 1, sizeof(*b->sees));
+    if (!b->sees) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < parts->n_parts; i++) {
+        for (uint32_t j = parts->begin[i]; j < parts->begin[i + 1]; j++) {
+            uint32_t node = parts->nodes[j];
+
+            b->sees[i] |= node < b->module->n_funcs && b->scans[node].sees;
+            for (uint32_t k = b->first[node]; k < b->first[node + 1]; k++) {
+                b->sees[i] |= b->sees[parts->part[b->to[k]]];
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+static bool call_sees(void *context, const struct weir_ptx_inst *call)
+{
+    const struct builder *b = context;
+    const struct weir_ptx_operand *target = &call->operands[1];
+    uint32_t node = target->kind == WEIR_PTX_OPERAND_FUNC ? weir_ptx_func_of(target->func)->id
+                                                          : b->module->n_funcs;
+
+    return b->sees[b->parts.part[node]];
+}
+
+/* Loops that wait, and functions that may wait by calling themselves. */
+static enum weir_status find_waits(struct builder *b)
+{
+    for (uint32_t i = 0; i < b->module->n_funcs; i++) {
+        uint32_t part = b->parts.part[i];
+        uint32_t inst = WEIR_PTX_NONE;
+        bool polls = b->parts.is_cyclic[part] && b->sees[part];
+
+        if (!b->module->funcs[i]->has_body) {
+            continue;
+        }
+        if (b->parts.is_cyclic[part] &&
+            !weir_ptx_scan_note(&b->scans[i], WEIR_PTX_FACT_RECURSION, WEIR_PTX_NONE)) {
+            return WEIR_ERR_NO_MEMORY;
+        }
+        if (!polls && b->flows[i].n_blocks) {
+            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &inst);
+
+            if (status != WEIR_OK) {
+                return status;
+            }
+        }
+        if ((polls || inst != WEIR_PTX_NONE) &&
+            !weir_ptx_scan_note(&b->scans[i], WEIR_PTX_FACT_POLL, inst)) {
+            return WEIR_ERR_NO_MEMORY;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* What an entry reaches */
+
+static void reach(struct builder *b, uint32_t func, uint8_t marks)
+{
+    if ((b->marks[func] & marks) == marks) {
+        return;
+    }
+    if (!b->marks[func]) {
+        b->list[b->n_list++] = func;
+    }
+    b->marks[func] |= marks;
+    if (!b->is_queued[func]) {
+        b->is_queued[func] = true;
+        b->work[b->n_work++] = func;
+    }
+}
+
+static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func *entry)
+{
+    b->n_list = 0;
+    reach(b, entry->id, REACHED);
+    while (b->n_work) {
+        uint32_t from = b->work[--b->n_work];
+        const struct weir_ptx_scan *scan = &b->scans[from];
+
+        b->is_queued[from] = false;
+        b->visits += 1u + scan->n_edges + scan->n_shared;
+        if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
+            return WEIR_ERR_TOO_BIG;
+        }
+        for (uint32_t i = 0; i < scan->n_edges; i++) {
+            const struct weir_ptx_edge *edge = &scan->edges[i];
+            uint8_t marks = b->marks[from] | (edge->parted ? PARTED : 0);
+
+            if (edge->func < b->module->n_funcs) {
+                reach(b, edge->func, marks);
+                continue;
+            }
+            b->visits += b->n_targets;
+            if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
+                return WEIR_ERR_TOO_BIG;
+            }
+            for (uint32_t j = 0; j < b->n_targets; j++) {
+                /* Threads that call together may each have a pointer of its own. */
+                reach(b, b->targets[j], marks | PARTED | POINTED);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+static void forget(struct builder *b)
+{
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        b->marks[b->list[i]] = 0;
+        b->is_queued[b->list[i]] = false;
+    }
+    b->n_list = b->n_work = 0;
+}
+
+/* Kernels */
+
+static void add_fact(struct weir_ptx_kernel *kernel, enum weir_ptx_fact fact,
+                     const struct weir_ptx_func *func, uint32_t inst, uint32_t count)
+{
+    struct weir_ptx_place *place = &kernel->places[fact];
+
+    kernel->facts |= 1ull << fact;
+    if (!place->func) {
+        place->func = func;
+        place->inst = inst;
+    }
+    place->count += count;
+}
+
+static void add_barriers(struct weir_ptx_kernel *kernel, const struct weir_ptx_scan *scan)
+{
+    for (uint32_t i = 0; scan->barriers && i < WEIR_PTX_BARRIERS; i++) {
+        const struct weir_ptx_barrier_use *from = &scan->barriers[i];
+        struct weir_ptx_barrier_use *use = &kernel->barriers[i];
+
+        if (from->n_sync || from->n_arrive || from->n_red) {
+            kernel->barriers_used |= (uint16_t)(1u << i);
+        }
+        use->threads = use->n_counted && from->n_counted && use->threads != from->threads
+                           ? 0
+                           : use->threads | from->threads;
+        use->n_sync += from->n_sync;
+        use->n_arrive += from->n_arrive;
+        use->n_red += from->n_red;
+        use->n_counted += from->n_counted;
+    }
+}
+
+static void add_shared(struct weir_ptx_kernel *kernel, const struct weir_ptx_var *var)
+{
+    uint64_t align = var->align ? var->align : 1;
+
+    if (var->align > kernel->shared_align) {
+        kernel->shared_align = var->align;
+    }
+    if (!var->unsized) {
+        kernel->shared_static_bytes = (kernel->shared_static_bytes + align - 1) / align * align;
+        kernel->shared_static_bytes += var->size_bytes;
+    }
+}
+
+/* Variables declared in a body, and the module's that it names and no function before it did. */
+static void add_memory(struct builder *b, struct weir_ptx_kernel *kernel, uint32_t id)
+{
+    const struct weir_ptx_func *func = b->module->funcs[id];
+    const struct weir_ptx_scan *scan = &b->scans[id];
+
+    for (uint32_t i = 0; i < func->n_vars; i++) {
+        if (func->vars[i]->space == WEIR_PTX_SPACE_SHARED) {
+            add_shared(kernel, func->vars[i]);
+        } else if (func->vars[i]->space == WEIR_PTX_SPACE_LOCAL) {
+            kernel->local_bytes += func->vars[i]->size_bytes;
+        }
+    }
+    for (uint32_t i = 0; i < scan->n_shared; i++) {
+        uint32_t *stamp = &b->stamps[scan->shared[i]];
+
+        if (*stamp != kernel->entry->id + 1) {
+            *stamp = kernel->entry->id + 1;
+            add_shared(kernel, b->module->vars[scan->shared[i]]);
+        }
+    }
+}
+
+static void merge_func(struct builder *b, struct weir_ptx_kernel *kernel, uint32_t id)
+{
+    const struct weir_ptx_func *func = b->module->funcs[id];
+    const struct weir_ptx_scan *scan = &b->scans[id];
+
+    for (uint32_t i = 0; i < scan->n_seen; i++) {
+        add_fact(kernel, (enum weir_ptx_fact)scan->seen[i].fact, func, scan->seen[i].inst,
+                 scan->seen[i].count);
+    }
+    add_barriers(kernel, scan);
+    add_memory(b, kernel, id);
+    kernel->n_insts += func->n_insts;
+    kernel->n_exits += scan->n_exits;
+}
+
+/* Barriers that some of the threads may not come to any more. */
+static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
+{
+    bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
+    bool has_red = false;
+
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
+        bool is_all = exits_in_func || (b->marks[b->list[i]] & PARTED);
+        uint32_t n = is_all ? scan->n_full : scan->n_parted;
+
+        if (n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT, b->module->funcs[b->list[i]],
+                     is_all ? scan->full : scan->parted, n);
+        }
+        has_red |= scan->has_red;
+    }
+    if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
+        return;
+    }
+    const struct weir_ptx_place *place = &kernel->places[WEIR_PTX_FACT_EARLY_EXIT];
+
+    if (has_red) {
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_RED, place->func, place->inst, 1);
+    }
+    for (uint32_t i = 0; i < b->n_list && !(b->flags & WEIR_PTX_ASSUME_OWN_POINTERS); i++) {
+        const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
+
+        if ((b->marks[b->list[i]] & POINTED) && scan->n_full) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT, b->module->funcs[b->list[i]],
+                     scan->full, scan->n_full);
+        }
+    }
+}
+
+static void find_pointer_facts(const struct builder *b, struct weir_ptx_kernel *kernel)
+{
+    const uint64_t grid = 1ull << WEIR_PTX_FACT_CTAID | 1ull << WEIR_PTX_FACT_NCTAID |
+                          1ull << WEIR_PTX_FACT_CLUSTER_SREG;
+    struct weir_ptx_place call = kernel->places[WEIR_PTX_FACT_INDIRECT_CALL];
+
+    if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_INDIRECT_CALL)) {
+        return;
+    }
+    for (int i = 0; i < WEIR_PTX_FACT_COUNT; i++) {
+        if (b->pointer_facts >> i & 1) {
+            add_fact(kernel, (enum weir_ptx_fact)i, call.func, call.inst, 1);
+        }
+    }
+    for (uint32_t i = 0; i < b->n_list && !(b->flags & WEIR_PTX_ASSUME_OWN_POINTERS); i++) {
+        if ((b->marks[b->list[i]] & POINTED) && (b->scans[b->list[i]].facts & grid)) {
+            add_fact(kernel, WEIR_PTX_FACT_INDIRECT_GRID, b->module->funcs[b->list[i]],
+                     WEIR_PTX_NONE, 1);
+        }
+    }
+}
+
+/* The highest barrier number that nobody uses. */
+static void find_free_barrier(struct weir_ptx_kernel *kernel)
+{
+    const uint16_t all = UINT16_MAX;
+
+    if (kernel->barriers_used == all) {
+        const struct weir_ptx_place *place = &kernel->places[WEIR_PTX_FACT_BARRIER];
+
+        add_fact(kernel, WEIR_PTX_FACT_NO_FREE_BARRIER, place->func, place->inst, 1);
+    }
+    if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_BARRIER_DYNAMIC)) {
+        kernel->barriers_used = all;
+    }
+    kernel->free_barrier = -1;
+    for (int i = 0; i < WEIR_PTX_BARRIERS; i++) {
+        kernel->free_barrier = kernel->barriers_used >> i & 1 ? kernel->free_barrier : (int8_t)i;
+    }
+}
+
+static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_func *entry,
+                                      struct weir_ptx_kernel *kernel)
+{
+    const struct weir_ptx_module *module = b->module;
+    bool has_large =
+        module->sm >= 70 &&
+        (module->version_major > 8 || (module->version_major == 8 && module->version_minor >= 1));
+    const struct weir_ptx_func **funcs;
+    enum weir_status status;
+
+    b->visits += VISITS_PER_KERNEL;
+    status = reach_all(b, entry);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    funcs = calloc(b->n_list, sizeof(const struct weir_ptx_func *));
+    if (!funcs) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    kernel->entry = entry;
+    kernel->funcs = funcs;
+    kernel->n_funcs = b->n_list;
+    kernel->params_size_bytes = entry->params_size_bytes;
+    kernel->params_max_bytes = has_large ? 32764 : 4352;
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        funcs[i] = module->funcs[b->list[i]];
+        merge_func(b, kernel, b->list[i]);
+    }
+    find_pointer_facts(b, kernel);
+    find_early_exits(b, kernel);
+    find_free_barrier(kernel);
+    for (int i = 0; i < WEIR_PTX_FORM_COUNT; i++) {
+        if (!weir_ptx_kernel_refusals(kernel, (enum weir_ptx_form)i)) {
+            kernel->forms |= (uint8_t)(1u << i);
+        }
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status analyze_entries(struct builder *b, struct weir_ptx_analysis *analysis)
+{
+    const struct weir_ptx_module *module = b->module;
+    enum weir_status status = WEIR_OK;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < module->n_funcs; i++) {
+        n += module->funcs[i]->is_entry && module->funcs[i]->has_body;
+    }
+    if (n > WEIR_PTX_MAX_ANALYSIS_VISITS / VISITS_PER_KERNEL) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    analysis->kernels = calloc((size_t)n + 1, sizeof(*analysis->kernels));
+    if (!analysis->kernels) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    memset(b->stamps, 0, module->n_vars * sizeof(*b->stamps));
+    for (uint32_t i = 0; i < module->n_funcs && status == WEIR_OK; i++) {
+        if (module->funcs[i]->is_entry && module->funcs[i]->has_body) {
+            status = analyze_entry(b, module->funcs[i], &analysis->kernels[analysis->n_kernels++]);
+            forget(b);
+        }
+    }
+    return status;
+}
+
+/* The whole */
+
+static enum weir_status begin(struct builder *b, const struct weir_ptx_module *module,
+                              uint32_t flags)
+{
+    size_t n = (size_t)module->n_funcs + 1;
+
+    b->module = module;
+    b->flags = flags;
+    b->scans = calloc(n, sizeof(*b->scans));
+    b->flows = calloc(n, sizeof(*b->flows));
+    b->taken = calloc(n, sizeof(*b->taken));
+    b->stamps = calloc((size_t)module->n_vars + 1, sizeof(*b->stamps));
+    b->targets = calloc(n, sizeof(*b->targets));
+    b->marks = calloc(n, 1);
+    b->list = calloc(n, sizeof(*b->list));
+    b->work = calloc(n, sizeof(*b->work));
+    b->is_queued = calloc(n, sizeof(*b->is_queued));
+    return b->scans && b->flows && b->taken && b->stamps && b->targets && b->marks && b->list &&
+                   b->work && b->is_queued
+               ? WEIR_OK
+               : WEIR_ERR_NO_MEMORY;
+}
+
+static void finish(struct builder *b)
+{
+    for (uint32_t i = 0; i < b->module->n_funcs; i++) {
+        if (b->scans) {
+            weir_ptx_scan_finish(&b->scans[i]);
+        }
+        if (b->flows) {
+            weir_ptx_flow_finish(&b->flows[i]);
+        }
+    }
+    weir_ptx_parts_finish(&b->parts);
+    free(b->scans);
+    free(b->flows);
+    free(b->taken);
+    free(b->stamps);
+    free(b->targets);
+    free(b->first);
+    free(b->to);
+    free(b->sees);
+    free(b->marks);
+    free(b->list);
+    free(b->work);
+    free(b->is_queued);
+}
+
+static enum weir_status analyze(struct builder *b, struct weir_ptx_analysis *analysis)
+{
+    enum weir_status status = scan_all(b);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    find_targets(b);
+    status = find_parts(b);
+    if (status == WEIR_OK) {
+        status = find_sees(b);
+    }
+    if (status == WEIR_OK) {
+        status = find_waits(b);
+    }
+    return status == WEIR_OK ? analyze_entries(b, analysis) : status;
+}
+
+enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t flags,
+                                  struct weir_ptx_analysis **ret_analysis)
+{
+    struct weir_ptx_analysis *analysis = calloc(1, sizeof(*analysis));
+    struct builder b = {0};
+    enum weir_status status;
+
+    if (!analysis) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    analysis->module = module;
+    status = begin(&b, module, flags);
+    if (status == WEIR_OK) {
+        status = analyze(&b, analysis);
+    }
+    finish(&b);
+    if (status != WEIR_OK) {
+        weir_ptx_analysis_destroy(analysis);
+        return status;
+    }
+    *ret_analysis = analysis;
+    return WEIR_OK;
+}
+
+void weir_ptx_analysis_destroy(struct weir_ptx_analysis *analysis)
+{
+    if (!analysis) {
+        return;
+    }
+    for (uint32_t i = 0; i < analysis->n_kernels; i++) {
+        free((void *)analysis->kernels[i].funcs);
+    }
+    free(analysis->kernels);
+    free(analysis);
+}

@@ -1,0 +1,67 @@
+/*
+ * Control flow of one function: basic blocks, post-dominators, and where the threads of a block may
+ * have parted. Private to ptx/.
+ */
+#ifndef WEIR_PTX_FLOW_H
+#define WEIR_PTX_FLOW_H
+
+#include "base/status.h"
+#include "ptx/ir.h"
+
+struct weir_ptx_block {
+    uint32_t first;   /* first instruction */
+    uint32_t end;     /* one past its last */
+    uint32_t succ;    /* index of its successors in flow->succs */
+    uint32_t n_succs; /* flow->n_blocks among them is the end of the function */
+    uint32_t ipdom;   /* immediate post-dominator; n_blocks: the end */
+    bool parted;      /* threads may come here without the others of their block */
+};
+
+/* Immutable once made. Owned by whoever made it. */
+struct weir_ptx_flow {
+    const struct weir_ptx_func *func;
+    struct weir_ptx_block *blocks;
+    uint32_t n_blocks;
+    uint32_t *succs;
+    uint32_t n_succs;
+    uint8_t *varying; /* per register (and one for the carry): may differ between threads */
+    bool gave_up;     /* over budget: every block is parted, every register varies */
+};
+
+/**
+ * Find out about one function.
+ *
+ * @param func      with a body; checked. Borrowed for the life of the flow.
+ * @param ret_flow  gives the flow; weir_ptx_flow_finish() frees what it holds.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_ptx_flow_init(const struct weir_ptx_func *func,
+                                    struct weir_ptx_flow *ret_flow) WEIR_MUST_CHECK;
+
+/** Free what a flow holds. Accepts a zeroed one. @thread owner */
+void weir_ptx_flow_finish(struct weir_ptx_flow *flow);
+
+/** Whether an instruction of a block may be executed by some threads of the block only. */
+bool weir_ptx_flow_is_parted(const struct weir_ptx_flow *flow, uint32_t block, uint32_t inst);
+
+/* Registers by id; the carry is number func->n_regs. */
+typedef void (*weir_ptx_reg_fn)(void *context, uint32_t reg);
+
+/** Call fn for each register that an instruction reads, guard and carry included. */
+void weir_ptx_inst_each_read(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
+                             weir_ptx_reg_fn fn, void *context);
+
+/** Call fn for each register that an instruction writes. */
+void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
+                              weir_ptx_reg_fn fn, void *context);
+
+/** Whether an instruction reads a register (guard and carry included) with one of the bits. */
+bool weir_ptx_inst_reads(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
+                         const uint8_t *state, uint8_t bits);
+
+/** Set bits for all registers that an instruction writes. @return whether any was not set before */
+bool weir_ptx_inst_writes(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
+                          uint8_t *state, uint8_t bits);
+
+#endif

@@ -1,0 +1,68 @@
+/* What one function contains, without what it calls. Private to ptx/. */
+#ifndef WEIR_PTX_SCAN_H
+#define WEIR_PTX_SCAN_H
+
+#include "ptx/analysis.h"
+
+struct weir_ptx_seen {
+    uint32_t fact; /* enum weir_ptx_fact */
+    uint32_t inst; /* the first */
+    uint32_t count;
+};
+
+struct weir_ptx_edge {
+    uint32_t func; /* callee's id; module->n_funcs: through a pointer */
+    uint32_t inst;
+    bool parted; /* called at a place where threads may have parted */
+};
+
+/* One function with a body. Owned by the analysis while it works. */
+struct weir_ptx_scan {
+    uint64_t facts;
+    struct weir_ptx_seen *seen;
+    uint32_t n_seen;
+    struct weir_ptx_edge *edges;
+    uint32_t n_edges;
+    uint32_t *shared; /* ids of the module's .shared variables that it names */
+    uint32_t n_shared;
+    struct weir_ptx_barrier_use *barriers; /* all WEIR_PTX_BARRIERS; NULL: no such instruction */
+    uint32_t n_exits;
+    uint32_t n_full;   /* barriers of all threads: without a count */
+    uint32_t full;     /* the first of them */
+    uint32_t n_parted; /* those of them where threads may have parted */
+    uint32_t parted;
+    bool has_red; /* one of the full barriers reduces */
+    bool sees;    /* an access sees what other blocks write; later, with all that it calls */
+};
+
+/**
+ * Scan a function.
+ *
+ * @param module    borrowed.
+ * @param func      with a body.
+ * @param taken     per function of the module: set for those whose address is taken here.
+ * @param stamps    per variable of the module: for the scanner, who named it last; begins as zeros.
+ * @param ret_scan  zeroed; filled. To be freed with weir_ptx_scan_finish(), also on failure.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_ptx_scan_func(const struct weir_ptx_module *module,
+                                    const struct weir_ptx_func *func, bool *taken, uint32_t *stamps,
+                                    struct weir_ptx_scan *ret_scan) WEIR_MUST_CHECK;
+
+/** Note a fact of an instruction, or of the function (WEIR_PTX_NONE). @return false: no memory */
+bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uint32_t inst);
+
+/** Whether an instruction is a barrier of all threads of the block. @thread any */
+bool weir_ptx_is_full_barrier(const struct weir_ptx_inst *inst);
+
+/** What a function without body stands for: a fact of the device runtime's, or UNKNOWN_CALL. */
+enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name);
+
+/** Free what a scan holds. @thread any */
+void weir_ptx_scan_finish(struct weir_ptx_scan *scan);
+
+/** A function, or what it is another name of. @thread any */
+const struct weir_ptx_func *weir_ptx_func_of(const struct weir_ptx_func *func);
+
+#endif

@@ -1,0 +1,435 @@
+/*
+ * Loops that wait for what is read with volatile, relaxed or acquiring loads, or with atomics;
+ * those that wait with plain loads are wait_plain.c's.
+ *
+ * A loop here is a strongly connected part of the control flow (loops inside a loop belong to it).
+ * Registers and memory are tainted, to a fixed point, by accesses that see what other blocks write
+ * (weir_ptx_inst_sees()); also through memory (a store of something tainted makes all plain loads
+ * of the loop tainted) and through control (what is written between a tainted branch and its
+ * post-dominator).
+ *
+ * The loop may wait if a tainted branch decides about going round: one that leaves the loop or can
+ * come back to itself before its post-dominator. A branch that only chooses between two ways
+ * through one turn does not count; what it chooses is tainted.
+ *
+ * Two kinds of loop end when the block runs alone and are left out: a compare-and-swap tried again
+ * with what it has found (its comparison for success is not tainted, all else that is made from it
+ * is), and a single addition of a positive constant, if nothing else in the loop is written with
+ * atomics or in order.
+ */
+#include "ptx/wait.h"
+
+#include "ptx/scc.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PASSES     64  /* of a fixed point over one loop; past it the loop waits */
+#define STEPS_PER_INST 512 /* of the searches inside loops; past it all loops wait */
+#define STEPS_SPARE    (16u << 20)
+
+struct waits {
+    const struct weir_ptx_flow *flow;
+    weir_ptx_call_sees_fn sees;
+    void *context;
+    struct weir_ptx_parts parts; /* of the blocks */
+    uint8_t *state;              /* per register and the carry: tainted, in the loop at hand */
+    uint32_t *n_writes; /* per register and the carry: instructions of the loop that write it */
+    uint32_t *stack;
+    uint32_t *mark;
+    uint32_t n_marks;
+    bool *tainted_place; /* per block */
+    bool memory;         /* plain loads of this loop are tainted */
+    uint64_t steps;      /* left of the budget */
+};
+
+/* Take steps from the budget; when it is used up, every loop waits. */
+static bool spend(struct waits *w, uint64_t steps)
+{
+    return weir_ptx_spend(&w->steps, steps);
+}
+
+bool weir_ptx_is_private_space(uint8_t space)
+{
+    return space == WEIR_PTX_SPACE_SHARED || space == WEIR_PTX_SPACE_SHARED_CTA ||
+           space == WEIR_PTX_SPACE_LOCAL || space == WEIR_PTX_SPACE_CONST ||
+           space == WEIR_PTX_SPACE_PARAM || space == WEIR_PTX_SPACE_PARAM_ENTRY ||
+           space == WEIR_PTX_SPACE_PARAM_FUNC;
+}
+
+bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst)
+{
+    if (weir_ptx_is_private_space(inst->space)) {
+        return false;
+    }
+    switch (inst->op) {
+    case WEIR_PTX_OP_ATOM:
+    case WEIR_PTX_OP_MULTIMEM:
+        return true;
+    case WEIR_PTX_OP_LD:
+        return (inst->order && inst->order != WEIR_PTX_MOD_WEAK) ||
+               inst->cache == WEIR_PTX_MOD_CV || inst->cache == WEIR_PTX_MOD_CG ||
+               weir_ptx_inst_has(inst, WEIR_PTX_MOD_MMIO);
+    default:
+        return false;
+    }
+}
+
+static const struct weir_ptx_inst *inst_at(const struct waits *w, uint32_t i)
+{
+    return &w->flow->func->insts[i];
+}
+
+/* What a loop ends by itself */
+
+static void count_write(void *context, uint32_t reg)
+{
+    struct waits *w = context;
+
+    w->n_writes[reg]++;
+}
+
+static bool is_reg(const struct weir_ptx_operand *op, uint32_t reg)
+{
+    return op->kind == WEIR_PTX_OPERAND_REG && op->reg == reg;
+}
+
+struct part {
+    struct weir_ptx_loop loop;
+    bool ends_alone_add; /* its only atomic is an addition of a positive constant */
+};
+
+/* Whether a loop gives a register the value of another, and nothing else. */
+static bool is_copied(const struct waits *w, const struct part *part, uint32_t to, uint32_t from)
+{
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            const struct weir_ptx_inst *inst = inst_at(w, j);
+
+            if (inst->op == WEIR_PTX_OP_MOV && is_reg(&inst->operands[0], to) &&
+                is_reg(&inst->operands[1], from)) {
+                return w->n_writes[to] == 1;
+            }
+        }
+    }
+    return false;
+}
+
+/*
+ * setp.eq/ne of what a compare-and-swap of this loop found and of what it had expected, which is
+ * then replaced by what it found.
+ */
+static bool is_success_test(struct waits *w, const struct part *part,
+                            const struct weir_ptx_inst *test)
+{
+    if (test->op != WEIR_PTX_OP_SETP || test->n_operands != 3 ||
+        (test->cmp != WEIR_PTX_MOD_EQ && test->cmp != WEIR_PTX_MOD_NE) ||
+        test->operands[1].kind != WEIR_PTX_OPERAND_REG ||
+        test->operands[2].kind != WEIR_PTX_OPERAND_REG) {
+        return false;
+    }
+    uint32_t a = test->operands[1].reg;
+    uint32_t b = test->operands[2].reg;
+
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        if (!spend(w, block->end - block->first)) {
+            return false;
+        }
+        for (uint32_t j = block->first; j < block->end; j++) {
+            const struct weir_ptx_inst *inst = inst_at(w, j);
+
+            if (inst->op != WEIR_PTX_OP_ATOM || inst->action != WEIR_PTX_MOD_CAS ||
+                inst->n_operands < 4 || inst->operands[0].kind != WEIR_PTX_OPERAND_REG) {
+                continue;
+            }
+            uint32_t found = inst->operands[0].reg;
+            uint32_t other = found == a ? b : a;
+
+            if ((found == a || found == b) && is_reg(&inst->operands[2], other) &&
+                w->n_writes[found] == 1 && is_copied(w, part, other, found)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool adds_positive(const struct weir_ptx_inst *inst)
+{
+    return inst->op == WEIR_PTX_OP_ATOM && inst->action == WEIR_PTX_MOD_ADD &&
+           inst->n_operands == 3 && inst->operands[2].kind == WEIR_PTX_OPERAND_INT &&
+           (int64_t)inst->operands[2].bits > 0 && inst->operands[2].bits <= INT32_MAX;
+}
+
+/* Whether the only thing that is written with an atomic or in order is one such addition. */
+static bool has_only_an_addition(const struct waits *w, const struct part *part)
+{
+    uint32_t n_adds = 0;
+
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            const struct weir_ptx_inst *inst = inst_at(w, j);
+            uint32_t flags = weir_ptx_op_info((enum weir_ptx_op)inst->op)->flags;
+
+            if (weir_ptx_is_private_space(inst->space)) {
+                continue;
+            }
+            if (inst->op == WEIR_PTX_OP_CALL || (flags & WEIR_PTX_OPF_ATOMIC) ||
+                (inst->op == WEIR_PTX_OP_ST && inst->order && inst->order != WEIR_PTX_MOD_WEAK)) {
+                if (!adds_positive(inst)) {
+                    return false;
+                }
+                n_adds++;
+            }
+        }
+    }
+    return n_adds == 1;
+}
+
+/* Taint */
+
+bool weir_ptx_is_plain_load(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst)
+{
+    if (inst->op != WEIR_PTX_OP_LD && inst->op != WEIR_PTX_OP_LDU &&
+        inst->op != WEIR_PTX_OP_LDMATRIX) {
+        return false;
+    }
+    return inst->space != WEIR_PTX_SPACE_CONST && !(inst->flags & WEIR_PTX_FLAG_NC) &&
+           !(inst->operands[1].base == WEIR_PTX_BASE_VAR && inst->operands[1].var->is_param &&
+             func->is_entry);
+}
+
+static bool is_source(const struct waits *w, const struct part *part,
+                      const struct weir_ptx_inst *inst)
+{
+    if (inst->op == WEIR_PTX_OP_CALL) {
+        return w->sees(w->context, inst);
+    }
+    if (part->ends_alone_add && adds_positive(inst)) {
+        return false;
+    }
+    return weir_ptx_inst_sees(inst);
+}
+
+/* Anything that may put a tainted value, or one that another block wrote, into memory. */
+static bool taints_memory(const struct weir_ptx_inst *inst, bool is_tainted)
+{
+    uint32_t flags = weir_ptx_op_info((enum weir_ptx_op)inst->op)->flags;
+
+    if (inst->op == WEIR_PTX_OP_CALL) {
+        return is_tainted;
+    }
+    return (is_tainted && (flags & (WEIR_PTX_OPF_STORE | WEIR_PTX_OPF_ATOMIC))) ||
+           inst->op == WEIR_PTX_OP_CP;
+}
+
+static bool taint_inst(struct waits *w, const struct part *part, const struct weir_ptx_inst *inst,
+                       bool is_place)
+{
+    const struct weir_ptx_func *func = w->flow->func;
+    bool is_tainted = is_place || is_source(w, part, inst) ||
+                      (w->memory && weir_ptx_is_plain_load(func, inst)) ||
+                      (weir_ptx_inst_reads(func, inst, w->state, 1) &&
+                       (is_place || !is_success_test(w, part, inst)));
+    bool changed = is_tainted && weir_ptx_inst_writes(func, inst, w->state, 1);
+
+    if (!w->memory && taints_memory(inst, is_tainted)) {
+        w->memory = true;
+        changed = true;
+    }
+    return changed;
+}
+
+/*
+ * Whether a branch decides about going round. Blocks that it chooses between are tainted places;
+ * *ret_new says whether any of them was not before.
+ */
+static bool decides(struct waits *w, uint32_t block, uint32_t loop, bool *ret_new)
+{
+    const struct weir_ptx_flow *flow = w->flow;
+    uint32_t stop = flow->blocks[block].ipdom;
+    uint32_t depth = 0;
+    bool comes_back = w->parts.part[stop] != loop;
+
+    w->n_marks++;
+    w->stack[depth++] = block;
+    while (depth) {
+        const struct weir_ptx_block *at = &flow->blocks[w->stack[--depth]];
+
+        if (!spend(w, at->n_succs)) {
+            return true;
+        }
+        for (uint32_t i = 0; i < at->n_succs; i++) {
+            uint32_t succ = flow->succs[at->succ + i];
+
+            comes_back |= succ == block;
+            if (succ != stop && w->parts.part[succ] == loop && w->mark[succ] != w->n_marks) {
+                w->mark[succ] = w->n_marks;
+                *ret_new |= !w->tainted_place[succ];
+                w->tainted_place[succ] = true;
+                w->stack[depth++] = succ;
+            }
+        }
+    }
+    return comes_back;
+}
+
+static bool taint_block(struct waits *w, const struct part *part, uint32_t block)
+{
+    const struct weir_ptx_block *it = &w->flow->blocks[block];
+    bool changed = false;
+
+    for (uint32_t i = it->first; i < it->end; i++) {
+        changed |= taint_inst(w, part, inst_at(w, i), w->tainted_place[block]);
+    }
+    return changed;
+}
+
+/* A tainted branch of a loop that decides; NONE if there is none so far. */
+static uint32_t deciding_branch(struct waits *w, const struct part *part, bool *ret_changed)
+{
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        uint32_t block = part->loop.blocks[i];
+        const struct weir_ptx_block *it = &w->flow->blocks[block];
+        bool is_new = false;
+
+        if (it->n_succs > 1 &&
+            weir_ptx_inst_reads(w->flow->func, inst_at(w, it->end - 1), w->state, 1) &&
+            decides(w, block, part->loop.part, &is_new)) {
+            return it->end - 1;
+        }
+        *ret_changed |= is_new;
+    }
+    return WEIR_PTX_NONE;
+}
+
+/* Whether any access of a loop sees what others write; and how often it writes each register. */
+static bool look_at(struct waits *w, const struct part *part)
+{
+    bool sees = false;
+
+    memset(w->n_writes, 0, sizeof(*w->n_writes) * ((size_t)w->flow->func->n_regs + 1));
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            weir_ptx_inst_each_write(w->flow->func, inst_at(w, j), count_write, w);
+            sees |= is_source(w, part, inst_at(w, j)) || inst_at(w, j)->op == WEIR_PTX_OP_CP;
+        }
+    }
+    return sees;
+}
+
+static uint32_t loop_waits(struct waits *w, struct part *part)
+{
+    uint32_t first = w->flow->blocks[part->loop.blocks[0]].first;
+    size_t n_regs = (size_t)w->flow->func->n_regs + 1;
+    bool changed = true;
+
+    part->ends_alone_add = has_only_an_addition(w, part);
+    if (!spend(w, n_regs)) {
+        return first;
+    }
+    if (!look_at(w, part)) {
+        return WEIR_PTX_NONE;
+    }
+    memset(w->state, 0, n_regs);
+    w->memory = false;
+    for (int pass = 0; changed; pass++) {
+        changed = false;
+        for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+            changed |= taint_block(w, part, part->loop.blocks[i]);
+        }
+        uint32_t found = deciding_branch(w, part, &changed);
+
+        if (found != WEIR_PTX_NONE) {
+            return found;
+        }
+        if (pass == MAX_PASSES || w->steps == 0) {
+            return first;
+        }
+    }
+    return WEIR_PTX_NONE;
+}
+
+static enum weir_status search(struct waits *w, uint32_t *ret_inst)
+{
+    enum weir_status status = WEIR_OK;
+
+    *ret_inst = WEIR_PTX_NONE;
+    for (uint32_t i = 0; i < w->parts.n_parts && *ret_inst == WEIR_PTX_NONE; i++) {
+        uint32_t begin = w->parts.begin[i];
+        struct part part = {.loop = {.blocks = w->parts.nodes + begin,
+                                     .n_blocks = w->parts.begin[i + 1] - begin,
+                                     .part_of = w->parts.part,
+                                     .part = i}};
+
+        if (!w->parts.is_cyclic[i]) {
+            continue;
+        }
+        *ret_inst = loop_waits(w, &part);
+        if (*ret_inst == WEIR_PTX_NONE) {
+            status = weir_ptx_find_plain_wait(w->flow, &part.loop, &w->steps, ret_inst);
+        }
+        if (status != WEIR_OK) {
+            break;
+        }
+    }
+    return status;
+}
+
+static enum weir_status find_loops(struct waits *w)
+{
+    uint32_t n = w->flow->n_blocks;
+    uint32_t *first = calloc((size_t)n + 2, sizeof(*first));
+    struct weir_ptx_graph graph = {.n_nodes = n + 1, .first = first, .to = w->flow->succs};
+
+    if (!first) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        first[i] = w->flow->blocks[i].succ;
+    }
+    first[n] = first[n + 1] = w->flow->n_succs;
+    enum weir_status status = weir_ptx_parts_init(&graph, &w->parts);
+
+    free(first);
+    return status;
+}
+
+enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees,
+                                    void *context, uint32_t *ret_inst)
+{
+    size_t n_regs = (size_t)flow->func->n_regs + 1;
+    size_t n = (size_t)flow->n_blocks + 1;
+    struct waits w = {.flow = flow,
+                      .sees = sees,
+                      .context = context,
+                      .steps = (uint64_t)STEPS_PER_INST * flow->func->n_insts + STEPS_SPARE,
+                      .state = calloc(n_regs, 1),
+                      .n_writes = calloc(n_regs, sizeof(*w.n_writes)),
+                      .stack = calloc(n, sizeof(*w.stack)),
+                      .mark = calloc(n, sizeof(*w.mark)),
+                      .tainted_place = calloc(n, sizeof(*w.tainted_place))};
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+
+    if (flow->gave_up) {
+        *ret_inst = 0;
+        status = WEIR_OK;
+    } else if (w.state && w.n_writes && w.stack && w.mark && w.tainted_place) {
+        status = find_loops(&w);
+        status = status == WEIR_OK ? search(&w, ret_inst) : status;
+    }
+    weir_ptx_parts_finish(&w.parts);
+    free(w.tainted_place);
+    free(w.mark);
+    free(w.stack);
+    free(w.n_writes);
+    free(w.state);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* Loops that a block may not leave by itself. Private to ptx/; docs/design/kernel-forms.md. */
+#ifndef WEIR_PTX_WAIT_H
+#define WEIR_PTX_WAIT_H
+
+#include "ptx/flow.h"
+
+/** Whether a call in a loop may reach an access that sees what other blocks write. */
+typedef bool (*weir_ptx_call_sees_fn)(void *context, const struct weir_ptx_inst *call);
+
+/* A strongly connected part of the control flow. Borrows all it points to. */
+struct weir_ptx_loop {
+    const uint32_t *blocks;
+    uint32_t n_blocks;
+    const uint32_t *part_of; /* per block of the function, and the end */
+    uint32_t part;           /* of this loop's blocks */
+};
+
+/** Take steps from a budget; false once it is used up. */
+static inline bool weir_ptx_spend(uint64_t *steps, uint64_t n)
+{
+    *steps -= n < *steps ? n : *steps;
+    return *steps != 0;
+}
+
+/**
+ * Whether an instruction reads what another block may write meanwhile: volatile, relaxed,
+ * acquiring, .cg or .cv loads and atomics, outside shared and local memory.
+ * @thread any
+ */
+bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst);
+
+/** Whether an instruction loads from memory that is written while the kernel runs. @thread any */
+bool weir_ptx_is_plain_load(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst);
+
+/** Whether nobody outside the block writes to a state space while the kernel runs. @thread any */
+bool weir_ptx_is_private_space(uint8_t space);
+
+/**
+ * Find the first loop of a function that may wait for another block.
+ *
+ * @param flow      of the function.
+ * @param sees      asked for calls in loops.
+ * @param context   given to sees.
+ * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees,
+                                    void *context, uint32_t *ret_inst) WEIR_MUST_CHECK;
+
+/**
+ * Find out whether one loop may wait with plain loads.
+ *
+ * @param steps     budget; where it ends the loop waits.
+ * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_ptx_find_plain_wait(const struct weir_ptx_flow *flow,
+                                          const struct weir_ptx_loop *loop, uint64_t *steps,
+                                          uint32_t *ret_inst) WEIR_MUST_CHECK;
+
+#endif
