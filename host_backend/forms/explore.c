@@ -71,7 +71,7 @@ void *weir_forms_explore(void *user)
     while (!quit) {
         uint64_t draw = weir_forms_draw(device->forms);
         struct weir_run *run = weir_runs_pick(runs, (uint32_t)draw);
-        struct timespec pause = {0, run == NULL ? IDLE_NS : (long)((draw >> 32) % PAUSE_MAX_NS)};
+        struct timespec pause = {0, (long)(run == NULL ? IDLE_NS : (draw >> 32) % PAUSE_MAX_NS)};
 
         if (run != NULL) {
             act(device, run);

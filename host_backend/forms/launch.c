@@ -6,7 +6,7 @@
  */
 #include "host_backend/forms/private.h"
 
-#include "base/log.h"
+#include "base/clock.h"
 #include "host_backend/worker/order.h"
 #include <string.h>
 
