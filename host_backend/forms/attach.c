@@ -1,9 +1,13 @@
 /* A guest's modules and what goes with them: from load to unload, and at the session's end. */
 #include "host_backend/forms/private.h"
 
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define EXPLORE_WAIT_NS (10 * WEIR_NS_PER_S)
 
 static bool copy_options(struct weir_forms_module *m, const struct weir_forms_options *options)
 {
@@ -57,6 +61,17 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     module->forms = m;
 }
 
+/* A test wants twins, not the first launch at once. */
+static void wait_for_builder(const struct weir_forms_module *m)
+{
+    uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
+    struct timespec pause = {0, 200 * 1000};
+
+    while (atomic_load(&m->state) == WEIR_FORMS_PENDING && weir_clock_now_ns() < end_ns) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 struct weir_forms_module *weir_forms_here(const struct weir_session *session,
                                           struct weir_forms_module *first)
 {
@@ -64,6 +79,9 @@ struct weir_forms_module *weir_forms_here(const struct weir_session *session,
 
     while (m != NULL && m->device->index != session->device) {
         m = m->next;
+    }
+    if (m != NULL && m->mode == WEIR_FORMS_EXPLORE) {
+        wait_for_builder(m);
     }
     /* A1: acquires the builder's fields; meets R1 in do_job(). */
     return m != NULL && atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_READY
