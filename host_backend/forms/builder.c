@@ -282,6 +282,19 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     return WEIR_OK;
 }
 
+static void log_runs(uint32_t device, struct weir_runs *runs)
+{
+    struct weir_runs_counts c;
+
+    weir_runs_count(runs, &c);
+    weir_log_info("forms: runs device=%u started=%llu finished=%llu stops=%llu resumes=%llu "
+                  "leases=%llu resizes=%llu restarts=%llu stuck=%llu",
+                  device, (unsigned long long)c.started, (unsigned long long)c.finished,
+                  (unsigned long long)c.stops, (unsigned long long)c.resumes,
+                  (unsigned long long)c.leases, (unsigned long long)c.resizes,
+                  (unsigned long long)c.restarts, (unsigned long long)c.stuck);
+}
+
 static void device_finish(struct weir_forms_device *device)
 {
     struct weir_runs *runs = atomic_load(&device->runs);
@@ -302,6 +315,7 @@ static void device_finish(struct weir_forms_device *device)
         if (!weir_runs_wait(runs, NULL, WEIR_NS_PER_S)) {
             weir_log_warn("forms: runs do not end device=%u", device->index);
         }
+        log_runs(device->index, runs);
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {

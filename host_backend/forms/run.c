@@ -11,7 +11,6 @@
 #include <time.h>
 
 #define ALL_SMS       WEIR_PTX_SM_RANGE(0, 0xffff)
-#define FINISH_BYTES  12u /* of weir$finish: .b64 control, .b32 total */
 #define READ_WORDS    4u
 #define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
 
@@ -162,7 +161,6 @@ CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
-    uint8_t finish[FINISH_BYTES];
     CUresult result = CUDA_SUCCESS;
 
     if (clear_stop) {
@@ -173,9 +171,7 @@ CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop)
                                stream, run->params, run->p.param_bytes);
     }
     if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
-        memcpy(finish, &run->args.control, sizeof run->args.control);
-        memcpy(finish + sizeof run->args.control, &run->args.total, sizeof run->args.total);
-        result = launch_packed(d, run->p.finish, 1, one, 0, stream, finish, sizeof finish);
+        result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
     }
     return result;
 }
