@@ -40,6 +40,16 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, ui
     return place;
 }
 
+/* Some are stopped before the thread could, also before they have begun. */
+void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run)
+{
+    uint64_t draw = weir_forms_draw(device->forms);
+
+    if (draw % 3 == 0) {
+        (void)weir_run_stop(run, (draw >> 8) % LEASE_MAX_NS);
+    }
+}
+
 static void act(struct weir_forms_device *device, struct weir_run *run)
 {
     uint64_t draw = weir_forms_draw(device->forms);

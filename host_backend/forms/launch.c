@@ -226,13 +226,22 @@ static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum 
                                 .notify = on_event,
                                 .ended = on_ended};
 
-    if (k->module->mode == WEIR_FORMS_EXPLORE && form == WEIR_PTX_FORM_PERSISTENT) {
+    bool explore = k->module->mode == WEIR_FORMS_EXPLORE;
+    struct weir_run *run;
+    CUresult result;
+
+    if (explore && form == WEIR_PTX_FORM_PERSISTENT) {
         p.place = weir_forms_draw_place(device, per_sm);
     } else {
         p.place.task_blocks = choose_task(k, blocks, (uint64_t)device->sms * per_sm);
     }
     atomic_fetch_add(&k->module->refs, 1);
-    return weir_run_start(atomic_load(&device->runs), &p, NULL);
+    result = weir_run_start(atomic_load(&device->runs), &p, explore ? &run : NULL);
+    if (explore && result == CUDA_SUCCESS) {
+        weir_forms_explore_begun(device, run);
+        weir_run_put(run);
+    }
+    return result;
 }
 
 static bool wanted(struct weir_forms_kernel *k, const struct weir_op_launch_in *in, uint32_t per_sm)

@@ -127,6 +127,8 @@ struct weir_forms_module *weir_forms_here(const struct weir_session *session,
 uint64_t weir_forms_draw(struct weir_forms *forms);
 /** A random place on a device. */
 struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota);
+/** A run has just been put into its stream. */
+void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** The thread that stops, resumes and resizes. */
 void *weir_forms_explore(void *device);
 
