@@ -190,6 +190,9 @@ static void emit_tail(struct weir_ptx_edit *edit, uint32_t barrier)
 {
     struct weir_ptx_twin *twin = edit->twin;
 
+    if (twin->warp_votes) {
+        weir_ptx_warp_tail_emit(edit);
+    }
     if (twin->exit_barrier != WEIR_PTX_NONE) {
         weir_ptx_edit_text(edit,
                            ".reg .pred %%f, %%p;\n.reg .b32 %%z;\nmov.b32 %%z, 0;\n"

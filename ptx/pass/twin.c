@@ -76,9 +76,50 @@ static enum weir_status choose_exit_barrier(struct weir_ptx_twin *twin)
     return WEIR_OK;
 }
 
-static bool must_change(const struct weir_ptx_inst *inst)
+/* Votes, where threads of a warp may end at different times. */
+static enum weir_status choose_votes(struct weir_ptx_twin *twin)
+{
+    const char *why = NULL;
+    bool pointed = false;
+
+    if (twin->form != WEIR_PTX_FORM_PERSISTENT) {
+        return WEIR_OK;
+    }
+    enum weir_status status = weir_ptx_warp_exits(twin->kernel, &twin->warp_votes, &why);
+
+    if (status == WEIR_OK && twin->warp_votes) {
+        status =
+            weir_ptx_pointed_has(twin->module, twin->kernel, weir_ptx_inst_is_warp_sync, &pointed);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (!why && pointed) {
+        why = "a thread may end before its warp exchanges values in a function called through a "
+              "pointer";
+    }
+    if (!why && twin->warp_votes && twin->exit_barrier != WEIR_PTX_NONE) {
+        why = "a thread may end both before a barrier and before its warp exchanges values";
+    }
+    return why ? refuse(twin->info, WEIR_ERR_UNSUPPORTED, why) : WEIR_OK;
+}
+
+static bool has_exit_barrier(const struct weir_ptx_inst *inst)
 {
     return weir_ptx_inst_loads_index(inst) || weir_ptx_inst_is_plain_barrier(inst);
+}
+
+static bool has_exchange(const struct weir_ptx_inst *inst)
+{
+    return weir_ptx_inst_loads_index(inst) || weir_ptx_inst_is_warp_sync(inst);
+}
+
+/* Functions that have such an instruction must be copied. */
+static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_ptx_inst *inst)
+{
+    return twin->exit_barrier != WEIR_PTX_NONE ? has_exit_barrier
+           : twin->warp_votes                  ? has_exchange
+                                               : weir_ptx_inst_loads_index;
 }
 
 static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
@@ -101,7 +142,9 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
                       "it reads the size of its shared memory, which would change");
     }
     twin->slot_dynamic = weir_ptx_slot_is_dynamic(twin->module, kernel);
-    return choose_exit_barrier(twin);
+    enum weir_status status = choose_exit_barrier(twin);
+
+    return status == WEIR_OK ? choose_votes(twin) : status;
 }
 
 static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
@@ -125,8 +168,7 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
         status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
     }
     if (status == WEIR_OK) {
-        status = weir_ptx_copy_reached(
-            twin, twin->exit_barrier == WEIR_PTX_NONE ? weir_ptx_inst_loads_index : must_change);
+        status = weir_ptx_copy_reached(twin, must_change(twin));
     }
     return status;
 }

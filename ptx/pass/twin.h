@@ -55,8 +55,11 @@ struct weir_ptx_twin {
     uint32_t exit_barrier; /* persistent: id of the barrier that threads which left keep complete,
                               or WEIR_PTX_NONE */
     bool block_barrier;    /* persistent: logical blocks of one task must not overlap */
+    bool warp_votes;       /* persistent: exchanges within a warp that has parted need a vote */
     struct weir_ptx_twin_info *info;
 };
+
+struct weir_ptx_flow;
 
 struct weir_ptx_edit_name {
     char text[16];
@@ -184,6 +187,40 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
 enum weir_status
 weir_ptx_copy_reached(struct weir_ptx_twin *twin,
                       bool (*is)(const struct weir_ptx_inst *inst)) WEIR_MUST_CHECK;
+
+/* warp_exit.c */
+
+/** Whether an instruction waits for other threads of its warp, by a mask: its last operand. */
+bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
+
+/**
+ * Whether a kernel's twin that loops needs votes for such instructions.
+ *
+ * @param ret_why_not  NULL, or why it cannot have such a twin.
+ */
+enum weir_status weir_ptx_warp_exits(const struct weir_ptx_kernel *kernel, bool *ret_votes,
+                                     const char **ret_why_not) WEIR_MUST_CHECK;
+
+/* The part of one body's rewriting that is about warps. */
+struct weir_ptx_warp_edit {
+    struct weir_ptx_flow *flow; /* of the old body */
+    uint32_t *writes;           /* per register of it: the only instruction that writes it */
+    bool on;
+    bool is_entry;
+    uint32_t mask;  /* register with the last vote, WEIR_PTX_NONE: none yet */
+    uint32_t block; /* where it was taken */
+};
+
+/** Begin; before weir_ptx_edit_finish() of the same body, call weir_ptx_warp_edit_finish(). */
+enum weir_status weir_ptx_warp_edit_begin(struct weir_ptx_warp_edit *we, struct weir_ptx_twin *twin,
+                                          struct weir_ptx_func *func) WEIR_MUST_CHECK;
+void weir_ptx_warp_edit_finish(struct weir_ptx_warp_edit *we);
+
+/** Write old instruction i with a vote, if it needs one. @return whether it was written */
+bool weir_ptx_warp_edit_inst(struct weir_ptx_warp_edit *we, struct weir_ptx_edit *edit, uint32_t i);
+
+/** The part of the tail that answers votes. */
+void weir_ptx_warp_tail_emit(struct weir_ptx_edit *edit);
 
 /* slot.c */
 

@@ -19,7 +19,6 @@
 /* The text of a plain barrier in the body, with its guard. */
 static void ask(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst, uint32_t id)
 {
-    edit->n_names = edit->func == edit->twin->entry ? WEIR_PTX_VIRTUAL_COUNT : 0;
     uint32_t first = edit->n_insts;
 
     weir_ptx_edit_text(edit,
@@ -44,32 +43,46 @@ static void leave(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
     }
 }
 
+/* One old instruction; true when something else took its place. */
+static bool replace(struct weir_ptx_edit *edit, struct weir_ptx_warp_edit *we, uint32_t i)
+{
+    const struct weir_ptx_inst *inst = &edit->func->insts[i];
+    bool entry = edit->func == edit->twin->entry;
+
+    edit->n_names = entry ? WEIR_PTX_VIRTUAL_COUNT + 1 : 0; /* the virtual registers, and TAIL */
+    if (entry && (inst->op == WEIR_PTX_OP_RET || inst->op == WEIR_PTX_OP_EXIT)) {
+        leave(edit, inst);
+        return true;
+    }
+    if (edit->twin->exit_barrier != WEIR_PTX_NONE && weir_ptx_inst_is_plain_barrier(inst)) {
+        ask(edit, inst, edit->twin->exit_barrier);
+        return true;
+    }
+    return weir_ptx_warp_edit_inst(we, edit, i);
+}
+
 static enum weir_status rewrite(struct weir_ptx_twin *twin, struct weir_ptx_func *func)
 {
+    struct weir_ptx_warp_edit we;
     struct weir_ptx_edit edit;
-    bool entry = func == twin->entry;
 
     weir_ptx_edit_begin(&edit, twin, func);
-    if (entry) {
+    enum weir_status status = weir_ptx_warp_edit_begin(&we, twin, func);
+
+    if (status != WEIR_OK) {
+        edit.status = status;
+    }
+    if (func == twin->entry) {
         twin->tail = weir_ptx_edit_label(&edit, "TAIL");
     }
-    for (uint32_t i = 0; i < func->n_insts; i++) {
-        const struct weir_ptx_inst *inst = &func->insts[i];
-
+    for (uint32_t i = 0; i < func->n_insts && edit.status == WEIR_OK; i++) {
         weir_ptx_edit_mark(&edit, i);
-        if (entry && (inst->op == WEIR_PTX_OP_RET || inst->op == WEIR_PTX_OP_EXIT)) {
-            edit.n_names = WEIR_PTX_VIRTUAL_COUNT + 1;
-            leave(&edit, inst);
-        } else if (twin->exit_barrier != WEIR_PTX_NONE && weir_ptx_inst_is_plain_barrier(inst)) {
-            uint32_t names = edit.n_names;
-
-            ask(&edit, inst, twin->exit_barrier);
-            edit.n_names = names;
-        } else {
-            weir_ptx_edit_add(&edit, inst);
+        if (!replace(&edit, &we, i)) {
+            weir_ptx_edit_add(&edit, &func->insts[i]);
         }
     }
     weir_ptx_edit_mark(&edit, func->n_insts);
+    weir_ptx_warp_edit_finish(&we);
     return weir_ptx_edit_finish(&edit);
 }
 
@@ -78,7 +91,7 @@ enum weir_status weir_ptx_pass_unified_exit(struct weir_ptx_twin *twin)
     enum weir_status status = rewrite(twin, twin->entry);
 
     for (uint32_t i = 0; i < twin->n_funcs && status == WEIR_OK; i++) {
-        if (twin->exit_barrier != WEIR_PTX_NONE) {
+        if (twin->exit_barrier != WEIR_PTX_NONE || twin->warp_votes) {
             status = rewrite(twin, twin->funcs[i]);
         }
     }

@@ -26,6 +26,24 @@ bool weir_soft_forms_on(void)
     return weir_soft_forms_which() != WEIR_PTX_FORM_ORIGINAL;
 }
 
+/* Another number each time, the same in each run of a program that launches in the same order. */
+static uint64_t mixed(const char *text, uint64_t number)
+{
+    uint64_t x = (strtoull(text, NULL, 10) + 1) * 0x9e3779b97f4a7c15ull + number;
+
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 29;
+    return x + !x;
+}
+
+uint64_t weir_soft_forms_order_seed(void)
+{
+    static uint64_t launches;
+    const char *text = getenv("WEIR_SOFTGPU_ORDER_SEED");
+
+    return text ? mixed(text, __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED)) : 0;
+}
+
 bool weir_soft_forms_are_apart(uint32_t n_sources)
 {
     const char *text = getenv("WEIR_SOFTGPU_FORM_APART");
@@ -107,9 +125,7 @@ static void seed(struct run *run)
     const char *text = getenv("WEIR_SOFTGPU_FORM_SEED");
     uint64_t number = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
 
-    run->random = (text ? strtoull(text, NULL, 10) : 1) * 0x9e3779b97f4a7c15ull + number;
-    run->random += !run->random;
-    (void)random_below(run, 2);
+    run->random = mixed(text ? text : "1", number);
 }
 
 static enum weir_status start(struct run *run, uint64_t blocks)
@@ -304,7 +320,13 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
         form == WEIR_PTX_FORM_ORIGINAL ? NULL
                                        : twin_of(module, apart, launch->kernel, form, &dynamic);
 
-    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args)) {
+    if (dynamic != 0) {
+        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
+    }
+    /* A launch that takes all the shared memory there is leaves no room for a twin's slot. */
+    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args) ||
+        weir_exec_occupancy(engine, twin, launch->block[0] * launch->block[1] * launch->block[2],
+                            run.launch.dynamic_shared_bytes) == 0) {
         return weir_exec_run(engine, launch, ret_fault);
     }
     const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
@@ -312,9 +334,6 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
 
     if (params == NULL) {
         return WEIR_ERR_NO_MEMORY;
-    }
-    if (dynamic != 0) {
-        run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
     }
     if (apart != NULL) {
         weir_soft_apart_copy_consts(apart);

@@ -182,6 +182,7 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .dynamic_shared_bytes = k->shared_bytes,
         .params = k->params,
         .params_bytes = k->params_bytes,
+        .order_seed = weir_soft_forms_order_seed(),
         .cooperative = k->cooperative,
         .print = weir_soft_print,
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],

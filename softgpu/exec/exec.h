@@ -133,6 +133,8 @@ struct weir_exec_launch {
     uint32_t dynamic_shared_bytes;
     const void *params; /* packed, param_bytes long; borrowed until the grid is done */
     uint32_t params_bytes;
+    /* Not 0: begin the blocks in another order, the same for the same seed. */
+    uint64_t order_seed;
     bool cooperative; /* grid barrier allowed: all blocks must be resident */
     /* Text of device printf, in order of execution per block; called from SM threads. */
     void (*print)(void *user, const char *text, size_t bytes);

@@ -153,14 +153,15 @@ WEIR_X_HANDLER(shfl)
     return done(w, i);
 }
 
-/* sub: 0 ballot 1 all 2 any 3 uni; a: predicate (sub2: negated) */
-WEIR_X_HANDLER(vote)
+/* The lanes of the running group that vote yes. */
+static uint32_t yes_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i)
 {
-    if (!weir_x_take_part(w, i)) {
-        return NULL;
-    }
-    uint32_t p = weir_x_pred(w, i->a) ^ (i->sub2 != 0 ? WEIR_X_FULL : 0);
-    p &= w->mask;
+    return (weir_x_pred(w, i->a) ^ (i->sub2 != 0 ? WEIR_X_FULL : 0)) & w->mask;
+}
+
+/* Give the running group its result. */
+static void tell_vote(struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t p)
+{
     uint32_t out = 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         uint32_t members = members_of(w, i, l);
@@ -177,6 +178,67 @@ WEIR_X_HANDLER(vote)
     if (i->sub != 0) {
         weir_x_set_pred(w, i->d, out);
     }
+}
+
+/* Whether group waits at a vote of its own for the same lanes as the running one. */
+static bool votes_elsewhere(const struct weir_x_warp *w, const struct weir_x_group *group,
+                            const struct weir_x_inst *i, uint32_t members)
+{
+    return group != &w->groups[w->current] && group->state == WEIR_X_WAIT_SYNC &&
+           group->ip->fn == weir_x_exec_vote && i->fn == weir_x_exec_vote &&
+           group->ip->sub == i->sub && (group->mask & ~members) == 0;
+}
+
+/*
+ * Lanes may meet at different votes of one kind and the same member mask, in different activations
+ * (CUDA Programming Guide, independent thread scheduling). Each group is looked at with its own
+ * registers; all go on. false: lanes are missing still.
+ */
+static bool vote_at_places(struct weir_x_warp *w, const struct weir_x_inst *i)
+{
+    uint32_t members = members_of(w, i, (uint32_t)__builtin_ctz(w->mask));
+    uint32_t own = w->mask, here = own, yes = yes_lanes(w, i);
+    struct weir_x_frame *frame = w->frame;
+
+    for (uint32_t g = 0; g < w->n_groups; g++) {
+        here |= votes_elsewhere(w, &w->groups[g], i, members) ? w->groups[g].mask : 0;
+    }
+    if (here != members || here == own) {
+        return false;
+    }
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t g = 0; g < w->n_groups; g++) {
+            struct weir_x_group *group = &w->groups[g];
+            if (!votes_elsewhere(w, group, i, members)) {
+                continue;
+            }
+            w->mask = group->mask;
+            weir_x_warp_enter(w, group->frame);
+            if (round == 0) {
+                yes |= yes_lanes(w, group->ip);
+            } else {
+                tell_vote(w, group->ip, yes);
+                group->state = WEIR_X_RUNNABLE;
+                group->ip++;
+            }
+        }
+    }
+    w->mask = own;
+    weir_x_warp_enter(w, frame);
+    tell_vote(w, i, yes);
+    return true;
+}
+
+/* sub: 0 ballot 1 all 2 any 3 uni; a: predicate (sub2: negated) */
+WEIR_X_HANDLER(vote)
+{
+    if (vote_at_places(w, i)) {
+        return done(w, i);
+    }
+    if (!weir_x_take_part(w, i)) {
+        return NULL;
+    }
+    tell_vote(w, i, yes_lanes(w, i));
     return done(w, i);
 }
 

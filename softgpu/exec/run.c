@@ -175,12 +175,36 @@ static void no_memory(struct weir_x_grid *grid)
     }
 }
 
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The block that a launch with a seed begins in place of block `linear`: each of them once. */
+static uint64_t in_order(const struct weir_x_grid *grid, uint64_t linear)
+{
+    uint64_t n = grid->n_blocks, seed = grid->launch->order_seed;
+    if (seed == 0 || n > UINT32_MAX) {
+        return linear;
+    }
+    uint64_t step = seed % n;
+    while (common_divisor(step, n) != 1) {
+        step = (step + 1) % n;
+    }
+    return (linear * step + (seed >> 32) % n) % n;
+}
+
 static void begin_block(struct weir_x_core *core, struct weir_x_grid *grid, uint64_t linear)
 {
     const struct weir_exec_device_params *params = &core->device->params;
     uint32_t per_core = params->sm_count / params->thread_count;
     core->sm = core->index + params->thread_count * (core->turn++ % (per_core == 0 ? 1 : per_core));
-    struct weir_x_block *block = weir_x_block_start(core, grid, linear);
+    struct weir_x_block *block = weir_x_block_start(core, grid, in_order(grid, linear));
     if (block == NULL) {
         no_memory(grid);
         block_over(grid);
