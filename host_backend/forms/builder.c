@@ -71,9 +71,8 @@ static void module_destroy(struct weir_forms_module *m)
 
 void weir_forms_module_put(struct weir_forms_module *module)
 {
-    /* R2: publishes what this holder did; meets A2 of the last one. */
-    if (atomic_fetch_sub_explicit(&module->refs, 1, memory_order_release) == 1) {
-        atomic_thread_fence(memory_order_acquire); /* A2 */
+    /* R2, A2: publishes what this holder did; the last one acquires what all did. */
+    if (atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1) {
         module_destroy(module);
     }
 }

@@ -229,7 +229,7 @@ static void list_file(struct listing *list, int dir, const char *name)
         list->files = bigger;
         list->room = room;
     }
-    snprintf(list->files[list->n].name, NAME_BYTES, "%s", name);
+    memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() has measured it */
     list->files[list->n].bytes = (uint64_t)info.st_size;
     list->files[list->n++].used = info.st_mtim;
     list->bytes += (uint64_t)info.st_size;

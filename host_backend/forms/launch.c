@@ -187,8 +187,10 @@ static void on_event(void *user, struct weir_run *run, enum weir_run_event event
         return;
     }
     weir_run_query(run, &info);
-    workers =
-        (uint64_t)k->module->device->sms * (uint32_t)(k->blocks_per_sm > 0 ? k->blocks_per_sm : 1);
+    if (!info.plain) {
+        return; /* says nothing about the kernel */
+    }
+    workers = (uint64_t)k->module->device->sms * info.blocks_per_sm;
     workers = info.total < workers ? info.total : workers;
     block_ns = (info.finished_ns - info.started_ns) * workers / info.total + 1;
     before = atomic_load_explicit(&k->block_ns, memory_order_relaxed);

@@ -417,6 +417,8 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
     pthread_mutex_lock(&run->runs->lock);
     *ret_info = (struct weir_run_info){.state = run->state,
                                        .begun = run->begun,
+                                       .plain = run->plain,
+                                       .blocks_per_sm = run->p.blocks_per_sm,
                                        .total = total,
                                        .done_blocks = run->state == WEIR_RUN_FINISHED ? total
                                                       : run->next_block < total ? run->next_block

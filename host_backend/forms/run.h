@@ -67,11 +67,13 @@ struct weir_run_params {
 
 struct weir_run_info {
     enum weir_run_state state;
-    bool begun;           /* a block has been taken; as last seen */
-    uint32_t total;       /* blocks */
-    uint32_t done_blocks; /* when stopped or finished; else as last seen */
-    uint64_t started_ns;  /* when it was put into its stream */
-    uint64_t finished_ns; /* when that was seen */
+    bool begun;             /* a block has been taken; as last seen */
+    bool plain;             /* it was never stopped, resized, or given less than all SMs */
+    uint32_t blocks_per_sm; /* as given */
+    uint32_t total;         /* blocks */
+    uint32_t done_blocks;   /* when stopped or finished; else as last seen */
+    uint64_t started_ns;    /* when it was put into its stream */
+    uint64_t finished_ns;   /* when that was seen */
     struct weir_run_place place;
 };
 
