@@ -1,14 +1,16 @@
 /*
  * Sizes of images, and their way to the host.
  *
- *   first bytes             kind                  size
- *   B1 43 62 46             fat binary wrapper    follow its pointer; version 2 lists more fat
- * binaries 50 ED 55 BA             fat binary            16 + u64 at 8 7F 'E' 'L' 'F' cubin the end
- * of its last header or section anything else           PTX                   up to the NUL
+ * - B1 43 62 46 is a fat binary's wrapper: follow its pointer; version 2 lists more fat binaries.
+ * - 50 ED 55 BA is a fat binary: 16 bytes and the u64 at 8.
+ * - 7F 'E' 'L' 'F' is a cubin: to the end of its last header or section.
+ * - Anything else is PTX: to the NUL.
  *
  * The wrapper's layout and the ELF rule were found with cubins of sm_75 to sm_120.
  */
 #include "guest_lib/image.h"
+
+#include "base/cubin.h"
 
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
@@ -62,7 +64,7 @@ static CUresult elf_size(const void *data, uint64_t *ret_bytes)
         Elf64_Shdr section;
         memcpy(&section, (const char *)data + header.e_shoff + i * sizeof(section),
                sizeof(section));
-        if (section.sh_type == SHT_NOBITS) {
+        if (!weir_cubin_has_bits(section.sh_type)) {
             continue;
         }
         if (section.sh_offset > WEIR_IMAGE_MAX_BYTES || section.sh_size > WEIR_IMAGE_MAX_BYTES) {

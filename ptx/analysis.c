@@ -16,6 +16,7 @@
 #include "ptx/scan.h"
 #include "ptx/scc.h"
 #include "ptx/wait.h"
+#include "ptx/warp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@
 enum {
     REACHED = 1u << 0,
     PARTED = 1u << 1,  /* its threads may have parted before it is called */
-    POINTED = 1u << 2, /* it may be called through a pointer, or by such a function */
+    ENDED = 1u << 2,   /* some of them may have ended before */
+    POINTED = 1u << 3, /* it may be called through a pointer, or by such a function */
 };
 
 struct builder {
@@ -49,26 +51,45 @@ struct builder {
     uint32_t *work;
     uint32_t n_work;
     bool *is_queued;
+    uint8_t pointer_marks; /* with which the targets of pointers were reached */
     uint64_t visits;
 };
 
 /* Functions by themselves */
 
-/* Which barriers and calls are at places where threads may have parted. */
+static void mark_warp(struct weir_ptx_scan *scan, enum weir_ptx_mask mask, uint32_t inst,
+                      bool ended)
+{
+    for (int i = 0; mask != WEIR_PTX_MASK_NONE && i <= ended; i++) {
+        struct weir_ptx_warp_use *use = &scan->warp[i];
+
+        use->first = use->n++ ? use->first : inst;
+        if (mask == WEIR_PTX_MASK_OTHER) {
+            use->other = use->n_other++ ? use->other : inst;
+        }
+    }
+}
+
+/* Which barriers, calls and instructions of a warp are where threads may have parted or left. */
 static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
 {
+    const struct weir_ptx_func *func = flow->func;
     uint32_t edge = 0;
 
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
+        bool ended = func->is_entry && flow->blocks[i].ended;
+
         for (uint32_t j = flow->blocks[i].first; j < flow->blocks[i].end; j++) {
             bool is_parted = weir_ptx_flow_is_parted(flow, i, j);
 
             for (; edge < scan->n_edges && scan->edges[edge].inst == j; edge++) {
                 scan->edges[edge].parted = is_parted;
+                scan->edges[edge].ended = ended;
             }
-            if (is_parted && weir_ptx_is_full_barrier(&flow->func->insts[j])) {
+            if (is_parted && weir_ptx_is_full_barrier(&func->insts[j])) {
                 scan->parted = scan->n_parted++ ? scan->parted : j;
             }
+            mark_warp(scan, weir_ptx_mask_of(func, flow->blocks[i].first, j), j, ended);
         }
     }
 }
@@ -198,6 +219,8 @@ static bool call_sees(void *context, const struct weir_ptx_inst *call)
 /* Loops that wait, and functions that may wait by calling themselves. */
 static enum weir_status find_waits(struct builder *b)
 {
+    uint64_t spare = WEIR_PTX_WAIT_STEPS_SPARE;
+
     for (uint32_t i = 0; i < b->module->n_funcs; i++) {
         uint32_t part = b->parts.part[i];
         uint32_t inst = WEIR_PTX_NONE;
@@ -211,7 +234,7 @@ static enum weir_status find_waits(struct builder *b)
             return WEIR_ERR_NO_MEMORY;
         }
         if (!polls && b->flows[i].n_blocks) {
-            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &inst);
+            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &spare, &inst);
 
             if (status != WEIR_OK) {
                 return status;
@@ -242,34 +265,41 @@ static void reach(struct builder *b, uint32_t func, uint8_t marks)
     }
 }
 
+static void reach_targets(struct builder *b, uint8_t marks)
+{
+    if ((b->pointer_marks & marks) == marks) {
+        return;
+    }
+    b->pointer_marks |= marks;
+    b->visits += b->n_targets;
+    for (uint32_t i = 0; i < b->n_targets; i++) {
+        reach(b, b->targets[i], marks);
+    }
+}
+
 static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func *entry)
 {
-    b->n_list = 0;
     reach(b, entry->id, REACHED);
     while (b->n_work) {
         uint32_t from = b->work[--b->n_work];
         const struct weir_ptx_scan *scan = &b->scans[from];
 
         b->is_queued[from] = false;
-        b->visits += 1u + scan->n_edges + scan->n_shared;
+        b->visits +=
+            1u + scan->n_edges + scan->n_shared + scan->n_seen + b->module->funcs[from]->n_vars;
         if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
             return WEIR_ERR_TOO_BIG;
         }
         for (uint32_t i = 0; i < scan->n_edges; i++) {
             const struct weir_ptx_edge *edge = &scan->edges[i];
-            uint8_t marks = b->marks[from] | (edge->parted ? PARTED : 0);
+            uint8_t marks =
+                b->marks[from] | (edge->parted ? PARTED : 0) | (edge->ended ? ENDED : 0);
 
             if (edge->func < b->module->n_funcs) {
                 reach(b, edge->func, marks);
-                continue;
-            }
-            b->visits += b->n_targets;
-            if (b->visits > WEIR_PTX_MAX_ANALYSIS_VISITS) {
-                return WEIR_ERR_TOO_BIG;
-            }
-            for (uint32_t j = 0; j < b->n_targets; j++) {
+            } else {
                 /* Threads that call together may each have a pointer of its own. */
-                reach(b, b->targets[j], marks | PARTED | POINTED);
+                reach_targets(b, marks | PARTED | POINTED);
             }
         }
     }
@@ -283,6 +313,7 @@ static void forget(struct builder *b)
         b->is_queued[b->list[i]] = false;
     }
     b->n_list = b->n_work = 0;
+    b->pointer_marks = 0;
 }
 
 /* Kernels */
@@ -370,6 +401,19 @@ static void merge_func(struct builder *b, struct weir_ptx_kernel *kernel, uint32
     kernel->n_exits += scan->n_exits;
 }
 
+/* Numbers of barriers of all threads. */
+static uint32_t count_full(const struct weir_ptx_kernel *kernel)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_PTX_BARRIERS; i++) {
+        const struct weir_ptx_barrier_use *use = &kernel->barriers[i];
+
+        n += use->n_sync + use->n_arrive + use->n_red > use->n_counted;
+    }
+    return n;
+}
+
 /* Barriers that some of the threads may not come to any more. */
 static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
@@ -390,17 +434,55 @@ static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *ke
     if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
         return;
     }
-    const struct weir_ptx_place *place = &kernel->places[WEIR_PTX_FACT_EARLY_EXIT];
+    struct weir_ptx_place place = kernel->places[WEIR_PTX_FACT_EARLY_EXIT];
 
     if (has_red) {
-        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_RED, place->func, place->inst, 1);
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_RED, place.func, place.inst, 1);
     }
-    for (uint32_t i = 0; i < b->n_list && !(b->flags & WEIR_PTX_ASSUME_OWN_POINTERS); i++) {
+    if (count_full(kernel) > 1) {
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_SEVERAL, place.func, place.inst, 1);
+    }
+    for (uint32_t i = 0; i < b->n_list; i++) {
         const struct weir_ptx_scan *scan = &b->scans[b->list[i]];
 
         if ((b->marks[b->list[i]] & POINTED) && scan->n_full) {
             add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT, b->module->funcs[b->list[i]],
                      scan->full, scan->n_full);
+        }
+    }
+}
+
+/* Instructions of a warp that some of its threads may not come to any more. */
+static void find_warp_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
+{
+    bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
+
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const struct weir_ptx_func *func = b->module->funcs[b->list[i]];
+        bool is_all = exits_in_func || (b->marks[b->list[i]] & ENDED);
+        const struct weir_ptx_warp_use *use = &b->scans[b->list[i]].warp[is_all ? 0 : 1];
+
+        if (use->n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP, func, use->first, use->n);
+        }
+        if (use->n_other) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_MASK, func, use->other, use->n_other);
+        }
+    }
+    if (!weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP)) {
+        return;
+    }
+    if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
+        struct weir_ptx_place place = kernel->places[WEIR_PTX_FACT_EARLY_EXIT_WARP];
+
+        add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_BOTH, place.func, place.inst, 1);
+    }
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const struct weir_ptx_warp_use *use = &b->scans[b->list[i]].warp[0];
+
+        if ((b->marks[b->list[i]] & POINTED) && use->n) {
+            add_fact(kernel, WEIR_PTX_FACT_EARLY_EXIT_INDIRECT, b->module->funcs[b->list[i]],
+                     use->first, use->n);
         }
     }
 }
@@ -476,6 +558,7 @@ static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_f
     }
     find_pointer_facts(b, kernel);
     find_early_exits(b, kernel);
+    find_warp_exits(b, kernel);
     find_free_barrier(kernel);
     for (int i = 0; i < WEIR_PTX_FORM_COUNT; i++) {
         if (!weir_ptx_kernel_refusals(kernel, (enum weir_ptx_form)i)) {

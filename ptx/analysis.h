@@ -17,7 +17,10 @@
 
 #define WEIR_PTX_BARRIERS 16 /* of a block (PTX ISA, barrier) */
 
-/* Kernels times functions looked at, per module: a bound on the time for hostile texts. */
+/*
+ * Kernels times what they reach (functions, their calls and variables), per module: a bound on time
+ * and memory for hostile texts. A kernel that calls nothing costs 256.
+ */
 #define WEIR_PTX_MAX_ANALYSIS_VISITS (16u << 20)
 
 enum weir_ptx_form {
@@ -45,13 +48,13 @@ struct weir_ptx_fact_info {
 enum weir_ptx_analyze_flag {
     /*
      * The functions that a kernel calls through pointers are those of the same copy of the module:
-     * no pointer was stored by the original for a twin to call. Then INDIRECT_GRID and
-     * EARLY_EXIT_INDIRECT are not found. Right for a caller that makes the twin the only copy.
+     * no pointer was stored by the original for a twin to call. Then INDIRECT_GRID is not found.
+     * Right for a caller that makes the twin the only copy.
      */
     WEIR_PTX_ASSUME_OWN_POINTERS = 1u << 0,
 };
 
-/* Where a fact was seen first: in source order of the entry, then of the functions it reaches. */
+/* Where a fact was seen first: in source order of the entry, then of the functions in funcs. */
 struct weir_ptx_place {
     const struct weir_ptx_func *func; /* NULL: the fact does not hold */
     uint32_t inst;  /* index in func->insts, WEIR_PTX_NONE for the whole function */
@@ -74,7 +77,7 @@ struct weir_ptx_kernel {
     uint8_t forms;  /* bit per enum weir_ptx_form; ORIGINAL is always set */
     struct weir_ptx_place places[WEIR_PTX_FACT_COUNT];
 
-    /* The entry and every function with a body that can be called from it; the entry first. */
+    /* The entry, then every function with a body that can be called from it. */
     const struct weir_ptx_func *const *funcs;
     uint32_t n_funcs;
 

@@ -125,6 +125,8 @@ bool weir_ptx_inst_has_dst(const struct weir_ptx_inst *inst)
         return !weir_ptx_inst_has(inst, WEIR_PTX_MOD_STORE);
     case WEIR_PTX_OP_WGMMA:
         return weir_ptx_inst_has(inst, WEIR_PTX_MOD_MMA_ASYNC);
+    case WEIR_PTX_OP_TCGEN05:
+        return weir_ptx_inst_has(inst, WEIR_PTX_MOD_LD);
     default:
         return false;
     }

@@ -22,8 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES      64  /* of a fixed point over all instructions */
+#define MAX_PASSES      32  /* of a fixed point over all instructions */
 #define STEPS_PER_BLOCK 512 /* of post-dominators and of regions, per block of the function */
+#define EDGES_SPARE     (4u << 20) /* what tables of branches may have beyond EDGES_PER_INST */
+#define EDGES_PER_INST  8
 
 struct builder {
     struct weir_ptx_flow *flow;
@@ -97,6 +99,10 @@ void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct wei
 {
     if (has_dst(inst)) {
         each_reg(&inst->operands[0], fn, context);
+    }
+    if (inst->op == WEIR_PTX_OP_TCGEN05 && inst->n_operands > 2 &&
+        weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED)) {
+        each_reg(&inst->operands[1], fn, context); /* ld.red gives what was loaded and reduced */
     }
     if (inst->flags & WEIR_PTX_FLAG_CC) {
         fn(context, func->n_regs);
@@ -225,8 +231,12 @@ static enum weir_status find_edges(struct builder *b)
         flow->blocks[i].n_succs = successors(b, i, NULL);
         total += flow->blocks[i].n_succs;
     }
-    if (total >= UINT32_MAX / 8) {
-        return WEIR_ERR_NO_MEMORY;
+    if (total > (uint64_t)EDGES_PER_INST * flow->func->n_insts + EDGES_SPARE) {
+        flow->gave_up = true; /* large tables, many times */
+        for (uint32_t i = 0; i < flow->n_blocks; i++) {
+            flow->blocks[i].succ = flow->blocks[i].n_succs = 0;
+        }
+        total = 0;
     }
     flow->n_succs = (uint32_t)total;
     flow->succs = calloc(total + 1, sizeof(*flow->succs));
@@ -235,7 +245,7 @@ static enum weir_status find_edges(struct builder *b)
     if (!flow->succs || !b->preds || !b->pred) {
         return WEIR_ERR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < flow->n_blocks; i++) {
+    for (uint32_t i = 0; i < flow->n_blocks && !flow->gave_up; i++) {
         successors(b, i, flow->succs + flow->blocks[i].succ);
     }
     for (uint32_t i = 0; i < total; i++) {
@@ -442,6 +452,7 @@ static bool part_from(struct builder *b, uint32_t branch)
                 b->mark[succ] = branch + 1;
                 is_new |= !flow->blocks[succ].parted;
                 flow->blocks[succ].parted = true;
+                flow->blocks[succ].ended |= stop == flow->n_blocks;
                 b->stack[depth++] = succ;
             }
         }
@@ -496,7 +507,7 @@ static void find_parted(struct builder *b)
 static void give_up(struct weir_ptx_flow *flow)
 {
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
-        flow->blocks[i].parted = true;
+        flow->blocks[i].parted = flow->blocks[i].ended = true;
         flow->blocks[i].ipdom = flow->n_blocks;
     }
     memset(flow->varying, 1, (size_t)flow->func->n_regs + 1);
@@ -524,8 +535,10 @@ static enum weir_status build(struct builder *b)
         return WEIR_ERR_NO_MEMORY;
     }
     b->steps = (uint64_t)STEPS_PER_BLOCK * (n + flow->n_succs);
-    find_ipdoms(b);
-    find_parted(b);
+    if (!flow->gave_up) {
+        find_ipdoms(b);
+        find_parted(b);
+    }
     if (flow->gave_up) {
         give_up(flow);
     }

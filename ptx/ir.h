@@ -273,7 +273,7 @@ struct weir_ptx_operand {
     bool minus;         /* REG of a video instruction: -a */
     bool is_signed;     /* INT: was written with a minus sign (for the printer only) */
     uint32_t reg;       /* REG, MEM with a register base */
-    uint32_t reg2;      /* p|q: second destination; else WEIR_PTX_NONE */
+    uint32_t reg2;      /* p|q and {..}|q: second destination; else WEIR_PTX_NONE */
     uint32_t label;
     uint32_t n_elems; /* VECTOR, LIST; MEM: the items after the first comma */
     union {
@@ -286,7 +286,7 @@ struct weir_ptx_operand {
         struct weir_ptx_table *table;
     };
     struct weir_ptx_operand *elems;
-    const char *selector; /* REG of a video instruction: "b0", "h1", "b3210"; else NULL */
+    const char *selector; /* REG of a video instruction: "b0", "h1"; MEM: "unified"; else NULL */
 };
 
 struct weir_ptx_shape {

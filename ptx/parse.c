@@ -157,12 +157,11 @@ static bool parse_file(struct weir_ptx_parser *p)
     end = p->lexer.at;
     weir_ptx_next(p);
     while (weir_ptx_accept(p, ',')) {
-        uint64_t ignored;
-
         end = p->lexer.at;
-        if (!weir_ptx_parse_const(p, &ignored)) {
-            return false;
+        if (p->tok.kind != WEIR_PTX_TOKEN_INT) {
+            return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number");
         }
+        weir_ptx_next(p);
     }
     return p->flags & WEIR_PTX_DROP_DEBUG ? weir_ptx_ok(p) : keep_item_text(p, start, end);
 }

@@ -234,7 +234,7 @@ static bool parse_elems(struct weir_ptx_parser *p, struct weir_ptx_operand *op, 
     return weir_ptx_expect(p, close) && keep_elems(p, op, start);
 }
 
-/* [base {+ offset} {, item ..}], the bracket being behind. */
+/* [base {+ offset} {, item ..}] {.unified}, the bracket being behind. */
 static bool parse_mem(struct weir_ptx_parser *p, struct weir_ptx_operand *op, int depth)
 {
     struct weir_ptx_token at = p->tok;
@@ -265,10 +265,13 @@ static bool parse_mem(struct weir_ptx_parser *p, struct weir_ptx_operand *op, in
             return false;
         }
     }
-    if (!weir_ptx_accept(p, ',')) {
-        return weir_ptx_expect(p, ']');
+    if (weir_ptx_accept(p, ',') ? !parse_elems(p, op, ']', depth) : !weir_ptx_expect(p, ']')) {
+        return false;
     }
-    return parse_elems(p, op, ']', depth);
+    if (weir_ptx_accept_dot(p, "unified")) {
+        op->selector = "unified";
+    }
+    return weir_ptx_ok(p);
 }
 
 static bool parse_float(struct weir_ptx_parser *p, bool minus, struct weir_ptx_operand *op)
@@ -315,12 +318,13 @@ static bool parse_number(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     return true;
 }
 
-/* |q after p. */
+/* |q after p, or after the vector of a texture fetch. */
 static bool parse_pair(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
 {
     struct weir_ptx_operand second;
 
-    if ((op->kind != WEIR_PTX_OPERAND_REG && op->kind != WEIR_PTX_OPERAND_SINK) ||
+    if ((op->kind != WEIR_PTX_OPERAND_REG && op->kind != WEIR_PTX_OPERAND_SINK &&
+         op->kind != WEIR_PTX_OPERAND_VECTOR) ||
         !weir_ptx_accept(p, '|')) {
         return weir_ptx_ok(p);
     }
@@ -346,7 +350,7 @@ static bool parse_operand(struct weir_ptx_parser *p, struct weir_ptx_operand *op
     }
     if (weir_ptx_accept(p, '{')) {
         init_operand(op, WEIR_PTX_OPERAND_VECTOR);
-        return parse_elems(p, op, '}', depth);
+        return parse_elems(p, op, '}', depth) && (depth > 0 || parse_pair(p, op));
     }
     if (weir_ptx_accept(p, '[')) {
         return parse_mem(p, op, depth);

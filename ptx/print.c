@@ -99,7 +99,15 @@ static void print_mem(const struct printer *pr, const struct weir_ptx_operand *o
         fputs(", ", pr->out);
         print_elems(pr, op);
     }
-    fputc(']', pr->out);
+    fputs(op->selector ? "].unified" : "]", pr->out);
+}
+
+static void print_second(const struct printer *pr, const struct weir_ptx_operand *op)
+{
+    if (op->reg2 != WEIR_PTX_NONE) {
+        fputc('|', pr->out);
+        print_reg(pr, op->reg2);
+    }
 }
 
 static void print_reg_operand(const struct printer *pr, const struct weir_ptx_operand *op)
@@ -113,10 +121,7 @@ static void print_reg_operand(const struct printer *pr, const struct weir_ptx_op
     if (op->selector) {
         fprintf(pr->out, ".%s", op->selector);
     }
-    if (op->reg2 != WEIR_PTX_NONE) {
-        fputc('|', pr->out);
-        print_reg(pr, op->reg2);
-    }
+    print_second(pr, op);
 }
 
 static void print_sreg(const struct printer *pr, const struct weir_ptx_operand *op)
@@ -167,6 +172,7 @@ static void print_operand(const struct printer *pr, const struct weir_ptx_operan
         fputc(op->kind == WEIR_PTX_OPERAND_LIST ? '(' : '{', pr->out);
         print_elems(pr, op);
         fputc(op->kind == WEIR_PTX_OPERAND_LIST ? ')' : '}', pr->out);
+        print_second(pr, op);
         break;
     case WEIR_PTX_OPERAND_LABEL:
         fputs(pr->func->labels[op->label].name, pr->out);

@@ -299,9 +299,7 @@ static void scan_operand(struct scanner *s, const struct weir_ptx_operand *op)
     case WEIR_PTX_OPERAND_FUNC:
         s->taken[weir_ptx_func_of(op->func)->id] = true;
         break;
-    case WEIR_PTX_OPERAND_TABLE:
-        scan_table(s, op->table);
-        break;
+    case WEIR_PTX_OPERAND_TABLE: /* scan_func() looks at each table once */
     case WEIR_PTX_OPERAND_SINK:
     case WEIR_PTX_OPERAND_REG:
     case WEIR_PTX_OPERAND_INT:
@@ -337,7 +335,7 @@ static void scan_memory(struct scanner *s)
         note(s, WEIR_PTX_FACT_STRONG_ACCESS);
     }
     if ((inst->op == WEIR_PTX_OP_ST || inst->op == WEIR_PTX_OP_RED) &&
-        (inst->flags & WEIR_PTX_FLAG_ASYNC)) {
+        (inst->flags & (WEIR_PTX_FLAG_ASYNC | WEIR_PTX_FLAG_BULK))) {
         note(s, WEIR_PTX_FACT_BULK);
     }
     if (flags & WEIR_PTX_OPF_TEXTURE) {
@@ -383,6 +381,8 @@ static enum weir_ptx_fact fact_of_op(uint16_t op)
         return WEIR_PTX_FACT_BULK;
     case WEIR_PTX_OP_WGMMA:
         return WEIR_PTX_FACT_WGMMA;
+    case WEIR_PTX_OP_TCGEN05:
+        return WEIR_PTX_FACT_TENSOR_MEMORY;
     case WEIR_PTX_OP_SETMAXNREG:
         return WEIR_PTX_FACT_SETMAXNREG;
     case WEIR_PTX_OP_MAPA:
@@ -423,6 +423,11 @@ static void scan_inst(struct scanner *s)
         break;
     case WEIR_PTX_OP_CP:
         scan_copy(s);
+        break;
+    case WEIR_PTX_OP_MULTIMEM:
+        if (inst->flags & WEIR_PTX_FLAG_BULK) {
+            note(s, WEIR_PTX_FACT_BULK);
+        }
         break;
     case WEIR_PTX_OP_RET:
     case WEIR_PTX_OP_EXIT:

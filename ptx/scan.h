@@ -14,6 +14,7 @@ struct weir_ptx_edge {
     uint32_t func; /* callee's id; module->n_funcs: through a pointer */
     uint32_t inst;
     bool parted; /* called at a place where threads may have parted */
+    bool ended;  /* ... and some may have left */
 };
 
 /* One function with a body. Owned by the analysis while it works. */
@@ -31,6 +32,14 @@ struct weir_ptx_scan {
     uint32_t full;     /* the first of them */
     uint32_t n_parted; /* those of them where threads may have parted */
     uint32_t parted;
+    /* Instructions that wait for a warp (ptx/warp.h), [1]: where threads may have left the
+     * function. */
+    struct weir_ptx_warp_use {
+        uint32_t n;
+        uint32_t first;
+        uint32_t n_other; /* whose mask may name others than those that are there */
+        uint32_t other;
+    } warp[2];
     bool has_red; /* one of the full barriers reduces */
     bool sees;    /* an access sees what other blocks write; later, with all that it calls */
 };

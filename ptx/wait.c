@@ -12,10 +12,11 @@
  * come back to itself before its post-dominator. A branch that only chooses between two ways
  * through one turn does not count; what it chooses is tainted.
  *
- * Two kinds of loop end when the block runs alone and are left out: a compare-and-swap tried again
- * with what it has found (its comparison for success is not tainted, all else that is made from it
- * is), and a single addition of a positive constant, if nothing else in the loop is written with
- * atomics or in order.
+ * Two kinds of loop end when the block runs alone and are left out. One is a compare-and-swap that
+ * is tried again with what it has found, or with what is loaded again from its address, and left
+ * when it succeeds: the way back after a failure is taken out of the graph before its loops are
+ * looked at. The other is a single addition of a positive constant, if nothing else in the loop is
+ * written with atomics or in order.
  */
 #include "ptx/wait.h"
 
@@ -23,16 +24,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES     64  /* of a fixed point over one loop; past it the loop waits */
-#define STEPS_PER_INST 512 /* of the searches inside loops; past it all loops wait */
-#define STEPS_SPARE    (16u << 20)
+#define MAX_PASSES     32  /* of a fixed point over one loop; past it the loop waits */
+#define STEPS_PER_INST 128 /* of the searches inside loops */
 
 struct waits {
     const struct weir_ptx_flow *flow;
     weir_ptx_call_sees_fn sees;
     void *context;
     struct weir_ptx_parts parts; /* of the blocks */
-    uint8_t *state;              /* per register and the carry: tainted, in the loop at hand */
+    uint32_t *first;             /* edges of the blocks, as a graph */
+    uint32_t *to;
+    uint8_t *state;     /* per register and the carry: tainted, in the loop at hand */
     uint32_t *n_writes; /* per register and the carry: instructions of the loop that write it */
     uint32_t *stack;
     uint32_t *mark;
@@ -58,8 +60,8 @@ bool weir_ptx_is_private_space(uint8_t space)
 
 bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst)
 {
-    if (weir_ptx_is_private_space(inst->space)) {
-        return false;
+    if (weir_ptx_is_private_space(inst->space) || inst->scope == WEIR_PTX_MOD_CTA) {
+        return false; /* among blocks, a block's scope orders nothing */
     }
     switch (inst->op) {
     case WEIR_PTX_OP_ATOM:
@@ -95,66 +97,150 @@ static bool is_reg(const struct weir_ptx_operand *op, uint32_t reg)
 
 struct part {
     struct weir_ptx_loop loop;
+    uint32_t n_insts;
     bool ends_alone_add; /* its only atomic is an addition of a positive constant */
 };
 
-/* Whether a loop gives a register the value of another, and nothing else. */
-static bool is_copied(const struct waits *w, const struct part *part, uint32_t to, uint32_t from)
+static bool is_same_place(const struct weir_ptx_operand *a, const struct weir_ptx_operand *b)
 {
-    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
-        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+    return a->kind == WEIR_PTX_OPERAND_MEM && b->kind == WEIR_PTX_OPERAND_MEM &&
+           a->base == b->base && a->offset == b->offset &&
+           (a->base == WEIR_PTX_BASE_VAR ? a->var == b->var
+                                         : a->base == WEIR_PTX_BASE_REG && a->reg == b->reg);
+}
 
-        for (uint32_t j = block->first; j < block->end; j++) {
-            const struct weir_ptx_inst *inst = inst_at(w, j);
+/* Whether a block gives what a compare-and-swap expects the value it found, or loads it again. */
+static bool renews(const struct waits *w, uint32_t block, const struct weir_ptx_inst *cas)
+{
+    uint32_t expected = cas->operands[2].reg;
 
-            if (inst->op == WEIR_PTX_OP_MOV && is_reg(&inst->operands[0], to) &&
-                is_reg(&inst->operands[1], from)) {
-                return w->n_writes[to] == 1;
-            }
+    for (uint32_t i = w->flow->blocks[block].first; i < w->flow->blocks[block].end; i++) {
+        const struct weir_ptx_inst *inst = inst_at(w, i);
+
+        if (inst->n_operands != 2 || !is_reg(&inst->operands[0], expected) ||
+            inst->guard != WEIR_PTX_NONE) {
+            continue;
         }
+        if (inst->op == WEIR_PTX_OP_MOV) {
+            return is_reg(&inst->operands[1], cas->operands[0].reg);
+        }
+        return inst->op == WEIR_PTX_OP_LD && is_same_place(&inst->operands[1], &cas->operands[1]);
     }
     return false;
 }
 
-/*
- * setp.eq/ne of what a compare-and-swap of this loop found and of what it had expected, which is
- * then replaced by what it found.
- */
-static bool is_success_test(struct waits *w, const struct part *part,
-                            const struct weir_ptx_inst *test)
+/* The compare-and-swap of this loop whose find a setp.eq/ne compares with what it had expected. */
+static const struct weir_ptx_inst *tested_cas(struct waits *w, const struct part *part,
+                                              const struct weir_ptx_inst *test)
 {
     if (test->op != WEIR_PTX_OP_SETP || test->n_operands != 3 ||
         (test->cmp != WEIR_PTX_MOD_EQ && test->cmp != WEIR_PTX_MOD_NE) ||
-        test->operands[1].kind != WEIR_PTX_OPERAND_REG ||
-        test->operands[2].kind != WEIR_PTX_OPERAND_REG) {
-        return false;
+        test->operands[0].reg2 != WEIR_PTX_NONE || test->guard != WEIR_PTX_NONE) {
+        return NULL;
     }
-    uint32_t a = test->operands[1].reg;
-    uint32_t b = test->operands[2].reg;
+    const struct weir_ptx_operand *a = &test->operands[1];
+    const struct weir_ptx_operand *b = &test->operands[2];
 
     for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
         const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
 
         if (!spend(w, block->end - block->first)) {
-            return false;
+            return NULL;
         }
         for (uint32_t j = block->first; j < block->end; j++) {
-            const struct weir_ptx_inst *inst = inst_at(w, j);
+            const struct weir_ptx_inst *cas = inst_at(w, j);
 
-            if (inst->op != WEIR_PTX_OP_ATOM || inst->action != WEIR_PTX_MOD_CAS ||
-                inst->n_operands < 4 || inst->operands[0].kind != WEIR_PTX_OPERAND_REG) {
+            if (cas->op != WEIR_PTX_OP_ATOM || cas->action != WEIR_PTX_MOD_CAS ||
+                cas->n_operands < 4 || cas->operands[0].kind != WEIR_PTX_OPERAND_REG ||
+                cas->operands[2].kind != WEIR_PTX_OPERAND_REG) {
                 continue;
             }
-            uint32_t found = inst->operands[0].reg;
-            uint32_t other = found == a ? b : a;
+            uint32_t found = cas->operands[0].reg;
+            uint32_t expected = cas->operands[2].reg;
 
-            if ((found == a || found == b) && is_reg(&inst->operands[2], other) &&
-                w->n_writes[found] == 1 && is_copied(w, part, other, found)) {
-                return true;
+            if (w->n_writes[found] == 1 && ((is_reg(a, found) && is_reg(b, expected)) ||
+                                            (is_reg(b, found) && is_reg(a, expected)))) {
+                return cas;
             }
         }
     }
-    return false;
+    return NULL;
+}
+
+/* The setp of a loop that alone writes a register, or NULL. */
+static const struct weir_ptx_inst *only_write(const struct waits *w, const struct part *part,
+                                              uint32_t reg)
+{
+    for (uint32_t i = 0; w->n_writes[reg] == 1 && i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            const struct weir_ptx_inst *inst = inst_at(w, j);
+
+            if (inst->n_operands && is_reg(&inst->operands[0], reg) &&
+                inst->op == WEIR_PTX_OP_SETP) {
+                return inst;
+            }
+        }
+    }
+    return NULL;
+}
+
+struct write_count {
+    uint32_t reg;
+    uint32_t n;
+};
+
+static void count_reg(void *context, uint32_t reg)
+{
+    struct write_count *count = context;
+
+    count->n += reg == count->reg;
+}
+
+/* How often a block writes a register. */
+static uint32_t writes_in(const struct waits *w, uint32_t block, uint32_t reg)
+{
+    struct write_count count = {.reg = reg};
+
+    for (uint32_t i = w->flow->blocks[block].first; i < w->flow->blocks[block].end; i++) {
+        weir_ptx_inst_each_write(w->flow->func, inst_at(w, i), count_reg, &count);
+    }
+    return count.n;
+}
+
+/*
+ * Take the way back after a failure out of the graph. What is expected must be renewed on that way,
+ * before or after the branch; then a block that is alone fails once at most.
+ */
+static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
+{
+    const struct weir_ptx_block *it = &w->flow->blocks[block];
+    const struct weir_ptx_inst *branch = inst_at(w, it->end - 1);
+
+    if (it->n_succs != 2 || branch->op != WEIR_PTX_OP_BRA || branch->guard == WEIR_PTX_NONE ||
+        !spend(w, part->n_insts)) {
+        return;
+    }
+    const struct weir_ptx_inst *test = only_write(w, part, branch->guard);
+    const struct weir_ptx_inst *cas = test ? tested_cas(w, part, test) : NULL;
+
+    if (!cas) {
+        return;
+    }
+    /* Successors are what follows, then the branch's target. */
+    bool fails_to_target = (test->cmp == WEIR_PTX_MOD_NE) != branch->guard_negated;
+    uint32_t *failure = &w->to[it->succ + fails_to_target];
+    uint32_t expected = cas->operands[2].reg;
+    /* Nothing else may be written to what is expected; in a loop of one block, that is easily seen.
+     */
+    bool only_there =
+        *failure == block ? writes_in(w, block, expected) == 1 : w->n_writes[expected] == 1;
+
+    if (only_there && *failure < w->flow->n_blocks &&
+        (renews(w, block, cas) || renews(w, *failure, cas))) {
+        *failure = w->flow->n_blocks;
+    }
 }
 
 static bool adds_positive(const struct weir_ptx_inst *inst)
@@ -234,8 +320,7 @@ static bool taint_inst(struct waits *w, const struct part *part, const struct we
     const struct weir_ptx_func *func = w->flow->func;
     bool is_tainted = is_place || is_source(w, part, inst) ||
                       (w->memory && weir_ptx_is_plain_load(func, inst)) ||
-                      (weir_ptx_inst_reads(func, inst, w->state, 1) &&
-                       (is_place || !is_success_test(w, part, inst)));
+                      weir_ptx_inst_reads(func, inst, w->state, 1);
     bool changed = is_tainted && weir_ptx_inst_writes(func, inst, w->state, 1);
 
     if (!w->memory && taints_memory(inst, is_tainted)) {
@@ -259,13 +344,13 @@ static bool decides(struct waits *w, uint32_t block, uint32_t loop, bool *ret_ne
     w->n_marks++;
     w->stack[depth++] = block;
     while (depth) {
-        const struct weir_ptx_block *at = &flow->blocks[w->stack[--depth]];
+        uint32_t at = w->stack[--depth];
 
-        if (!spend(w, at->n_succs)) {
+        if (!spend(w, w->first[at + 1] - w->first[at])) {
             return true;
         }
-        for (uint32_t i = 0; i < at->n_succs; i++) {
-            uint32_t succ = flow->succs[at->succ + i];
+        for (uint32_t i = w->first[at]; i < w->first[at + 1]; i++) {
+            uint32_t succ = w->to[i];
 
             comes_back |= succ == block;
             if (succ != stop && w->parts.part[succ] == loop && w->mark[succ] != w->n_marks) {
@@ -308,21 +393,31 @@ static uint32_t deciding_branch(struct waits *w, const struct part *part, bool *
     return WEIR_PTX_NONE;
 }
 
-/* Whether any access of a loop sees what others write; and how often it writes each register. */
-static bool look_at(struct waits *w, const struct part *part)
+static void look_at_writes(struct waits *w, const struct part *part)
 {
-    bool sees = false;
-
     memset(w->n_writes, 0, sizeof(*w->n_writes) * ((size_t)w->flow->func->n_regs + 1));
     for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
         const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
 
         for (uint32_t j = block->first; j < block->end; j++) {
             weir_ptx_inst_each_write(w->flow->func, inst_at(w, j), count_write, w);
-            sees |= is_source(w, part, inst_at(w, j)) || inst_at(w, j)->op == WEIR_PTX_OP_CP;
         }
     }
-    return sees;
+}
+
+/* Whether any access of a loop sees what others write. */
+static bool sees(const struct waits *w, const struct part *part)
+{
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            if (is_source(w, part, inst_at(w, j)) || inst_at(w, j)->op == WEIR_PTX_OP_CP) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 static uint32_t loop_waits(struct waits *w, struct part *part)
@@ -332,11 +427,11 @@ static uint32_t loop_waits(struct waits *w, struct part *part)
     bool changed = true;
 
     part->ends_alone_add = has_only_an_addition(w, part);
+    if (!sees(w, part)) {
+        return WEIR_PTX_NONE;
+    }
     if (!spend(w, n_regs)) {
         return first;
-    }
-    if (!look_at(w, part)) {
-        return WEIR_PTX_NONE;
     }
     memset(w->state, 0, n_regs);
     w->memory = false;
@@ -357,17 +452,74 @@ static uint32_t loop_waits(struct waits *w, struct part *part)
     return WEIR_PTX_NONE;
 }
 
+static struct part part_at(const struct waits *w, uint32_t i)
+{
+    uint32_t begin = w->parts.begin[i];
+    struct part part = {.loop = {.blocks = w->parts.nodes + begin,
+                                 .n_blocks = w->parts.begin[i + 1] - begin,
+                                 .part_of = w->parts.part,
+                                 .part = i}};
+
+    for (uint32_t j = 0; j < part.loop.n_blocks; j++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part.loop.blocks[j]];
+
+        part.n_insts += block->end - block->first;
+    }
+    return part;
+}
+
+static bool has_cas(const struct waits *w, const struct part *part)
+{
+    for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
+        const struct weir_ptx_block *block = &w->flow->blocks[part->loop.blocks[i]];
+
+        for (uint32_t j = block->first; j < block->end; j++) {
+            if (inst_at(w, j)->op == WEIR_PTX_OP_ATOM &&
+                inst_at(w, j)->action == WEIR_PTX_MOD_CAS) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The blocks' graph, its loops, and its loops without the ways back of failed compare-and-swaps. */
+static enum weir_status find_loops(struct waits *w)
+{
+    uint32_t n = w->flow->n_blocks;
+    struct weir_ptx_graph graph = {.n_nodes = n + 1, .first = w->first, .to = w->to};
+
+    for (uint32_t i = 0; i < n; i++) {
+        w->first[i] = w->flow->blocks[i].succ;
+    }
+    w->first[n] = w->first[n + 1] = w->flow->n_succs;
+    memcpy(w->to, w->flow->succs, w->flow->n_succs * sizeof(*w->to));
+    enum weir_status status = weir_ptx_parts_init(&graph, &w->parts);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < w->parts.n_parts; i++) {
+        struct part part = part_at(w, i);
+
+        if (w->parts.is_cyclic[i] && has_cas(w, &part) && spend(w, w->flow->func->n_regs)) {
+            look_at_writes(w, &part);
+            for (uint32_t j = 0; j < part.loop.n_blocks; j++) {
+                cut_retry(w, &part, part.loop.blocks[j]);
+            }
+        }
+    }
+    weir_ptx_parts_finish(&w->parts);
+    return weir_ptx_parts_init(&graph, &w->parts);
+}
+
 static enum weir_status search(struct waits *w, uint32_t *ret_inst)
 {
-    enum weir_status status = WEIR_OK;
+    enum weir_status status = find_loops(w);
 
     *ret_inst = WEIR_PTX_NONE;
-    for (uint32_t i = 0; i < w->parts.n_parts && *ret_inst == WEIR_PTX_NONE; i++) {
-        uint32_t begin = w->parts.begin[i];
-        struct part part = {.loop = {.blocks = w->parts.nodes + begin,
-                                     .n_blocks = w->parts.begin[i + 1] - begin,
-                                     .part_of = w->parts.part,
-                                     .part = i}};
+    for (uint32_t i = 0; status == WEIR_OK && i < w->parts.n_parts; i++) {
+        struct part part = part_at(w, i);
 
         if (!w->parts.is_cyclic[i]) {
             continue;
@@ -376,41 +528,25 @@ static enum weir_status search(struct waits *w, uint32_t *ret_inst)
         if (*ret_inst == WEIR_PTX_NONE) {
             status = weir_ptx_find_plain_wait(w->flow, &part.loop, &w->steps, ret_inst);
         }
-        if (status != WEIR_OK) {
+        if (*ret_inst != WEIR_PTX_NONE) {
             break;
         }
     }
     return status;
 }
 
-static enum weir_status find_loops(struct waits *w)
+enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees_fn,
+                                    void *context, uint64_t *spare, uint32_t *ret_inst)
 {
-    uint32_t n = w->flow->n_blocks;
-    uint32_t *first = calloc((size_t)n + 2, sizeof(*first));
-    struct weir_ptx_graph graph = {.n_nodes = n + 1, .first = first, .to = w->flow->succs};
-
-    if (!first) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        first[i] = w->flow->blocks[i].succ;
-    }
-    first[n] = first[n + 1] = w->flow->n_succs;
-    enum weir_status status = weir_ptx_parts_init(&graph, &w->parts);
-
-    free(first);
-    return status;
-}
-
-enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees,
-                                    void *context, uint32_t *ret_inst)
-{
+    uint64_t own = (uint64_t)STEPS_PER_INST * flow->func->n_insts;
     size_t n_regs = (size_t)flow->func->n_regs + 1;
     size_t n = (size_t)flow->n_blocks + 1;
     struct waits w = {.flow = flow,
-                      .sees = sees,
+                      .sees = sees_fn,
                       .context = context,
-                      .steps = (uint64_t)STEPS_PER_INST * flow->func->n_insts + STEPS_SPARE,
+                      .steps = own + *spare,
+                      .first = calloc(n + 1, sizeof(*w.first)),
+                      .to = calloc((size_t)flow->n_succs + 1, sizeof(*w.to)),
                       .state = calloc(n_regs, 1),
                       .n_writes = calloc(n_regs, sizeof(*w.n_writes)),
                       .stack = calloc(n, sizeof(*w.stack)),
@@ -421,15 +557,17 @@ enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_c
     if (flow->gave_up) {
         *ret_inst = 0;
         status = WEIR_OK;
-    } else if (w.state && w.n_writes && w.stack && w.mark && w.tainted_place) {
-        status = find_loops(&w);
-        status = status == WEIR_OK ? search(&w, ret_inst) : status;
+    } else if (w.first && w.to && w.state && w.n_writes && w.stack && w.mark && w.tainted_place) {
+        status = search(&w, ret_inst);
     }
+    *spare = w.steps < *spare ? w.steps : *spare;
     weir_ptx_parts_finish(&w.parts);
     free(w.tainted_place);
     free(w.mark);
     free(w.stack);
     free(w.n_writes);
     free(w.state);
+    free(w.to);
+    free(w.first);
     return status;
 }

@@ -4,6 +4,8 @@
 
 #include "ptx/flow.h"
 
+#define WEIR_PTX_WAIT_STEPS_SPARE (256u << 20) /* per module */
+
 /** Whether a call in a loop may reach an access that sees what other blocks write. */
 typedef bool (*weir_ptx_call_sees_fn)(void *context, const struct weir_ptx_inst *call);
 
@@ -41,12 +43,15 @@ bool weir_ptx_is_private_space(uint8_t space);
  * @param flow      of the function.
  * @param sees      asked for calls in loops.
  * @param context   given to sees.
+ * @param spare     steps that the searches of all functions may take beyond what each has for its
+ *                  size; where they end, every loop waits. What was taken is taken off.
  * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_call_sees_fn sees,
-                                    void *context, uint32_t *ret_inst) WEIR_MUST_CHECK;
+                                    void *context, uint64_t *spare,
+                                    uint32_t *ret_inst) WEIR_MUST_CHECK;
 
 /**
  * Find out whether one loop may wait with plain loads.

@@ -15,7 +15,8 @@
  *
  * Dependences are a graph: a node for each register of the function and each instruction of the
  * loop, edges from registers to the instructions that write them and from instructions to the
- * registers that they read. Parts of it that are cyclic are the candidates for progress.
+ * registers that they read, or to the instruction before them in their block that wrote it. Parts
+ * of it that are cyclic are the candidates for progress.
  */
 #include "ptx/scc.h"
 #include "ptx/wait.h"
@@ -51,6 +52,9 @@ struct search {
     /* while edges are counted or written */
     uint32_t from;
     bool is_counting;
+    uint32_t *writer;    /* per register: node of its last writer in a block */
+    uint32_t *writer_of; /* per register: number of that block's visit */
+    uint32_t n_visits;
 };
 
 static const struct weir_ptx_inst *inst_of(const struct search *s, uint32_t node)
@@ -78,7 +82,7 @@ static void add_read(void *context, uint32_t reg)
 {
     struct search *s = context;
 
-    add_edge(s, s->from, reg);
+    add_edge(s, s->from, s->writer_of[reg] == s->n_visits ? s->writer[reg] : reg);
 }
 
 static void add_write(void *context, uint32_t reg)
@@ -86,12 +90,17 @@ static void add_write(void *context, uint32_t reg)
     struct search *s = context;
 
     add_edge(s, reg, s->from);
+    if (inst_of(s, s->from)->guard == WEIR_PTX_NONE) {
+        s->writer[reg] = s->from;
+        s->writer_of[reg] = s->n_visits;
+    }
 }
 
 static void walk_edges(struct search *s, bool is_counting)
 {
     s->is_counting = is_counting;
     for (uint32_t i = 0; i < s->n_insts; i++) {
+        s->n_visits += i == 0 || s->block[i] != s->block[i - 1];
         s->from = s->n_regs + i;
         weir_ptx_inst_each_read(s->flow->func, inst_of(s, s->from), add_read, s);
         weir_ptx_inst_each_write(s->flow->func, inst_of(s, s->from), add_write, s);
@@ -103,7 +112,9 @@ static enum weir_status find_data(struct search *s)
     size_t n = (size_t)s->n_regs + s->n_insts;
 
     s->first = calloc(n + 3, sizeof(*s->first));
-    if (!s->first) {
+    s->writer = calloc(s->n_regs, sizeof(*s->writer));
+    s->writer_of = calloc(s->n_regs, sizeof(*s->writer_of));
+    if (!s->first || !s->writer || !s->writer_of) {
         return WEIR_ERR_NO_MEMORY;
     }
     walk_edges(s, true);
@@ -400,6 +411,8 @@ static void finish(struct search *s)
     free(s->inst);
     free(s->block);
     free(s->node_of_branch);
+    free(s->writer);
+    free(s->writer_of);
     free(s->first);
     free(s->to);
     free(s->control_first);

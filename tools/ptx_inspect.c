@@ -114,9 +114,25 @@ static void print_kernel(const struct weir_ptx_kernel *kernel)
 
 /* JSON */
 
+/* Take a name out of a text; returns the new length. */
+static size_t cut_name(char *text, size_t len, const char *name)
+{
+    size_t name_len = strlen(name);
+    size_t to = 0;
+
+    for (size_t from = 0; from < len;) {
+        if (len - from >= name_len && memcmp(text + from, name, name_len) == 0) {
+            from += name_len;
+        } else {
+            text[to++] = text[from++];
+        }
+    }
+    return to;
+}
+
 /*
  * The same for kernels whose code is the same: a hash of the text of all that can be called,
- * without the module's version and target.
+ * without the kernel's name, the module's version and its target.
  */
 static enum weir_status hash_kernel(const struct weir_ptx_module *module,
                                     const struct weir_ptx_kernel *kernel, uint64_t *ret_hash)
@@ -142,7 +158,8 @@ static enum weir_status hash_kernel(const struct weir_ptx_module *module,
         status = weir_ptx_print_buffer(&part, &text, &len);
     }
     if (status == WEIR_OK) {
-        *ret_hash = weir_hash64_of(text + head_len, len - head_len);
+        len = cut_name(text + head_len, len - head_len, kernel->entry->name);
+        *ret_hash = weir_hash64_of(text + head_len, len);
         free(text);
     }
     free(part.items);

@@ -14,6 +14,7 @@
 struct transform {
     const char *form;
     const char *kernel;
+    const char *max_regs;
     bool only;
     bool apart;
     bool list;
@@ -55,7 +56,13 @@ static bool make_twins(struct weir_ptx_module *module, const struct transform *t
 static bool make_apart(struct weir_ptx_module *module, const struct transform *t,
                        enum weir_ptx_form form)
 {
-    const struct weir_ptx_twin_want want = {.kernel = t->kernel, .forms = WEIR_PTX_FORM_BIT(form)};
+    long long max_regs = 0;
+
+    if (t->max_regs && !weir_option_number("max-regs", t->max_regs, 1, 255, &max_regs)) {
+        return false;
+    }
+    const struct weir_ptx_twin_want want = {
+        .kernel = t->kernel, .forms = WEIR_PTX_FORM_BIT(form), .max_regs = (uint32_t)max_regs};
     struct weir_ptx_twins twins;
     enum weir_status status = weir_ptx_twins(module, &want, 1, &twins);
 
@@ -112,6 +119,10 @@ int weir_ptx_transform_main(int argc, char **argv)
         {.name = "apart",
          .help = "a module to be loaded beside the original, bound to its variables",
          .flag = &t.apart},
+        {.name = "max-regs",
+         .value = "N",
+         .help = "with --apart: registers that a twin may use",
+         .text = &t.max_regs},
         {.name = "list-passes", .help = "say which passes there are", .flag = &t.list},
         {.name = NULL}};
     int first, exit_status;

@@ -98,6 +98,8 @@ static enum weir_status load(struct weir_forms_module *m)
 {
     const struct weir_driver *d = &m->device->forms->worker->driver;
     bool ticket = false;
+    CUresult loaded;
+    uint32_t calm;
 
     m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
     if (m->kernels == NULL) {
@@ -108,7 +110,10 @@ static enum weir_status load(struct weir_forms_module *m)
         m->kernels[i].info = &m->set->kernels[i];
         ticket |= m->set->kernels[i].twins[WEIR_PTX_FORM_TICKET].name != NULL;
     }
-    if (d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL) != CUDA_SUCCESS) {
+    calm = weir_forms_calm_begin(m->device->forms);
+    loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
+    weir_forms_calm_end(m->device->forms, calm);
+    if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
         return WEIR_ERR_DRIVER;
     }
@@ -335,6 +340,31 @@ void weir_forms_destroy(struct weir_forms *forms)
     }
     weir_forms_cache_finish(&forms->cache);
     free(forms);
+}
+
+/* Runs that appear in between were not made calm: their calls end without having begun. */
+uint32_t weir_forms_calm_begin(struct weir_forms *forms)
+{
+    uint32_t calm = 0;
+
+    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
+
+        if (runs != NULL) {
+            weir_runs_calm_begin(runs);
+            calm |= 1u << i;
+        }
+    }
+    return calm;
+}
+
+void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm)
+{
+    for (uint32_t i = 0; calm >> i != 0; i++) {
+        if ((calm >> i & 1) != 0) {
+            weir_runs_calm_end(atomic_load(&forms->devices[i].runs));
+        }
+    }
 }
 
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device)

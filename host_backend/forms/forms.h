@@ -29,6 +29,15 @@ void weir_forms_destroy(struct weir_forms *forms);
 /** The runs of a device, or NULL while it has none. @thread any */
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
 
+/**
+ * Around a driver call that may wait for the whole device: no run is stopped meanwhile. May wait
+ * until those that are go on. A look at a pointer when forms are off, a lock a device else.
+ * @thread any with the context
+ */
+uint32_t weir_forms_calm_begin(struct weir_forms *forms);
+/** @param calm  what begin gave */
+void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm);
+
 /* ---- a module's life (attach.c) */
 
 /**

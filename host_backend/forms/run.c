@@ -12,6 +12,7 @@
 
 #define ALL_SMS       WEIR_PTX_SM_RANGE(0, 0xffff)
 #define READ_WORDS    4u
+#define CALM_WAIT_NS  (3 * WEIR_NS_PER_S) /* more than a stop may take */
 #define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
 
 /* ---------------------------------------------------------------- a device's runs */
@@ -292,6 +293,8 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     pthread_mutex_lock(&runs->lock);
     if (run->no_stop || run->state == WEIR_RUN_FINISHED) {
         result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (runs->calm != 0) {
+        result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 1);
         if (result == CUDA_SUCCESS) {
@@ -354,6 +357,7 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     if (result == CUDA_SUCCESS) {
         run->state = WEIR_RUN_RUNNING;
         run->restarts = 0;
+        pthread_cond_broadcast(&runs->ended);
         runs->counts.resumes++;
     }
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
@@ -455,6 +459,41 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
         }
     }
     pthread_cond_signal(&runs->work);
+    pthread_mutex_unlock(&runs->lock);
+}
+
+static bool any_stopped(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && run->state != WEIR_RUN_STOPPED && run->state != WEIR_RUN_STOPPING) {
+        run = run->next;
+    }
+    return run != NULL;
+}
+
+void weir_runs_calm_begin(struct weir_runs *runs)
+{
+    uint64_t end_ns = weir_clock_now_ns() + CALM_WAIT_NS;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+
+    pthread_mutex_lock(&runs->lock);
+    runs->calm++;
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        (void)weir_run_resume_locked(run);
+    }
+    if (any_stopped(runs)) {
+        pthread_cond_signal(&runs->work);
+    }
+    while (any_stopped(runs) && pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    pthread_mutex_unlock(&runs->lock);
+}
+
+void weir_runs_calm_end(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->calm--;
     pthread_mutex_unlock(&runs->lock);
 }
 

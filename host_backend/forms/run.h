@@ -106,7 +106,10 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
  * Tell a run to stop; HAS_STOPPED follows, or HAS_FINISHED. Told again, only the lease is new.
  *
  * @param lease_ns  the watcher resumes it after that, whatever the caller has forgotten.
- * @return CUDA_SUCCESS, CUDA_ERROR_NOT_PERMITTED (its owner goes, or it has finished), the driver's
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_NOT_PERMITTED  its owner goes, or it has finished.
+ * @return CUDA_ERROR_NOT_READY      not now: the device's runs must be calm.
+ * @return the driver's
  * @thread any with the context
  */
 CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns);
@@ -130,6 +133,17 @@ void weir_run_put(struct weir_run *run);
 /** Runs of an owner (NULL: all) are resumed and never stopped again. @thread any with the context
  */
 void weir_runs_release(struct weir_runs *runs, const void *owner);
+
+/**
+ * Until weir_runs_calm_end() no run is stopped: those that are go on, and stopping is refused.
+ *
+ * For calls in which the driver may wait for all of the device's work (loading and unloading code,
+ * registering memory) while it keeps others out: a stopped run would then wait for us, and we for
+ * it.
+ * @thread any with the context
+ */
+void weir_runs_calm_begin(struct weir_runs *runs);
+void weir_runs_calm_end(struct weir_runs *runs);
 
 /** Wait until nothing of an owner's (NULL: anybody's) runs is left. @return false: timed out */
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns);

@@ -73,7 +73,7 @@ struct weir_runs {
 
     pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
     pthread_cond_t work;  /* the watcher has something to look at */
-    pthread_cond_t ended; /* a run is gone */
+    pthread_cond_t ended; /* a run is gone, or goes on */
     pthread_t watcher;
     bool watching, quit, idle;
     struct weir_run_chunk *chunks[WEIR_RUN_CHUNKS_MAX];
@@ -81,6 +81,7 @@ struct weir_runs {
     struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
     uint32_t n_lanes;
     struct weir_run *first, *last; /* under way */
+    uint32_t calm;                 /* callers that want no run stopped */
     struct weir_runs_counts counts;
 };
 

@@ -83,6 +83,7 @@ static void does_not_stop(struct weir_run *run)
     (void)weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 0);
     run->state = WEIR_RUN_RUNNING;
     run->no_stop = true;
+    pthread_cond_broadcast(&runs->ended);
     runs->counts.stuck++;
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
 }
@@ -98,6 +99,7 @@ static void look_stopping(struct weir_run *run)
     }
     if (finished != 0) {
         run->state = WEIR_RUN_RUNNING; /* "passed" is on its way */
+        pthread_cond_broadcast(&runs->ended);
         return;
     }
     taken = run->next_block < run->args.total ? run->next_block : run->args.total;
@@ -206,6 +208,7 @@ static bool look(struct weir_run *run)
         if (!run->told_finished) {
             run->told_finished = true;
             run->state = WEIR_RUN_FINISHED;
+            pthread_cond_broadcast(&run->runs->ended);
             run->next_block = run->done_blocks = run->args.total;
             run->finished_ns = weir_clock_now_ns();
             tell(run->runs, run, WEIR_RUN_HAS_FINISHED);

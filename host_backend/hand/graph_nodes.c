@@ -51,14 +51,12 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!weir_hand_params_ok(f, n_params)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     memset(k, 0, sizeof *k);
     if (s->exposures != NULL) {
         weir_forms_arguments(s, params, n_params);
     }
     k->bytes = n_params;
+    WEIR_TRY(weir_hand_params(s, f, &params, &k->bytes));
     k->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
     k->extra[1] = (void *)(uintptr_t)params;
     k->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
@@ -72,7 +70,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
     k->params.blockDimY = block[1];
     k->params.blockDimZ = block[2];
     k->params.sharedMemBytes = shared_bytes;
-    k->params.extra = n_params != 0 ? k->extra : NULL;
+    k->params.extra = k->bytes != 0 ? k->extra : NULL;
     s->uses_printf |= f->uses_printf;
     return CUDA_SUCCESS;
 }

@@ -127,10 +127,14 @@ CUresult weir_hand_set_attribute(struct weir_session *s, struct weir_function *f
 void weir_hand_libraries_unload(struct weir_session *s);
 void weir_hand_libraries_reload(struct weir_session *s);
 
-/** Is the packed parameter buffer long enough for the function? */
-static inline bool weir_hand_params_ok(const struct weir_function *f, uint32_t n_params)
-{
-    return !f->layout_known || n_params >= f->param_bytes;
-}
+/**
+ * A launch's parameters as the driver gets them. A block may end early, as NCCL's do: what is
+ * missing is zero, never what lies behind it here.
+ *
+ * @param params  of in's n bytes; replaced by scratch memory where that is too short.
+ * @param bytes   replaced likewise.
+ */
+CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
+                          const void **params, size_t *bytes);
 
 #endif

@@ -116,23 +116,57 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
                : s->driver->cuOccupancyMaxActiveClusters(&out->value, native, &c.config);
 }
 
+CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
+                          const void **params, size_t *bytes)
+{
+    uint8_t *whole;
+
+    if (!f->layout_known || *bytes >= f->param_bytes) {
+        return CUDA_SUCCESS;
+    }
+    whole = weir_session_alloc(s, f->param_bytes);
+    if (whole == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(whole, 0, f->param_bytes);
+    if (*bytes != 0) {
+        memcpy(whole, *params, *bytes);
+    }
+    *params = whole;
+    *bytes = f->param_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
+                                CUfunction f, CUstream stream, void **extra)
+{
+    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
+        return launch_ex(s, in, f, stream, extra);
+    }
+    return s->driver->cuLaunchKernel(f, in->grid[0], in->grid[1], in->grid[2], in->block[0],
+                                     in->block[1], in->block[2], in->shared_bytes, stream, NULL,
+                                     extra);
+}
+
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
                           struct weir_op_launch_out *out)
 {
     struct weir_function *f = weir_hand_function(s, in->f);
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    const void *params = in->params;
     size_t bytes = in->n_params;
     CUfunction native;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)in->params,
-                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    CUresult result;
+    uint32_t calm;
 
     (void)out;
     if (f == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!weir_hand_params_ok(f, in->n_params)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_TRY(weir_hand_params(s, f, &params, &bytes));
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)params,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     WEIR_TRY(weir_function_here(s, f, &native));
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
@@ -145,10 +179,12 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (f->forms != NULL && weir_forms_launch(s, f, native, stream, in)) {
         return CUDA_SUCCESS;
     }
-    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
-        return launch_ex(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    if (f->launched || s->worker->forms == NULL) {
+        return launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
     }
-    return s->driver->cuLaunchKernel(native, in->grid[0], in->grid[1], in->grid[2], in->block[0],
-                                     in->block[1], in->block[2], in->shared_bytes, stream->o.native,
-                                     NULL, bytes != 0 ? extra : NULL);
+    f->launched = true;
+    calm = weir_forms_calm_begin(s->worker->forms);
+    result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    weir_forms_calm_end(s->worker->forms, calm);
+    return result;
 }

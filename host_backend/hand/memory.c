@@ -237,12 +237,18 @@ static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
 {
     int seals = fcntl(fd, F_GET_SEALS);
     struct statfs system;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), there;
     struct stat info;
 
     *ret_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-    return (*ret_sealed || (fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC)) &&
-           fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && offset <= (uint64_t)info.st_size &&
-           bytes <= (uint64_t)info.st_size - offset;
+    if (!*ret_sealed && (fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC)) {
+        return false;
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    there = ((uint64_t)info.st_size + page - 1) & ~(page - 1); /* the last page is there in whole */
+    return offset <= there && bytes <= there - offset;
 }
 
 static CUresult enter_registration(struct weir_session *s, struct weir_registration *r, int fd,

@@ -8,6 +8,7 @@
  */
 #include "host_backend/worker/image_check.h"
 
+#include "base/cubin.h"
 #include "host_backend/worker/images.h"
 #include "proto/wire/bundle.h"
 #include <elf.h>
@@ -75,8 +76,7 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
         Elf64_Shdr s;
 
         memcpy(&s, data + h.e_shoff + i * sizeof s, sizeof s);
-        if (s.sh_type != SHT_NOBITS && s.sh_type != SHT_NULL &&
-            !inside(s.sh_offset, s.sh_size, bytes)) {
+        if (weir_cubin_has_bits(s.sh_type) && !inside(s.sh_offset, s.sh_size, bytes)) {
             return false;
         }
         if (s.sh_type != SHT_NULL && s.sh_link >= h.e_shnum && s.sh_link != 0) {

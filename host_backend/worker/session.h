@@ -111,6 +111,7 @@ struct weir_function {
     uint32_t set_mask;     /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
+    bool launched; /* once: its code is loaded */
     bool layout_known;
     uint32_t param_bytes; /* what a launch must bring at least */
     uint32_t n_params;

@@ -16,7 +16,9 @@
 #include <string.h>
 
 #define TENANT_SHARE  4 /* of the area: a quarter at most */
-#define RESERVE_TRIES 4
+#define RESERVE_TRIES 6
+/* How far off the next try is at least when the driver has something at a place. */
+#define STEP_BYTES (UINT64_C(64) << 30)
 /* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
 #define PLACE_BYTES (UINT64_C(32) << 20)
 #define CLEAR_SPIN_NS                                                                              \
@@ -184,6 +186,7 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
 /*
  * Where the driver has something of its own, the place is given up for good. It stays charged to
  * the tenant: else one that reserves large pieces around such a place would use up all tenants'.
+ * What is there may be much larger than the place, so each try is twice as far off as the last.
  */
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
@@ -204,10 +207,11 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
         if (got == space->base) {
             return CUDA_SUCCESS;
         }
-        weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu",
-                      (unsigned long long)space->base, (unsigned long long)space->bytes);
+        weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu, but at 0x%llx",
+                      (unsigned long long)space->base, (unsigned long long)space->bytes,
+                      (unsigned long long)got);
         (void)driver->cuMemAddressFree(got, space->bytes);
-        hint = 0;
+        hint = space->base + ((space->room > STEP_BYTES ? space->room : STEP_BYTES) << i);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -242,11 +246,18 @@ CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t align
 CUresult weir_vmm_unreserve(struct weir_session *s, uint64_t base)
 {
     struct weir_vmm_space space;
+    CUresult result;
 
     if (weir_vmm_space_remove(&s->vmm, base, &space) != WEIR_OK) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    (void)s->driver->cuMemAddressFree(space.base, space.bytes);
+    result = s->driver->cuMemAddressFree(space.base, space.bytes);
+    if (result != CUDA_SUCCESS) { /* it is the driver's still: nobody else may have it */
+        weir_log_error("vmm: addresses not freed session=%llu base=0x%llx bytes=%llu result=%d",
+                       (unsigned long long)s->id, (unsigned long long)space.base,
+                       (unsigned long long)space.bytes, (int)result);
+        return result;
+    }
     give_area(s, &space);
     return CUDA_SUCCESS;
 }

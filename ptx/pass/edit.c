@@ -187,6 +187,11 @@ static const struct weir_ptx_edit_name *find_name(const struct weir_ptx_edit *ed
     return NULL;
 }
 
+bool weir_ptx_edit_is_bound(const struct weir_ptx_edit *edit, const char *name)
+{
+    return find_name(edit, name, false) != NULL;
+}
+
 /* The small entry around a text. Bound labels are defined at its end, before a last ret. */
 static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list args, size_t *ret_len)
 {

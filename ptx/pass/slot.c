@@ -72,7 +72,10 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
 /* The address of the dynamic memory's end less some bytes, in a register of the given name. */
 static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_t bytes)
 {
-    weir_ptx_edit_reg(edit, reg, WEIR_PTX_TYPE_B32);
+    /* The same register each time, so that paths may meet. */
+    if (!weir_ptx_edit_is_bound(edit, reg)) {
+        weir_ptx_edit_reg(edit, reg, WEIR_PTX_TYPE_B32);
+    }
     weir_ptx_edit_text(edit,
                        ".reg .b32 %%a;\nmov.b32 %s, " WEIR_PTX_DYNAMIC_NAME ";\n"
                        "mov.b32 %%a, %%dynamic_smem_size;\n"

@@ -82,7 +82,8 @@ static enum weir_status choose_votes(struct weir_ptx_twin *twin)
     const char *why = NULL;
     bool pointed = false;
 
-    if (twin->form != WEIR_PTX_FORM_PERSISTENT) {
+    if (twin->form != WEIR_PTX_FORM_PERSISTENT ||
+        !weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_EARLY_EXIT_WARP)) {
         return WEIR_OK;
     }
     enum weir_status status = weir_ptx_warp_exits(twin->kernel, &twin->warp_votes, &why);

@@ -104,6 +104,9 @@ struct weir_ptx_inst *weir_ptx_edit_add(struct weir_ptx_edit *edit,
 /** A new register bound to a name. */
 uint32_t weir_ptx_edit_reg(struct weir_ptx_edit *edit, const char *name, enum weir_ptx_type type);
 
+/** Whether a register has that name now. */
+bool weir_ptx_edit_is_bound(const struct weir_ptx_edit *edit, const char *name);
+
 /** Bind an existing register. */
 void weir_ptx_edit_bind(struct weir_ptx_edit *edit, const char *name, enum weir_ptx_type type,
                         uint32_t reg);

@@ -121,7 +121,7 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
     return status;
 }
 
-/* .entry weir$finish: finished is 1 if next has come to total. */
+/* .entry weir$finish: finished is 1 if next has come to total, and was let to. */
 static enum weir_status add_finish(struct weir_ptx_module *module)
 {
     struct weir_ptx_twin twin = {.module = module};
@@ -133,14 +133,17 @@ static enum weir_status add_finish(struct weir_ptx_module *module)
     }
     weir_ptx_edit_begin(&edit, &twin, func);
     weir_ptx_edit_text(&edit,
-                       ".reg .pred %%p;\n.reg .b32 %%n, %%t;\n.reg .b64 %%c;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%n, %%t, %%e;\n.reg .b64 %%c;\n"
                        "ld.param.b64 %%c, [" WEIR_PTX_ARGS_NAME "];\n"
                        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "ld.volatile.global.b32 %%n, [%%c+%zu];\n"
+                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "ld.volatile.global.u32 %%n, [%%c+%zu];\n"
+                       "min.u32 %%n, %%n, %%e;\n"
                        "setp.lt.u32 %%p, %%n, %%t;\n@%%p bra END;\n"
                        "membar.sys;\nmov.b32 %%n, 1;\n"
                        "st.volatile.global.b32 [%%c+%zu], %%n;\nEND:\nret;\n",
                        offsetof(struct weir_ptx_form_args, total),
+                       offsetof(struct weir_ptx_form_args, end),
                        offsetof(struct weir_ptx_control, next),
                        offsetof(struct weir_ptx_control, finished));
     return weir_ptx_edit_finish(&edit);

@@ -202,7 +202,7 @@ static const char *look_at(const struct weir_ptx_kernel *kernel, const struct we
 
     for (uint32_t i = 0; i < func->n_insts; i++) {
         if (!weir_ptx_inst_is_warp_sync(&func->insts[i]) ||
-            (func == kernel->entry && !weir_ptx_flow_is_parted(flow, block_of(flow, i), i))) {
+            (func == kernel->entry && !flow->blocks[block_of(flow, i)].ended)) {
             continue;
         }
         if (is_full(func, writes, &func->insts[i])) {
@@ -299,7 +299,7 @@ bool weir_ptx_warp_edit_inst(struct weir_ptx_warp_edit *we, struct weir_ptx_edit
     bool guarded = inst->guard != WEIR_PTX_NONE;
     struct weir_ptx_inst copy = *inst;
 
-    if (we->is_entry && !weir_ptx_flow_is_parted(we->flow, block, i)) {
+    if (we->is_entry && !we->flow->blocks[block].ended) {
         return false;
     }
     if (we->mask == WEIR_PTX_NONE || we->block != block || guarded) {

@@ -127,6 +127,25 @@ static bool decode_pack(struct weir_x_decoder *x, const struct weir_ptx_operand 
     return true;
 }
 
+/* mov.v4.u32 {a, b, c, d}, %ctaid: a component for each. */
+static bool decode_components(struct weir_x_decoder *x, const struct weir_ptx_operand *vector,
+                              const struct weir_ptx_operand *special)
+{
+    for (uint32_t e = 0; e < vector->n_elems; e++) {
+        struct weir_ptx_operand one = *special;
+        if (vector->elems[e].kind == WEIR_PTX_OPERAND_SINK) {
+            continue;
+        }
+        one.component = (uint8_t)e;
+        weir_x_ref source = weir_x_source(x, &one, 32, x->ir->types[0]);
+        struct weir_x_inst *i = weir_x_emit(x);
+        i->d = weir_x_dest(x, &vector->elems[e]);
+        i->a = source;
+        i->fn = weir_x_exec_mov32;
+    }
+    return vector->n_elems <= 4;
+}
+
 static bool decode_mov(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -137,6 +156,9 @@ static bool decode_mov(struct weir_x_decoder *x)
     }
     if (d->kind == WEIR_PTX_OPERAND_VECTOR && a->kind == WEIR_PTX_OPERAND_VECTOR) {
         return false;
+    }
+    if (d->kind == WEIR_PTX_OPERAND_VECTOR && a->kind == WEIR_PTX_OPERAND_SREG) {
+        return decode_components(x, d, a);
     }
     if (d->kind == WEIR_PTX_OPERAND_VECTOR) {
         return decode_pack(x, d, a, true);

@@ -43,6 +43,32 @@ static void layout(CUfunction mixed)
                "a seventh parameter");
 }
 
+/* As NCCL launches: room for 4 KiB of parameters, of which the block has the first. */
+static void short_block(CUdeviceptr out)
+{
+    static const char ptx[] =
+        ".version 7.0\n.target sm_75\n.address_size 64\n"
+        ".visible .entry tail(.param .u64 out, .param .align 8 .b8 rest[4096])\n"
+        "{ .reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
+        "ld.param.u64 %rd1, [out]; cvta.to.global.u64 %rd1, %rd1;\n"
+        "ld.param.u32 %r1, [rest+4]; st.global.u32 [%rd1], %r1; ret; }\n";
+    struct {
+        CUdeviceptr out;
+        unsigned rest[2];
+    } block = {out, {5, 6}};
+    size_t bytes = sizeof(block);
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &block, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                     CU_LAUNCH_PARAM_END};
+    unsigned got = 0;
+    CUmodule module;
+
+    DRV(cu.ModuleLoadData(&module, ptx));
+    DRV(cu.LaunchKernel(driver_function(module, "tail"), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+    DRV(cu.MemcpyDtoH_v2(&got, out, sizeof(got)));
+    check_int(got, 6, "a block that ends before the last parameter does");
+    DRV(cu.ModuleUnload(module));
+}
+
 static void refused(CUfunction fill, CUfunction limited, void **params)
 {
     size_t bytes = 16;
@@ -108,6 +134,8 @@ int main(void)
                        CU_LAUNCH_PARAM_END};
     DRV(cu.LaunchKernel(mixed, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, swapped));
     check_true(sees(out, 1, 2, 3, 4, 5, 6), "size before pointer");
+
+    short_block(out);
 
     CUlaunchConfig config;
     memset(&config, 0, sizeof(config));

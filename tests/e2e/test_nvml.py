@@ -100,6 +100,10 @@ SMI = (["-L"], ["-q"], ["-q", "-x"], [], ["--query-gpu=name,memory.total,memory.
 
 
 class Nvml(lib.Case):
+    def host(self, *args, **kwargs):
+        """On one device, however many there are: test_devices has the others."""
+        return super().host(*args, host_lines=("devices = 0",), **kwargs)
+
     def quota_host(self):
         return self.host({"alice": {"memory": "256MiB"}, "bob": {"memory": "1GiB"}},
                          remote=self.remote())

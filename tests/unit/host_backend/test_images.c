@@ -149,6 +149,9 @@ static void check_of_lying_elf_is_refused(void **state)
     assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf - 1, &form), WEIR_ERR_INVALID);
     elf.sections[1].sh_size = UINT64_MAX;
     assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_ERR_INVALID);
+    elf.sections[1].sh_type = SHT_LOPROC + 0xa; /* shared memory, of which a file has no bytes */
+    assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_OK);
+    elf.sections[1].sh_type = SHT_PROGBITS;
     elf.sections[1].sh_size = 64;
     elf.header.e_shoff = UINT64_MAX - 8;
     assert_int_equal(weir_image_check((uint8_t *)&elf, sizeof elf, &form), WEIR_ERR_INVALID);

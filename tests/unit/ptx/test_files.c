@@ -1,7 +1,9 @@
 /*
- * Cases in files: tests/data/ptx_good must parse, print and parse again to the same text;
- * tests/data/ptx_err must be refused where and why their first line says ("// expect L:C words").
+ * Cases in files: tests/data/ptx_good must parse, print and parse again to the same text, and hold
+ * every opcode and suffix of the tables; tests/data/ptx_err must be refused where and why their
+ * first line says ("// expect L:C words").
  */
+#include "ptx/ir.h"
 #include "ptx/ptx.h"
 #include "tests/lib/tl_cmocka.h"
 
@@ -84,6 +86,54 @@ static void round_trip(const char *path)
     free(text);
 }
 
+static bool op_seen[WEIR_PTX_OP_COUNT];
+static bool mod_seen[WEIR_PTX_MOD_COUNT];
+
+static void look_at(const char *path)
+{
+    size_t len;
+    char *text = read_file(path, &len);
+    struct weir_ptx_module *module = must_parse(path, text, len);
+
+    for (uint32_t i = 0; i < module->n_funcs; i++) {
+        for (uint32_t j = 0; j < module->funcs[i]->n_insts; j++) {
+            const struct weir_ptx_inst *inst = &module->funcs[i]->insts[j];
+
+            op_seen[inst->op] = true;
+            for (uint32_t k = 0; k < inst->n_mods; k++) {
+                mod_seen[inst->mods[k]] = true;
+            }
+        }
+    }
+    weir_ptx_destroy(module);
+    free(text);
+}
+
+static void tables_have_a_case_for_each_row(void **state)
+{
+    int n_missing = 0;
+
+    (void)state;
+    each_file(WEIR_TEST_DATA "/ptx_good", look_at);
+    for (int i = WEIR_PTX_OP_NONE + 1; i < WEIR_PTX_OP_COUNT; i++) {
+        if (!op_seen[i]) {
+            print_message("no case for %s\n", weir_ptx_op_info((enum weir_ptx_op)i)->name);
+            n_missing++;
+        }
+    }
+    for (int i = WEIR_PTX_MOD_NONE + 1; i < WEIR_PTX_MOD_COUNT; i++) {
+        /* Spaces of declarations only. */
+        bool is_suffix = i != WEIR_PTX_MOD_SPACE && i != WEIR_PTX_MOD_SPACE + WEIR_PTX_SPACE_REG &&
+                         i != WEIR_PTX_MOD_SPACE + WEIR_PTX_SPACE_TEX;
+
+        if (is_suffix && !mod_seen[i]) {
+            print_message("no case for .%s\n", weir_ptx_mod_text((enum weir_ptx_mod)i));
+            n_missing++;
+        }
+    }
+    assert_int_equal(n_missing, 0);
+}
+
 static void refused(const char *path)
 {
     struct weir_ptx_module *module = NULL;
@@ -123,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_good_files_print_and_parse_again),
         cmocka_unit_test(parse_bad_files_are_refused_at_the_place),
+        cmocka_unit_test(tables_have_a_case_for_each_row),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

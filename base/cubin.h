@@ -1,0 +1,34 @@
+/*
+ * What CUDA's object files have that other ELF files have not.
+ *
+ * Only what both sides of a connection need to know to find an image's end. Any thread.
+ */
+#ifndef WEIR_BASE_CUBIN_H
+#define WEIR_BASE_CUBIN_H
+
+#include <elf.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * Whether a section's bytes are in the file. CUDA's own types for uninitialised global, local and
+ * shared memory are like SHT_NOBITS; code that is still to be linked has them (NCCL's).
+ *
+ * @param type  sh_type.
+ */
+static inline bool weir_cubin_has_bits(uint32_t type)
+{
+    switch (type) {
+    case SHT_NULL:
+    case SHT_NOBITS:
+    case SHT_LOPROC + 0x7:
+    case SHT_LOPROC + 0x9:
+    case SHT_LOPROC + 0xa:
+    case SHT_LOPROC + 0x15:
+        return false;
+    default:
+        return true;
+    }
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* Instructions of a whole warp, and whom their masks name. Private to ptx/. */
+#ifndef WEIR_PTX_WARP_H
+#define WEIR_PTX_WARP_H
+
+#include "ptx/ir.h"
+
+/* What a mask names. */
+enum weir_ptx_mask {
+    WEIR_PTX_MASK_NONE,  /* the instruction has none */
+    WEIR_PTX_MASK_ALL,   /* the whole warp, as a constant */
+    WEIR_PTX_MASK_MET,   /* threads found before it in its own basic block: none of them can have
+                            ended */
+    WEIR_PTX_MASK_OTHER, /* threads that may have ended */
+};
+
+/**
+ * What the mask of an instruction names that waits for threads of its warp by one. Matrix
+ * instructions have none: all threads of the warp must be there.
+ *
+ * @param func   the function.
+ * @param first  first instruction of its basic block.
+ * @param inst   the instruction.
+ * @thread any
+ */
+enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t first,
+                                    uint32_t inst);
+
+#endif

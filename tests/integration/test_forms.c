@@ -1,0 +1,508 @@
+/*
+ * The proof that twins are the kernels they are made from: each kernel of tests/data/ptx_forms runs
+ * once as it is, and in every form it admits from a module of twins, cut, stopped, moved and
+ * resumed at random, and the memory must be equal to the bit. A twin that is broken on purpose must
+ * be found out by the same comparison.
+ *
+ * WEIR_TEST_SEED chooses what is random; the seed is printed when a case fails.
+ */
+#include "ptx/pass/pass.h"
+#include "ptx/ptx.h"
+#include "tests/unit/softgpu_exec/fixture.h"
+
+#include "tests/lib/tl_cmocka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS      4096u
+#define MAX_STARTS 400u
+#define S          WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_SLICE)
+#define T          WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET)
+#define P          WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT)
+
+struct row {
+    const char *file;
+    const char *kernel;
+    uint32_t grid[3];
+    uint32_t block;
+    uint32_t dynamic_bytes;
+    uint32_t forms;   /* admitted */
+    const char *show; /* kernel that copies variables to memory afterwards */
+};
+
+static const struct row rows[] = {
+    {"compiled.ptx", "one_dimension", {61, 1, 1}, 64, 0, S | T | P, NULL},
+    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 96, 0, S | T | P, NULL},
+    {"compiled.ptx", "counts", {7, 5, 3}, 33, 0, S | T | P, NULL},
+    {"compiled.ptx", "slow_warps", {40, 2, 1}, 128, 0, S | T | P, NULL},
+    {"compiled.ptx", "shared_reused", {32, 1, 1}, 128, 0, S | T | P, NULL},
+    {"compiled.ptx", "early_return", {8, 4, 1}, 128, 0, S | T | P, NULL},
+    {"compiled.ptx", "functions", {9, 7, 1}, 64, 0, S | T | P, NULL},
+    {"compiled.ptx", "aligned_dynamic", {31, 1, 1}, 100, 400, S | T | P, NULL},
+    {"compiled.ptx", "variables", {10, 10, 1}, 64, 0, S | T | P, "show_variables"},
+    {"compiled.ptx", "votes", {40, 1, 1}, 96, 0, S | T | P, NULL},
+    {"compiled.ptx", "shuffles", {64, 1, 1}, 64, 0, S | T | P, NULL},
+    {"compiled.ptx", "async_copies", {32, 1, 1}, 128, 0, S | T | P, NULL},
+    {"compiled.ptx", "recursion", {32, 2, 1}, 64, 0, S | T | P, NULL},
+    {"written.ptx", "predicated_ret", {64, 1, 1}, 64, 0, S | T | P, NULL},
+    {"written.ptx", "exit_before_barriers", {64, 1, 1}, 64, 0, S | T | P, NULL},
+    {"written.ptx", "index_in_other_words", {4, 4, 4}, 64, 0, S | T | P, NULL},
+    {"written.ptx", "named_barriers", {32, 1, 1}, 128, 0, S | T | P, NULL},
+    {"written.ptx", "reducing_barriers", {64, 1, 1}, 64, 0, S | T | P, NULL},
+    {"written.ptx", "barrier_in_register", {2, 1, 1}, 32, 0, S | T, NULL},
+    {"written.ptx", "all_barriers", {2, 1, 1}, 32, 0, S | T, NULL},
+    {"written.ptx", "exit_before_reduction", {2, 1, 1}, 32, 0, S | T, NULL},
+    {"written.ptx", "index_of_cluster", {2, 1, 1}, 32, 0, 0, NULL},
+    {"compiled.ptx", "pointers", {2, 1, 1}, 32, 0, 0, NULL},
+};
+#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
+
+/* A twin's text is changed between printing and loading. */
+struct damage {
+    const char *from;
+    const char *to;
+};
+
+struct state {
+    struct weir_exec_device *device;
+    uint64_t random;
+};
+
+static uint32_t below(struct state *st, uint32_t n)
+{
+    st->random ^= st->random >> 12;
+    st->random ^= st->random << 25;
+    st->random ^= st->random >> 27;
+    return (uint32_t)((st->random * 0x2545f4914f6cdd1dull >> 33) % n);
+}
+
+static uint64_t base_seed(void)
+{
+    const char *text = getenv("WEIR_TEST_SEED");
+
+    return text ? strtoull(text, NULL, 10) : 1;
+}
+
+static char *read_file(const char *name, size_t *ret_bytes)
+{
+    char path[512];
+    size_t room = 1u << 20;
+    char *text = malloc(room);
+
+    snprintf(path, sizeof(path), WEIR_TEST_DATA "/ptx_forms/%s", name);
+    FILE *file = fopen(path, "rb");
+
+    if (!file || !text) {
+        fail_msg("cannot read %s", path);
+    }
+    *ret_bytes = fread(text, 1, room, file);
+    fclose(file);
+    return text;
+}
+
+static struct weir_exec_module *load(struct state *st, const char *text, size_t bytes)
+{
+    struct weir_exec_source source = {.text = text, .bytes = bytes, .name = "test"};
+    struct weir_exec_module *module;
+    struct weir_diag diag = {0};
+
+    if (weir_exec_module_load(st->device, &source, 1, &tx_memory, &diag, &module) != WEIR_OK) {
+        fail_msg("line %u: %s", diag.line, diag.message);
+    }
+    return module;
+}
+
+static uint32_t *new_data(void)
+{
+    uint32_t *data = tx_alloc(WORDS * 4);
+
+    for (uint32_t i = 0; i < WORDS; i++) {
+        data[i] = i * 2654435761u >> 7;
+    }
+    return data;
+}
+
+/* The kernel's own parameters; a twin has more behind them. */
+struct params {
+    uint64_t data;
+    uint32_t n;
+    uint32_t pad;
+    struct weir_ptx_form_args args;
+};
+
+static enum weir_status run(struct state *st, const struct weir_exec_module *module,
+                            const char *kernel, const uint32_t grid[3], const struct row *row,
+                            uint32_t dynamic_bytes, const struct params *params)
+{
+    struct weir_exec_fault fault = {0};
+    struct weir_exec_launch launch = {
+        .kernel = weir_exec_module_kernel(module, kernel),
+        .grid = {grid[0], grid[1], grid[2]},
+        .block = {row->block, 1, 1},
+        .dynamic_shared_bytes = dynamic_bytes,
+        .params = params,
+        .order_seed = st->random,
+    };
+
+    assert_non_null(launch.kernel);
+    launch.params_bytes = weir_exec_kernel_info(launch.kernel)->param_bytes;
+    enum weir_status status = weir_exec_run(st->device, &launch, &fault);
+
+    if (status != WEIR_OK) {
+        print_message("%s: %s: %s\n", kernel, weir_status_text(status), fault.message);
+    }
+    return status;
+}
+
+static void show(struct state *st, const struct weir_exec_module *original, const struct row *row,
+                 uint32_t *data)
+{
+    static const uint32_t one[3] = {1, 1, 1};
+    const struct row how = {.block = 65};
+    struct params params = {.data = (uintptr_t)data, .n = WORDS};
+
+    if (row->show) {
+        assert_int_equal(run(st, original, row->show, one, &how, 0, &params), WEIR_OK);
+    }
+}
+
+/* Twins under test. */
+struct twin {
+    struct weir_ptx_module *ptx;
+    struct weir_ptx_twins twins;
+    struct weir_exec_module *exec;
+    const struct weir_ptx_twin_info *info;
+};
+
+static void damage_text(char *text, const struct damage *damage)
+{
+    size_t n = strlen(damage->from);
+    char *at = strstr(text, damage->from);
+
+    assert_int_equal(n, strlen(damage->to));
+    assert_non_null(at);
+    for (; at; at = strstr(at + n, damage->from)) {
+        memcpy(at, damage->to, n);
+    }
+}
+
+static void bind(const struct twin *twin, const struct weir_exec_module *original)
+{
+    struct weir_exec_global table, from, to;
+
+    for (uint32_t i = 0; i < twin->twins.n_binds; i++) {
+        assert_int_equal(weir_exec_module_global(twin->exec, WEIR_PTX_BINDS_NAME, &table), WEIR_OK);
+        assert_int_equal(weir_exec_module_global(original, twin->twins.binds[i], &from), WEIR_OK);
+        ((uint64_t *)(uintptr_t)table.address)[i] = from.address;
+    }
+    for (uint32_t i = 0; i < twin->twins.n_consts; i++) {
+        assert_int_equal(weir_exec_module_global(original, twin->twins.consts[i], &from), WEIR_OK);
+        assert_int_equal(weir_exec_module_global(twin->exec, twin->twins.consts[i], &to), WEIR_OK);
+        memcpy((void *)(uintptr_t)to.address, (void *)(uintptr_t)from.address, from.bytes);
+    }
+}
+
+/* info is NULL when the form is refused. */
+static struct twin make_twin(struct state *st, const struct row *row, uint32_t form_bit,
+                             const struct weir_exec_module *original, const char *text,
+                             size_t bytes, const struct damage *damage)
+{
+    const struct weir_ptx_twin_want want = {.kernel = row->kernel, .forms = form_bit};
+    struct weir_diag diag = {0};
+    struct twin twin = {NULL};
+    char *printed;
+    size_t len;
+
+    assert_int_equal(weir_ptx_parse(text, bytes, 0, &diag, &twin.ptx), WEIR_OK);
+    assert_int_equal(weir_ptx_twins(twin.ptx, &want, 1, &twin.twins), WEIR_OK);
+    assert_int_equal(twin.twins.n_infos, 1);
+    if (!twin.twins.infos[0].name) {
+        assert_true(strlen(twin.twins.infos[0].reason) > 10);
+        return twin;
+    }
+    if (weir_ptx_check(twin.ptx, &diag) != WEIR_OK) {
+        fail_msg("%s", diag.message);
+    }
+    twin.info = &twin.twins.infos[0];
+    assert_int_equal(weir_ptx_print_buffer(twin.ptx, &printed, &len), WEIR_OK);
+    if (damage) {
+        damage_text(printed, damage);
+    }
+    twin.exec = load(st, printed, len);
+    free(printed);
+    bind(&twin, original);
+    return twin;
+}
+
+static void drop_twin(struct twin *twin)
+{
+    weir_exec_module_destroy(twin->exec);
+    weir_ptx_destroy(twin->ptx);
+}
+
+static bool start(struct state *st, const struct twin *twin, const struct row *row,
+                  const struct params *params, uint32_t blocks)
+{
+    const uint32_t grid[3] = {blocks, 1, 1};
+    uint32_t extra = twin->info->dynamic_shared_bytes;
+    uint32_t dynamic = extra ? ((row->dynamic_bytes + 15) & ~15u) + extra : row->dynamic_bytes;
+
+    return run(st, twin->exec, twin->info->name, grid, row, dynamic, params) == WEIR_OK;
+}
+
+static bool run_slices(struct state *st, const struct twin *twin, const struct row *row,
+                       struct params *params)
+{
+    bool ok = true;
+
+    for (uint32_t n, at = 0; at < params->args.total && ok; at += n) {
+        n = 1 + below(st, params->args.total - at);
+        params->args.first = at;
+        ok = start(st, twin, row, params, n);
+    }
+    return ok;
+}
+
+/* What a host could say before a start; in the parameter or in the control block. */
+static void choose(struct state *st, struct weir_ptx_form_args *args,
+                   struct weir_ptx_control *control)
+{
+    uint32_t range = below(st, 2) ? WEIR_PTX_SM_RANGE(below(st, 6), 1 + below(st, 4)) : 0;
+    uint32_t quota = below(st, 2) ? 1 + below(st, 2) : 0;
+    bool in_args = below(st, 2);
+
+    args->task_blocks = 1 + below(st, 7);
+    args->nearly_at = below(st, args->total);
+    args->end =
+        below(st, 3) ? control->next + below(st, args->total - control->next + 1) : args->total;
+    args->sm_range = in_args ? range : 0;
+    args->quota = in_args ? quota : 0;
+    control->sm_range = in_args ? 0 : range;
+    control->quota = in_args ? 0 : quota;
+    control->stop = below(st, 8) == 0;
+}
+
+static bool control_holds(const struct weir_ptx_control *control,
+                          const struct weir_ptx_form_args *args, bool persistent)
+{
+    uint32_t done = weir_ptx_control_done(control, args->end);
+
+    for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
+        if (control->running[i]) {
+            return false;
+        }
+    }
+    return !persistent || (control->done == done && control->finished == (done == args->total));
+}
+
+static bool finish(struct state *st, const struct twin *twin, const struct params *params)
+{
+    static const uint32_t one[3] = {1, 1, 1};
+    const struct weir_ptx_control *control = (void *)(uintptr_t)params->args.control;
+    const struct row how = {.block = 1};
+
+    return run(st, twin->exec, WEIR_PTX_FINISH_NAME, one, &how, 0, (const void *)&params->args) ==
+               WEIR_OK &&
+           control->finished ==
+               (weir_ptx_control_done(control, params->args.end) == params->args.total);
+}
+
+static bool run_controlled(struct state *st, const struct twin *twin, const struct row *row,
+                           struct params *params, bool persistent)
+{
+    struct weir_ptx_control *control = tx_alloc(sizeof(*control));
+    struct weir_ptx_form_args *args = &params->args;
+    bool ok = true;
+
+    args->control = (uintptr_t)control;
+    for (uint32_t i = 0; ok && control->next < args->total; i++) {
+        if (i == MAX_STARTS) {
+            print_message("%s does not come to its end\n", row->kernel);
+            ok = false;
+            break;
+        }
+        choose(st, args, control);
+        uint32_t blocks =
+            persistent ? 1 + below(st, 20) : args->total - control->next + below(st, 3);
+
+        ok = start(st, twin, row, params, blocks) && control_holds(control, args, persistent) &&
+             (persistent || finish(st, twin, params));
+        control->next = weir_ptx_control_done(control, args->end);
+    }
+    tx_free(control);
+    return ok;
+}
+
+static bool run_twin(struct state *st, const struct twin *twin, const struct row *row,
+                     uint32_t *data)
+{
+    struct params params = {.data = (uintptr_t)data, .n = WORDS};
+
+    assert_int_equal(twin->info->args_offset, offsetof(struct params, args));
+    assert_int_equal(twin->info->param_bytes, sizeof(params));
+    assert_true(weir_ptx_form_args_init(row->grid, &params.args));
+    switch (twin->info->form) {
+    case WEIR_PTX_FORM_SLICE:
+        return run_slices(st, twin, row, &params);
+    case WEIR_PTX_FORM_TICKET:
+        return run_controlled(st, twin, row, &params, false);
+    case WEIR_PTX_FORM_PERSISTENT:
+        return run_controlled(st, twin, row, &params, true);
+    case WEIR_PTX_FORM_ORIGINAL:
+    case WEIR_PTX_FORM_COUNT:
+        break;
+    }
+    return false;
+}
+
+enum verdict { SAME, DIFFERENT, REFUSED };
+
+/* A row in a form against the untouched run. */
+static enum verdict compare(struct state *st, const struct row *row, uint32_t form_bit,
+                            const struct damage *damage)
+{
+    struct params params = {.n = WORDS};
+    size_t bytes;
+    char *text = read_file(row->file, &bytes);
+    struct weir_exec_module *first = load(st, text, bytes), *second = load(st, text, bytes);
+    struct twin twin = make_twin(st, row, form_bit, second, text, bytes, damage);
+    enum verdict verdict = REFUSED;
+    uint32_t *want = new_data(), *got = new_data();
+
+    if (twin.info) {
+        params.data = (uintptr_t)want;
+        assert_int_equal(run(st, first, row->kernel, row->grid, row, row->dynamic_bytes, &params),
+                         WEIR_OK);
+        show(st, first, row, want);
+        bool ok = run_twin(st, &twin, row, got);
+
+        show(st, second, row, got);
+        verdict = ok && memcmp(want, got, WORDS * 4) == 0 ? SAME : DIFFERENT;
+    }
+    tx_free(want);
+    tx_free(got);
+    drop_twin(&twin);
+    weir_exec_module_destroy(first);
+    weir_exec_module_destroy(second);
+    free(text);
+    return verdict;
+}
+
+static int setup(void **state)
+{
+    static struct state st;
+
+    st.device = tx_device();
+    *state = &st;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    weir_exec_device_destroy(((struct state *)*state)->device);
+    return 0;
+}
+
+static void all_rows(struct state *st, uint32_t form_bit)
+{
+    for (size_t i = 0; i < N_ROWS; i++) {
+        bool admitted = rows[i].forms & form_bit;
+
+        for (uint64_t seed = 0; seed < (admitted ? 8 : 1); seed++) {
+            st->random = (base_seed() * 8 + seed + 1) * 0x9e3779b97f4a7c15ull;
+            enum verdict verdict = compare(st, &rows[i], form_bit, NULL);
+
+            if (verdict != (admitted ? SAME : REFUSED)) {
+                fail_msg("%s, form bit %u, round %u: %s", rows[i].kernel, form_bit, (unsigned)seed,
+                         verdict == REFUSED ? "refused"
+                         : verdict == SAME  ? "admitted"
+                                            : "different");
+            }
+        }
+    }
+}
+
+static void slice_any_cut_gives_equal_memory(void **state)
+{
+    all_rows(*state, S);
+}
+
+static void ticket_any_stop_gives_equal_memory(void **state)
+{
+    all_rows(*state, T);
+}
+
+static void persistent_any_stop_gives_equal_memory(void **state)
+{
+    all_rows(*state, P);
+}
+
+/* Without this the tests above could compare nothing. */
+static void twins_broken_on_purpose_are_found_out(void **state)
+{
+    static const struct {
+        uint32_t form;
+        size_t row;
+        struct damage damage;
+    } cases[] = {
+        {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
+        {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
+        {T, 2, {"+64], 1;", "+64], 2;"}},             /* every second block */
+        {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
+        {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
+        {P, 2, {"+72], %r", "+76], %r"}},             /* finished: another word */
+    };
+    struct state *st = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool found = false;
+
+        for (uint64_t seed = 1; seed < 9 && !found; seed++) {
+            st->random = seed * 0x9e3779b97f4a7c15ull;
+            found = compare(st, &rows[cases[i].row], cases[i].form, &cases[i].damage) == DIFFERENT;
+        }
+        if (!found) {
+            fail_msg("case %zu was not found out", i);
+        }
+    }
+}
+
+/* A kernel whose blocks need each other in another order than they begin. */
+static void order_seed_begins_every_block_once(void **state)
+{
+    struct state *st = *state;
+    const struct row row = {
+        .file = "compiled.ptx", .kernel = "counts", .grid = {97, 3, 1}, .block = 1};
+    struct params params = {.n = WORDS};
+    size_t bytes;
+    char *text = read_file(row.file, &bytes);
+    struct weir_exec_module *module = load(st, text, bytes);
+    uint32_t *want = new_data(), *got = new_data();
+
+    params.data = (uintptr_t)want;
+    st->random = 0;
+    assert_int_equal(run(st, module, row.kernel, row.grid, &row, 0, &params), WEIR_OK);
+    params.data = (uintptr_t)got;
+    st->random = base_seed() * 0x9e3779b97f4a7c15ull;
+    assert_int_equal(run(st, module, row.kernel, row.grid, &row, 0, &params), WEIR_OK);
+    assert_memory_equal(want, got, WORDS * 4);
+    tx_free(want);
+    tx_free(got);
+    weir_exec_module_destroy(module);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slice_any_cut_gives_equal_memory),
+        cmocka_unit_test(ticket_any_stop_gives_equal_memory),
+        cmocka_unit_test(persistent_any_stop_gives_equal_memory),
+        cmocka_unit_test(twins_broken_on_purpose_are_found_out),
+        cmocka_unit_test(order_seed_begins_every_block_once),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
