@@ -246,6 +246,19 @@ static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum 
     return result;
 }
 
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+static CUresult start_calmly(struct weir_session *s, struct weir_forms_kernel *k,
+                             enum weir_ptx_form form, uint32_t per_sm, CUstream stream,
+                             const struct weir_op_launch_in *in)
+{
+    struct weir_forms *forms = k->module->device->forms;
+    uint32_t calm = k->launches[form] == 0 ? weir_forms_calm_begin(forms) : 0;
+    CUresult result = start(s, k, form, per_sm, stream, in);
+
+    weir_forms_calm_end(forms, calm);
+    return result;
+}
+
 static bool wanted(struct weir_forms_kernel *k, const struct weir_op_launch_in *in, uint32_t per_sm)
 {
     uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
@@ -282,7 +295,7 @@ bool weir_forms_launch(struct weir_session *session, struct weir_function *funct
     per_sm =
         blocks_per_sm(d, k, form, threads, twin_shared(&k->info->twins[form], in->shared_bytes));
     if (per_sm == 0 || !wanted(k, in, per_sm) ||
-        start(session, k, form, per_sm, stream->o.native, in) != CUDA_SUCCESS) {
+        start_calmly(session, k, form, per_sm, stream->o.native, in) != CUDA_SUCCESS) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         return false;
     }

@@ -55,7 +55,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     pthread_cond_init(&runs->work, &attr);
     pthread_cond_init(&runs->ended, &attr);
     pthread_condattr_destroy(&attr);
-    if (make_streams(runs) != CUDA_SUCCESS) {
+    if (make_streams(runs) != CUDA_SUCCESS || !weir_run_lanes_init(runs)) {
         weir_runs_destroy(runs);
         return WEIR_ERR_DRIVER;
     }
@@ -462,7 +462,7 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
     pthread_mutex_unlock(&runs->lock);
 }
 
-static bool any_stopped(const struct weir_runs *runs)
+bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
@@ -482,10 +482,11 @@ void weir_runs_calm_begin(struct weir_runs *runs)
     for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
         (void)weir_run_resume_locked(run);
     }
-    if (any_stopped(runs)) {
+    if (weir_runs_any_stopped_locked(runs)) {
         pthread_cond_signal(&runs->work);
     }
-    while (any_stopped(runs) && pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    while (weir_runs_any_stopped_locked(runs) &&
+           pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
     }
     pthread_mutex_unlock(&runs->lock);
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LANES_FIRST   4u /* made at once: a run that waits for one should not wait for the driver */
 #define CONTROL_BYTES sizeof(struct weir_ptx_control)
 #define CLEAR_WORDS   (WEIR_PTX_CONTROL_CLEAR_BYTES / sizeof(uint32_t))
 
@@ -100,7 +101,8 @@ void weir_run_chunks_look_locked(struct weir_runs *runs)
         }
         spare |= chunk->state == WEIR_RUN_CHUNK_READY || chunk->state == WEIR_RUN_CHUNK_ZEROING;
     }
-    if (!spare && runs->n_chunks < WEIR_RUN_CHUNKS_MAX) {
+    /* Allocating may wait for the device, and that for a run that only we can resume. */
+    if (!spare && runs->n_chunks < WEIR_RUN_CHUNKS_MAX && !weir_runs_any_stopped_locked(runs)) {
         struct weir_run_chunk *chunk = chunk_create(runs);
 
         if (chunk != NULL) {
@@ -177,36 +179,53 @@ void weir_run_drop_locked(struct weir_run *run)
 
 /* ---------------------------------------------------------------- lanes */
 
-struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
+static bool add_lane(struct weir_runs *runs)
 {
-    struct weir_runs *runs = run->runs;
+    struct weir_run_lane *lane = &runs->lanes[runs->n_lanes];
     const struct weir_driver *d = runs->driver;
     int least = 0, greatest = 0;
-    struct weir_run_lane *lane;
 
-    for (uint32_t i = 0; i < runs->n_lanes; i++) {
-        if (runs->lanes[i].run == NULL) {
-            runs->lanes[i].run = run;
-            run->lanes |= 1u << i;
-            return &runs->lanes[i];
-        }
-    }
     if (runs->n_lanes == WEIR_RUN_LANES_MAX) {
-        return NULL;
+        return false;
     }
-    lane = &runs->lanes[runs->n_lanes];
     (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
     if (d->cuStreamCreateWithPriority(&lane->stream, CU_STREAM_NON_BLOCKING, greatest) !=
         CUDA_SUCCESS) {
-        return NULL;
+        return false;
     }
     if (d->cuEventCreate(&lane->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         (void)d->cuStreamDestroy_v2(lane->stream);
+        return false;
+    }
+    lane->run = NULL;
+    runs->n_lanes++;
+    return true;
+}
+
+bool weir_run_lanes_init(struct weir_runs *runs)
+{
+    while (runs->n_lanes < LANES_FIRST) {
+        if (!add_lane(runs)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    uint32_t i = 0;
+
+    while (i < runs->n_lanes && runs->lanes[i].run != NULL) {
+        i++;
+    }
+    if (i == runs->n_lanes && !add_lane(runs)) {
         return NULL;
     }
-    lane->run = run;
-    run->lanes |= 1u << runs->n_lanes++;
-    return lane;
+    runs->lanes[i].run = run;
+    run->lanes |= 1u << i;
+    return &runs->lanes[i];
 }
 
 void weir_run_lanes_look_locked(struct weir_runs *runs)

@@ -96,6 +96,8 @@ void weir_run_chunks_look_locked(struct weir_runs *runs);
 /** Is one being zeroed? */
 bool weir_run_chunks_busy_locked(const struct weir_runs *runs);
 void weir_run_chunks_finish(struct weir_runs *runs);
+/** Make the first lanes. */
+bool weir_run_lanes_init(struct weir_runs *runs);
 /** A free lane, for this run; or NULL: all are in use. */
 struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run);
 /** Lanes whose grids have ended are free again. */
@@ -108,6 +110,9 @@ static inline CUdeviceptr weir_run_control(const struct weir_run *run)
 }
 
 /* run.c */
+
+/** Is one stopped, or about to be? */
+bool weir_runs_any_stopped_locked(const struct weir_runs *runs);
 
 /** Put one more grid of a run into a stream. @param clear_stop  first */
 CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop);

@@ -16,7 +16,7 @@
 #include <time.h>
 
 #define BLOCKS  64u
-#define ROUNDS  40000u /* of a block: some tenths of a millisecond */
+#define ROUNDS  15000u /* of a block: some tenths of a millisecond */
 #define WAIT_NS (20 * WEIR_NS_PER_S)
 #define LONG_NS (60 * WEIR_NS_PER_S)
 #define SMS     8u /* softgpu's default */
@@ -342,6 +342,28 @@ static void release_resumes_and_forbids_stopping(void **state)
     weir_run_put(other);
 }
 
+static void calm_resumes_and_refuses_to_stop(void **state)
+{
+    struct weir_run *run, *second;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 1000, 0, (struct weir_run_place){0}, &run),
+                     CUDA_SUCCESS);
+    assert_int_equal(start(WEIR_PTX_FORM_TICKET, 10, 1000, (struct weir_run_place){0}, &second),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(second, LONG_NS), CUDA_SUCCESS);
+    weir_runs_calm_begin(f.runs);
+    assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
+    assert_int_not_equal(state_of(second, NULL), WEIR_RUN_STOPPED);
+    assert_int_not_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
+    weir_runs_calm_end(f.runs);
+    assert_int_equal(counted(0, 1010), 1010);
+    weir_run_put(run);
+    weir_run_put(second);
+}
+
 /* More than there are slots in a chunk: they are zeroed and used again. */
 static void start_many_uses_slots_again(void **state)
 {
@@ -396,6 +418,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lease_that_is_over_resumes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),
