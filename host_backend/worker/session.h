@@ -106,9 +106,9 @@ struct weir_function {
     CUkernel kernel;       /* of a library; or NULL */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
     char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
-    struct weir_forms_module *forms; /* its module's */
-    struct weir_forms_kernel *form;  /* of those, once found */
-    uint32_t set_mask;     /* attributes that the guest has set .. */
+    struct weir_forms_module *forms;            /* its module's */
+    struct weir_forms_kernel *form;             /* of those, once found */
+    uint32_t set_mask;                          /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
     bool launched; /* once: its code is loaded */
