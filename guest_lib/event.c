@@ -175,7 +175,8 @@ static CUresult record_locked(struct weir_event *event, struct weir_stream *stre
         .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
     bool captured = false;
     weir_stream_work_begin(stream);
-    if (weir_guest_capturing()) {
+    /* Another process that is told of the record must find it made: it has a ring of its own. */
+    if (weir_guest_capturing() || event->exported || event->imported) {
         struct weir_op_event_record_out out = {0};
         rc = weir_call_event_record(weir_guest_channel(), &in, &out);
         captured = out.captured != 0;

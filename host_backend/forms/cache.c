@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,8 +77,7 @@ void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint
     }
     if (!make_dirs(cache->dir) || stat(cache->dir, &info) != 0 || !S_ISDIR(info.st_mode) ||
         info.st_uid != geteuid() || (info.st_mode & 022) != 0) {
-        weir_log_warn("forms: no cache, not a folder that only we may write to dir=%s",
-                      cache->dir);
+        weir_log_warn("forms: no cache, not a folder that only we may write to dir=%s", cache->dir);
         cache->dir[0] = 0;
     }
 }
@@ -229,7 +229,7 @@ static void list_file(struct listing *list, int dir, const char *name)
         list->files = bigger;
         list->room = room;
     }
-    snprintf(list->files[list->n].name, NAME_BYTES, "%s", name);
+    memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() has measured it */
     list->files[list->n].bytes = (uint64_t)info.st_size;
     list->files[list->n++].used = info.st_mtim;
     list->bytes += (uint64_t)info.st_size;

@@ -3,8 +3,8 @@
  *
  * A file is a header (magic, version, key, length, XXH3-128) and the payload, written under another
  * name and then renamed, so that a reader sees all of it or none. Nothing in it is believed: a file
- * whose header, length or checksum is wrong is removed. Internally locked; several processes may use
- * one folder.
+ * whose header, length or checksum is wrong is removed. Internally locked; several processes may
+ * use one folder.
  */
 #ifndef WEIR_HOST_BACKEND_FORMS_CACHE_H
 #define WEIR_HOST_BACKEND_FORMS_CACHE_H

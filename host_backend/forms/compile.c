@@ -1,7 +1,7 @@
 /*
- * ptxas gets a folder of its own with its input, and limits on processor time, wall time, memory and
- * the size of what it writes: the text is a guest's. Its process is started by posix_spawn, which
- * copies no page tables, and has none of the worker's descriptors.
+ * ptxas gets a folder of its own with its input, and limits on processor time, wall time, memory
+ * and the size of what it writes: the text is a guest's. Its process is started by posix_spawn,
+ * which copies no page tables, and has none of the worker's descriptors.
  */
 #include "host_backend/forms/compile.h"
 
@@ -19,13 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHILD_LIMIT_NS    (120 * WEIR_NS_PER_S)
-#define CHILD_MEMORY      (UINT64_C(8) << 30)
-#define CHILD_FILE_BYTES  (UINT64_C(512) << 20)
-#define CHILD_NICE        10
-#define ARGS_MAX          10
-#define WHY_BYTES         200
-#define LOG_BYTES         4096
+#define CHILD_LIMIT_NS   (120 * WEIR_NS_PER_S)
+#define CHILD_MEMORY     (UINT64_C(8) << 30)
+#define CHILD_FILE_BYTES (UINT64_C(512) << 20)
+#define CHILD_NICE       10
+#define ARGS_MAX         10
+#define WHY_BYTES        200
+#define LOG_BYTES        4096
 
 /* ---------------------------------------------------------------- which */
 
@@ -222,8 +222,8 @@ static bool spawn(struct child *c, pid_t *ret_pid)
              posix_spawn_file_actions_adddup2(&actions, 1, 2) |
              posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     if (result == 0) {
-        result = posix_spawn(ret_pid, c->args[0], &actions, &attr, (char *const *)(uintptr_t)c->args,
-                             environment);
+        result = posix_spawn(ret_pid, c->args[0], &actions, &attr,
+                             (char *const *)(uintptr_t)c->args, environment);
     }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
@@ -233,7 +233,8 @@ static bool spawn(struct child *c, pid_t *ret_pid)
 static void limit(pid_t pid)
 {
     struct rlimit cpu = {CHILD_LIMIT_NS / WEIR_NS_PER_S, CHILD_LIMIT_NS / WEIR_NS_PER_S};
-    struct rlimit memory = {CHILD_MEMORY, CHILD_MEMORY}, file = {CHILD_FILE_BYTES, CHILD_FILE_BYTES};
+    struct rlimit memory = {CHILD_MEMORY, CHILD_MEMORY},
+                  file = {CHILD_FILE_BYTES, CHILD_FILE_BYTES};
 
     (void)prlimit(pid, RLIMIT_CPU, &cpu, NULL);
     (void)prlimit(pid, RLIMIT_AS, &memory, NULL);

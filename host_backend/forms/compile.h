@@ -1,6 +1,6 @@
 /*
- * PTX to a module that the driver loads: by ptxas in a process of its own, or by the driver's linker
- * in this one.
+ * PTX to a module that the driver loads: by ptxas in a process of its own, or by the driver's
+ * linker in this one.
  */
 #ifndef WEIR_HOST_BACKEND_FORMS_COMPILE_H
 #define WEIR_HOST_BACKEND_FORMS_COMPILE_H

@@ -39,10 +39,10 @@ struct weir_forms_config {
     enum weir_forms_mode mode;
     enum weir_forms_ptx ptx;
     enum weir_forms_twins twins;
-    uint32_t seed;                          /* of explore */
-    char compiler[WEIR_FORMS_PATH_BYTES];   /* path of ptxas; "auto": look for it; "driver" */
-    char cache_dir[WEIR_FORMS_PATH_BYTES];  /* "": where caches are kept; "none": no cache */
-    uint64_t cache_bytes;                   /* all files together */
+    uint32_t seed;                         /* of explore */
+    char compiler[WEIR_FORMS_PATH_BYTES];  /* path of ptxas; "auto": look for it; "driver" */
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* "": where caches are kept; "none": no cache */
+    uint64_t cache_bytes;                  /* all files together */
 };
 
 /** The mode for a tenant. @thread any */

@@ -1,6 +1,6 @@
 /*
- * A set as bytes: {magic, kernels, binds, constants, bytes of the image}, then the kernels (name, and
- * for each form name, args_offset, param_bytes, dynamic_shared_bytes), the names of binds and
+ * A set as bytes: {magic, kernels, binds, constants, bytes of the image}, then the kernels (name,
+ * and for each form name, args_offset, param_bytes, dynamic_shared_bytes), the names of binds and
  * constants, the image. A text is its length, its characters and a NUL; length 0 is none. Numbers
  * are 32 bits in the machine's order: a cache does not travel.
  */
@@ -55,8 +55,8 @@ static void put_kernels(FILE *out, const struct weir_ptx_twin_info *const *infos
         put_text(out, kernel);
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             static const struct weir_ptx_twin_info none;
-            bool is = i < n && (uint32_t)infos[i]->form == form &&
-                      strcmp(infos[i]->kernel, kernel) == 0;
+            bool is =
+                i < n && (uint32_t)infos[i]->form == form && strcmp(infos[i]->kernel, kernel) == 0;
             const struct weir_ptx_twin_info *info = is ? infos[i] : &none;
 
             put_text(out, info->name);

@@ -1,4 +1,5 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include <string.h>
@@ -31,7 +32,9 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     WEIR_TRY(place(s, (in->flags & 1) != 0, in->dst, in->bytes, true, &dst));
     WEIR_TRY(place(s, (in->flags & 2) != 0, in->src, in->bytes, false, &src));
     WEIR_TRY(weir_order_begin(s, stream));
-    return s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native);
+    WEIR_TRY(s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
 }
 
 /* Bytes from the address of a side to the end of what a copy touches; false on overflow. */
@@ -127,7 +130,9 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     }
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     WEIR_TRY(weir_order_begin(s, stream));
-    return s->driver->cuMemcpy3DAsync_v2(&copy, stream->o.native);
+    WEIR_TRY(s->driver->cuMemcpy3DAsync_v2(&copy, stream->o.native));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_hand_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
@@ -188,8 +193,10 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     }
     WEIR_TRY(weir_hand_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
     WEIR_TRY(weir_order_begin(s, stream));
-    return in->height == 1 ? fill_row(s->driver, in, stream->o.native)
-                           : fill_rows(s->driver, in, stream->o.native);
+    WEIR_TRY(in->height == 1 ? fill_row(s->driver, in, stream->o.native)
+                             : fill_rows(s->driver, in, stream->o.native));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,

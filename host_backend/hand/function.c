@@ -1,4 +1,5 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include <stdlib.h>
@@ -79,6 +80,7 @@ static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_
     f->o.owner = &owner->o;
     f->kernel = kernel;
     f->uses_printf = owner->uses_printf;
+    f->forms = owner->forms;
     result = read_layout(s, f, offsets, sizes);
     if (result != CUDA_SUCCESS) {
         weir_object_forget(s, o);
@@ -88,6 +90,18 @@ static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_
     out->param_offsets = offsets;
     out->param_sizes = sizes;
     out->n_param_offsets = out->n_param_sizes = f->n_params;
+    return CUDA_SUCCESS;
+}
+
+static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
+{
+    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+
+    f->name = strdup(name);
+    if (f->name == NULL) {
+        weir_object_forget(s, &f->o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -102,19 +116,8 @@ CUresult weir_host_module_function(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetFunction(&native, m->o.native, in->name));
-    return enter(s, m, in->f, native, NULL, out);
-}
-
-static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
-{
-    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
-
-    f->name = strdup(name);
-    if (f->name == NULL) {
-        weir_object_forget(s, &f->o);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return CUDA_SUCCESS;
+    WEIR_TRY(enter(s, m, in->f, native, NULL, out));
+    return m->forms != NULL ? keep_name(s, in->f, in->name) : CUDA_SUCCESS;
 }
 
 CUresult weir_host_library_kernel(struct weir_session *s,
@@ -294,6 +297,7 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
     }
     WEIR_TRY(enter_device(s, f, in->device));
     WEIR_TRY(weir_hand_set_attribute(s, f, id, in->value));
+    weir_forms_attribute_set(s, f);
     if (in->attribute < WEIR_FUNCTION_SETTABLE) {
         f->set_mask |= 1u << in->attribute;
         f->set_values[in->attribute] = in->value;

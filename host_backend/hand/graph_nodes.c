@@ -1,4 +1,5 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include "host_backend/worker/host_calls.h"
@@ -51,6 +52,9 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
         return CUDA_ERROR_INVALID_HANDLE;
     }
     memset(k, 0, sizeof *k);
+    if (s->exposures != NULL) {
+        weir_forms_arguments(s, params, n_params);
+    }
     k->bytes = n_params;
     WEIR_TRY(weir_hand_params(s, f, &params, &k->bytes));
     k->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;

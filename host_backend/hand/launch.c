@@ -1,4 +1,5 @@
 /* Kernel launches, and what fits of them. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include <string.h>
@@ -136,6 +137,18 @@ CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
     return CUDA_SUCCESS;
 }
 
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
+                                CUfunction f, CUstream stream, void **extra)
+{
+    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
+        return launch_ex(s, in, f, stream, extra);
+    }
+    return s->driver->cuLaunchKernel(f, in->grid[0], in->grid[1], in->grid[2], in->block[0],
+                                     in->block[1], in->block[2], in->shared_bytes, stream, NULL,
+                                     extra);
+}
+
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
                           struct weir_op_launch_out *out)
 {
@@ -144,6 +157,8 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     const void *params = in->params;
     size_t bytes = in->n_params;
     CUfunction native;
+    CUresult result;
+    uint32_t calm;
 
     (void)out;
     if (f == NULL || stream == NULL) {
@@ -158,10 +173,18 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
         s->uses_printf = true;
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
-    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
-        return launch_ex(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    if (s->exposures != NULL) {
+        weir_forms_arguments(s, in->params, in->n_params);
     }
-    return s->driver->cuLaunchKernel(native, in->grid[0], in->grid[1], in->grid[2], in->block[0],
-                                     in->block[1], in->block[2], in->shared_bytes, stream->o.native,
-                                     NULL, bytes != 0 ? extra : NULL);
+    if (f->forms != NULL && weir_forms_launch(s, f, native, stream, in)) {
+        return CUDA_SUCCESS;
+    }
+    if (f->launched || s->worker->forms == NULL) {
+        return launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    }
+    f->launched = true;
+    calm = weir_forms_calm_begin(s->worker->forms);
+    result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    weir_forms_calm_end(s->worker->forms, calm);
+    return result;
 }

@@ -1,4 +1,5 @@
 /* Images, modules and libraries. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include "host_backend/worker/image_ready.h"
@@ -196,7 +197,7 @@ void weir_hand_jit_logs(struct weir_jit_options *options, char *info, char *erro
 struct load {
     struct weir_image *image; /* a reference */
     const void *code;         /* what the driver is given; the image's */
-    bool uses_printf;
+    bool uses_printf, is_bundle;
     char *info, *error; /* of one operation; NULL: not wanted */
 };
 
@@ -208,7 +209,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     if (kind > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *load = (struct load){.image = weir_hand_image(s, hash, bytes)};
+    *load = (struct load){.image = weir_hand_image(s, hash, bytes), .is_bundle = kind == 1};
     if (load->image == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }
@@ -253,6 +254,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m->image = load->image;
     m->code = load->code;
     m->uses_printf = load->uses_printf;
+    m->is_bundle = load->is_bundle;
     *ret_uses_printf = m->uses_printf;
     return CUDA_SUCCESS;
 }
@@ -274,6 +276,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     struct load load;
     CUmodule module;
     CUresult result;
+    unsigned n_own; /* options of the guest */
 
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -281,6 +284,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
     WEIR_TRY(weir_hand_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                    in->n_option_values, &options));
+    n_own = options.n;
     WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
     if (load.info != NULL) {
         weir_hand_jit_logs(&options, load.info, load.error);
@@ -298,8 +302,11 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuModuleUnload(module);
         give_up(s, &load);
+        return result;
     }
-    return result;
+    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_MODULE, in->m),
+                      &(struct weir_forms_options){options.ids, options.values, n_own});
+    return CUDA_SUCCESS;
 }
 
 /* A library may have to be loaded again; the numbers were checked before the first time. */
@@ -360,7 +367,10 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
         give_up(s, &load);
         return result;
     }
-    return keep_options(s, in);
+    WEIR_TRY(keep_options(s, in));
+    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_LIBRARY, in->l),
+                      &(struct weir_forms_options){options.ids, options.values, in->n_option_ids});
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
@@ -418,6 +428,9 @@ static CUresult admit_global(struct weir_session *s, struct weir_module *m, CUde
     if (bytes != 0 && !weir_range_covers(&s->ranges, address, bytes) &&
         weir_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (m->forms != NULL && bytes != 0) {
+        weir_forms_exposed(s, m, address, bytes);
     }
     *ret_address = address;
     *ret_bytes = bytes;

@@ -1,4 +1,5 @@
 /* Libraries when the contexts of a session go and come back. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include "base/log.h"
@@ -34,6 +35,8 @@ static void unbind_kernel(weir_handle handle, void *object, void *user)
     if (f->o.owner == &visit->library->o) {
         unbind(visit->session, &f->o);
         f->kernel = NULL;
+        f->forms = NULL;
+        f->form = NULL;
         free(f->elsewhere);
         f->elsewhere = NULL;
     }
@@ -65,7 +68,9 @@ static void unload_used(weir_handle handle, void *object, void *user)
     weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], unbind_kernel, &visit);
     weir_range_remove(&s->ranges, m);
     unbind(s, &m->o);
-    (void)s->driver->cuLibraryUnload(native);
+    if (!weir_forms_unloading(s, m)) {
+        (void)s->driver->cuLibraryUnload(native);
+    }
     m->used = false;
 }
 
@@ -92,6 +97,7 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
         s->driver->cuKernelGetFunction(&native, kernel) == CUDA_SUCCESS &&
         bind(s, &f->o, native) == CUDA_SUCCESS) {
         f->kernel = kernel;
+        f->forms = visit->library->forms;
         visit->library->used = true;
         for (int i = 0; i < WEIR_FUNCTION_SETTABLE; i++) {
             if ((f->set_mask >> i & 1) != 0) {
@@ -130,6 +136,8 @@ static void load_again(weir_handle handle, void *object, void *user)
                       (unsigned long long)s->id, (int)result);
         return;
     }
+    weir_forms_loaded(s, m,
+                      &(struct weir_forms_options){options->ids, options->values, options->n});
     weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], bind_kernel, &visit);
 }
 

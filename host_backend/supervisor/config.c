@@ -1,8 +1,8 @@
 /*
  * weir.toml: keys, their limits and their defaults.
  *
- * Tables of rows, one for each of [host], [forms] and [[tenant]]: a key is a row. Anything that is not
- * in them is an error at its place, so a misspelt limit is never silently no limit.
+ * Tables of rows, one for each of [host], [forms] and [[tenant]]: a key is a row. Anything that is
+ * not in them is an error at its place, so a misspelt limit is never silently no limit.
  */
 #include "host_backend/supervisor/config.h"
 
@@ -458,7 +458,8 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
         tenant_default(&parse->config.tenants[parse->config.n_tenants++], "");
         return true;
     }
-    weir_diag_set(diag, line, column, "unknown or repeated table '%.60s': [host], [forms] or [[tenant]]", name);
+    weir_diag_set(diag, line, column,
+                  "unknown or repeated table '%.60s': [host], [forms] or [[tenant]]", name);
     return false;
 }
 
@@ -479,7 +480,8 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
     bool tenant = parse->place == PLACE_TENANT;
 
     if (parse->place == PLACE_NONE) {
-        weir_diag_set(diag, line, column, "'%.60s' stands before any [host], [forms] or [[tenant]]", key);
+        weir_diag_set(diag, line, column, "'%.60s' stands before any [host], [forms] or [[tenant]]",
+                      key);
         return false;
     }
     for (size_t i = 0; i < n_rows; i++) {
@@ -494,8 +496,7 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
         return store(&rows[i], tenant ? (void *)last_tenant(parse) : (void *)&parse->config, value,
                      diag);
     }
-    weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key,
-                  tables[parse->place].name);
+    weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key, tables[parse->place].name);
     return false;
 }
 

@@ -101,6 +101,8 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
+    /* A stream that waits for a stopped kernel holds up all that share its way to the GPU. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {

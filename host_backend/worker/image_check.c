@@ -390,8 +390,12 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
             (code != 0 && !want->any_arch && entry.arch != code)) {
             continue;
         }
-        n_best = entry.arch > best.arch ? 1 : n_best + (entry.arch == best.arch);
-        best = entry.arch > best.arch ? entry : best;
+        if (n_best == 0 || entry.arch > best.arch) {
+            best = entry;
+            n_best = 1;
+        } else {
+            n_best += entry.arch == best.arch;
+        }
     }
     if (n_best != 1) {
         return WEIR_ERR_NOT_FOUND; /* several of one architecture belong together */

@@ -5,6 +5,7 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
+#include "host_backend/forms/forms.h"
 #include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/stats.h"
@@ -274,6 +275,9 @@ static int open_worker(struct weir_worker *worker)
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
+    if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
     if (weir_guests_listen(worker) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
@@ -287,6 +291,7 @@ static int open_worker(struct weir_worker *worker)
 static void close_worker(struct weir_worker *worker)
 {
     weir_guests_close(worker);
+    weir_forms_destroy(worker->forms);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {
             weir_tenant_destroy(worker->tenants[i]);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/forms/forms.h"
 #include "host_backend/worker/order.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
@@ -271,6 +272,11 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     }
     (void)weir_session_enter(session, o->device);
     switch (o->kind) {
+    case WEIR_KIND_MODULE:
+    case WEIR_KIND_LIBRARY:
+        return weir_forms_unloading(session, (struct weir_module *)o)
+                   ? CUDA_SUCCESS
+                   : destroy_handle(session->driver, o->kind, o->native);
     case WEIR_KIND_STREAM:
         return destroy_stream(session, (struct weir_stream *)o);
     case WEIR_KIND_EVENT:
@@ -344,6 +350,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
                                            WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
                                            WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
 
+    weir_forms_session_ends(session); /* or its streams would wait */
     (void)weir_session_enter(session, ctx->o.device);
     for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
         (void)weir_stream_wait(session->driver, s->o.native, DESTROY_WAIT_NS);
@@ -428,6 +435,7 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
 
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
+    weir_forms_will_write(session, address, bytes);
     return weir_vmm_touches_read_only(&session->vmm, address, bytes)
                ? CUDA_ERROR_INVALID_VALUE
                : weir_session_check_dptr(session, address, bytes);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/forms/forms.h"
 #include "host_backend/worker/host_calls.h"
 #include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
@@ -227,6 +228,42 @@ static void protocol_error(struct weir_session *s, const struct weir_record *rec
     weir_session_end(s);
 }
 
+/* Operations in which the driver may load or unload code or map memory, and wait for the device. */
+static bool may_wait_for_all(uint16_t op)
+{
+    switch ((int)op) {
+    case WEIR_OP_ctx_destroy:
+    case WEIR_OP_ctx_limit_set:
+    case WEIR_OP_mem_grant:
+    case WEIR_OP_mem_return:
+    case WEIR_OP_host_register:
+    case WEIR_OP_host_unregister:
+    case WEIR_OP_module_load:
+    case WEIR_OP_library_load:
+    case WEIR_OP_module_unload:
+    case WEIR_OP_library_unload:
+    case WEIR_OP_library_module:
+    case WEIR_OP_module_function:
+    case WEIR_OP_library_kernel:
+    case WEIR_OP_module_global:
+    case WEIR_OP_library_global:
+    case WEIR_OP_graph_instantiate:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
+                            union weir_op_any_out *out)
+{
+    uint32_t calm = may_wait_for_all(op) ? weir_forms_calm_begin(s->worker->forms) : 0;
+    CUresult result = weir_host_table[op](s, in, out);
+
+    weir_forms_calm_end(s->worker->forms, calm);
+    return result;
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -258,11 +295,15 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->reply_bulk = NULL;
     s->reply_bulk_bytes = 0;
     s->answer_later = false;
+    s->touched_bytes = 0;
     weir_arena_reset(&s->arena);
     atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
-        result = weir_host_table[record->op](s, &in, &out);
+        result = run_handler(s, record->op, &in, &out);
+    }
+    if (__builtin_expect(s->touched_bytes != 0, 0)) {
+        weir_forms_wrote_unseen(s);
     }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
         weir_worker_sticky(s->worker, result);
@@ -475,17 +516,21 @@ static void release_memory(struct weir_session *s)
 void weir_session_destroy(struct weir_session *session)
 {
     struct weir_session *s = session;
+    uint32_t calm;
 
     if (s == NULL) {
         return;
     }
     weir_session_end(s);
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
+        weir_forms_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
         destroy_objects(s);
+        weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
+    calm = weir_forms_calm_begin(s->worker->forms);
     release_memory(s);
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
         if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
@@ -494,6 +539,7 @@ void weir_session_destroy(struct weir_session *session)
         }
     }
     weir_session_unregister(s);
+    weir_forms_calm_end(s->worker->forms, calm);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);

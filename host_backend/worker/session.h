@@ -27,6 +27,9 @@
 #include <stdatomic.h>
 
 struct weir_chunk;
+struct weir_forms_exposure;
+struct weir_forms_kernel;
+struct weir_forms_module;
 struct weir_image;
 struct weir_jit_options;
 struct weir_tenant;
@@ -90,6 +93,8 @@ struct weir_module {
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf;
+    bool is_bundle;
+    struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (forms/) */
     bool used; /* a library of which something was asked for: its variables may have changed */
     struct weir_jit_options *options; /* a library's, to load it again with; NULL: none */
 };
@@ -100,10 +105,13 @@ struct weir_function {
     struct weir_object o;  /* native: the CUfunction */
     CUkernel kernel;       /* of a library; or NULL */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
-    char *name;            /* of a library's kernel, to find it again; or NULL */
-    uint32_t set_mask;     /* attributes that the guest has set .. */
+    char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
+    struct weir_forms_module *forms;            /* its module's */
+    struct weir_forms_kernel *form;             /* of those, once found */
+    uint32_t set_mask;                          /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
+    bool launched; /* once: its code is loaded */
     bool layout_known;
     uint32_t param_bytes; /* what a launch must bring at least */
     uint32_t n_params;
@@ -208,6 +216,11 @@ struct weir_session {
     } * conditions;
     uint32_t n_conditions;
     bool uses_printf;
+
+    /* Variables of modules with twins whose addresses the guest has, and what the operation in hand
+     * is about to write of them (forms/mirror.c). */
+    struct weir_forms_exposure *exposures;
+    uint64_t touched_address, touched_bytes;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
     /* For clearing memory: no guest work is ever in them. Made when first needed. */

@@ -25,6 +25,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
 {
     uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
+    atomic_store(&tenant->forms, (int)config->forms);
     pthread_mutex_lock(&tenant->lock);
     tenant->quota_bytes = weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker));
     tenant->pinned_quota_bytes = weir_amount_of(config->pinned, host_bytes);

@@ -11,6 +11,7 @@
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
 
+struct weir_forms;
 struct weir_nvml;
 struct weir_share;
 struct weir_zmq_server;
@@ -51,6 +52,7 @@ struct weir_tenant {
     uint32_t n_sessions;
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
+    atomic_int forms; /* enum weir_forms_wish; not under the lock */
     char key[WEIR_KEY_Z85_BYTES];
 
     pthread_mutex_t lock; /* guards what follows */
@@ -114,6 +116,7 @@ struct weir_worker {
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
     struct weir_prints prints;
+    struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;

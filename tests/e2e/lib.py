@@ -11,6 +11,7 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_DRIVER   what hosts are started with (default softgpu)
     WEIR_E2E_LIMIT_S  seconds for one case (default 50)
     WEIR_E2E_KEEP     keep the temporary folders
+    WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
 import ctypes
 import ipaddress
@@ -32,6 +33,7 @@ import time
 import unittest
 
 DRIVER = os.environ.get("WEIR_E2E_DRIVER", "softgpu")
+FORMS_SEED = int(os.environ.get("WEIR_E2E_SEED", "1"))
 CASE_LIMIT_S = float(os.environ.get("WEIR_E2E_LIMIT_S", "50"))
 SKIPPED = 77
 
@@ -512,6 +514,13 @@ def gpus():
                                 capture_output=True, timeout=60)
         _gpus = int(answer.stdout) if answer.returncode == 0 else 0
     return _gpus
+
+
+def forms_lines(folder, mode="explore", **settings):
+    """Lines of weir.toml that give kernels twins; by default with a schedule at random, by seed."""
+    settings = {"mode": mode, "twins": "all", "seed": FORMS_SEED,
+                "cache_dir": os.path.join(folder, "cache"), **settings}
+    return ["", "[forms]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
 
 
 # How a program meets a driver.

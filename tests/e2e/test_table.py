@@ -29,22 +29,26 @@ class Table(lib.Case):
             print(f"zmq tcp goes over loopback: {why}")
             spaces = None
         host = self.host(remote=lib.Remote(self.folder(), ("alice", "bob"), spaces), log="warn")
-        return lib.arrangements(host, (lib.SOFTGPU, lib.SHM, lib.ZMQ, lib.TCP)), host
+        prefixes = lib.arrangements(host, (lib.SOFTGPU, lib.SHM, lib.ZMQ, lib.TCP))
+        explored = self.host(host_lines=lib.forms_lines(self.folder()), log="warn")
+        prefixes["shm, forms explored"] = lib.arrangements(explored, (lib.SHM,))[lib.SHM]
+        return prefixes, (host, explored)
 
     def run_table(self, folder, name, only=("*",), faulting=False):
-        arrangements, host = self.arrangements()
+        arrangements, hosts = self.arrangements()
         out = os.environ.get("WEIR_E2E_TABLE")
         argv = lib.table_argv(folder, arrangements, only=only, faulting=faulting,
                               out=out and os.path.join(out, name), jobs=2)
         result = subprocess.run(argv, capture_output=True, text=True, env=lib.clean_environment(),
                                 timeout=LIMIT_S - 5)
         print(result.stdout, flush=True)
-        host_says = "\n".join(host.process.errors[-20:])
+        host_says = "\n".join(line for host in hosts for line in host.process.errors[-20:])
         self.assertEqual(result.returncode, 0, result.stderr + host_says)
-        host.wait_idle()
-        if not faulting:
-            self.assertEqual(host.worker()["restarts"], 0, "a program ended the worker")
-            self.assertEqual(host.stop(), 0)
+        for host in hosts:
+            host.wait_idle()
+            if not faulting:
+                self.assertEqual(host.worker()["restarts"], 0, "a program ended the worker")
+                self.assertEqual(host.stop(), 0)
 
     def test_programs_without_toolkit(self):
         self.assertGreaterEqual(len(lib.places.cuda_programs("drv_")), 18)

@@ -16,7 +16,16 @@ static void parse_whole_file_reads_every_key(void **state)
                                "window_base = 0x10_0000_0000\n"
                                "window_bytes = \"64GiB\"\n"
                                "\n"
+                               "[forms]\n"
+                               "mode = \"auto\"\n"
+                               "ptx = \"any\"\n"
+                               "twins = \"all\"\n"
+                               "seed = 7\n"
+                               "compiler = \"/opt/ptxas\"\n"
+                               "cache_dir = \"/var/c\"\n"
+                               "cache = \"3MiB\"\n"
                                "[[tenant]]\r\n"
+                               "forms = \"always\"\n"
                                "name = \"a\"\n"
                                "weight = 300\n"
                                "priority = \"high\"\n"
@@ -36,7 +45,16 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_string_equal(c.devices, "1");
     assert_int_equal(c.socket_mode, 0666);
     assert_true(c.window_base == 0x1000000000 && c.window_bytes == UINT64_C(64) << 30);
+    assert_int_equal(c.forms.mode, WEIR_FORMS_AUTO);
+    assert_int_equal(c.forms.ptx, WEIR_FORMS_PTX_ANY);
+    assert_int_equal(c.forms.twins, WEIR_FORMS_TWINS_ALL);
+    assert_int_equal(c.forms.seed, 7);
+    assert_string_equal(c.forms.compiler, "/opt/ptxas");
+    assert_string_equal(c.forms.cache_dir, "/var/c");
+    assert_true(c.forms.cache_bytes == 3u << 20);
     assert_int_equal(c.n_tenants, 2);
+    assert_int_equal(c.tenants[0].forms, WEIR_FORMS_WISH_ALWAYS);
+    assert_int_equal(c.tenants[1].forms, WEIR_FORMS_WISH_DEFAULT);
     assert_int_equal(c.tenants[0].weight, 300);
     assert_int_equal(c.tenants[0].priority, WEIR_PRIORITY_HIGH);
     assert_true(c.tenants[0].memory.bytes == UINT64_C(8) << 30);
@@ -78,6 +96,11 @@ static const struct bad_row {
     {"[[tenant]]\nname = \"admin\"\n", 2, 8, "a tenant's name"},
     {"[[tenant]]\nweight = 5\n", 1, 1, "has no name"},
     {"[[tenant]]\nname=\"a\"\n[[tenant]]\nname=\"a\"\n", 3, 1, "a second tenant"},
+    {"[forms]\nmode = \"on\"\n", 2, 8, "one of: off, auto, always, explore"},
+    {"[forms]\nmodes = \"off\"\n", 2, 1, "unknown key 'modes' in [forms]"},
+    {"[forms]\ncache = \"5%\"\n", 2, 9, "an amount such as"},
+    {"[forms]\n[forms]\n", 2, 1, "unknown or repeated table"},
+    {"[[tenant]]\nname = \"a\"\nforms = \"explore\"\n", 3, 9, "one of: default, off"},
     {"[tenant]\n", 1, 1, "unknown or repeated table"},
     {"[host]\n[host]\n", 2, 1, "unknown or repeated table"},
     {"[host\n", 1, 6, "']' is missing"},

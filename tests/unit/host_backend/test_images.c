@@ -332,6 +332,76 @@ static void select_keeps_what_the_device_runs(void **state)
     }
 }
 
+static void ptx_is_what_the_code_was_made_from(void **state)
+{
+    static const struct {
+        const char *name;
+        struct part parts[4];
+        size_t n_parts;
+        bool code_runs, any;
+        int found; /* part, -1: none */
+    } rows[] = {
+        {"the highest that runs", {{1, 75, 0}, {1, 90, 0}, {1, 100, 0}}, 3, true, false, 1},
+        {"beside its code", {{2, 90, 0}, {1, 90, 0}}, 2, true, false, 1},
+        {"beside code of another text", {{2, 90, 0}, {1, 75, 0}}, 2, true, false, -1},
+        {"any will do", {{2, 90, 0}, {1, 75, 0}}, 2, true, true, 1},
+        {"no code runs on softgpu", {{2, 90, 0}, {1, 75, 0}}, 2, false, false, 1},
+        {"code that cannot run", {{2, 100, 0}, {2, 80, 0}, {1, 80, 0}}, 3, true, false, 2},
+        {"two of one architecture", {{1, 90, 0}, {1, 90, 0}, {1, 75, 0}}, 3, true, false, -1},
+        {"none", {{2, 90, 0}}, 1, true, false, -1},
+    };
+    uint8_t data[16 + 4 * 224];
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        struct weir_image_ptx_want want = {90, rows[r].code_runs, rows[r].any, 1000};
+        size_t n = make_parts(data, rows[r].parts, rows[r].n_parts), bytes;
+        char *text;
+
+        print_message("%s\n", rows[r].name);
+        for (size_t i = 0; i < rows[r].n_parts; i++) {
+            if (rows[r].parts[i].kind == 1) {
+                data[16 + i * 224 + 80] = (uint8_t)('a' + i);
+            }
+        }
+        enum weir_status status = weir_image_ptx(data, n, &want, &text, &bytes);
+
+        assert_int_equal(status, rows[r].found >= 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND);
+        if (status == WEIR_OK) {
+            assert_int_equal(bytes, 1);
+            assert_int_equal(text[0], 'a' + rows[r].found);
+            free(text);
+        }
+    }
+}
+
+static void ptx_of_text_is_the_text_within_bounds(void **state)
+{
+    static const char image[] = ".version 8.0";
+    struct weir_image_ptx_want want = {90, true, false, sizeof image - 1};
+    uint8_t *data = calloc(1, sizeof image + WEIR_IMAGE_TAIL_BYTES), fat[200];
+    size_t bytes, n;
+    char *text;
+
+    (void)state;
+    memcpy(data, image, sizeof image);
+    assert_int_equal(weir_image_ptx(data, sizeof image, &want, &text, &bytes), WEIR_OK);
+    assert_int_equal(bytes, sizeof image - 1);
+    assert_string_equal(text, image);
+    free(text);
+    n = make_fatbin(fat, image);
+    want.max_bytes = 4096;
+    assert_int_equal(weir_image_ptx(fat, n, &want, &text, &bytes), WEIR_OK);
+    assert_string_equal(text, image);
+    free(text);
+    want.max_bytes = 5;
+    assert_int_equal(weir_image_ptx(data, sizeof image, &want, &text, &bytes), WEIR_ERR_TOO_BIG);
+    assert_int_equal(weir_image_ptx(fat, n, &want, &text, &bytes), WEIR_ERR_TOO_BIG);
+    put_u64(fat + 8, UINT64_MAX);
+    assert_int_equal(weir_image_ptx(fat, n, &want, &text, &bytes), WEIR_ERR_INVALID);
+    free(data);
+}
+
 /* Packed entries whose lengths lie, behind ones that use the budget up or too long to look at. */
 static void select_shows_the_driver_nothing_unseen(void **state)
 {
@@ -404,6 +474,8 @@ int main(void)
         cmocka_unit_test(select_keeps_what_the_device_runs),
         cmocka_unit_test(select_shows_the_driver_nothing_unseen),
         cmocka_unit_test(ready_is_done_once_and_counted),
+        cmocka_unit_test(ptx_is_what_the_code_was_made_from),
+        cmocka_unit_test(ptx_of_text_is_the_text_within_bounds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

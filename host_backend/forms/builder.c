@@ -1,0 +1,374 @@
+/*
+ * A device's builder: one thread, nice, that takes modules from a bounded queue and makes their
+ * twins ready, and the end of both.
+ */
+#include "host_backend/forms/private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/image_check.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define BUILDER_NICE 10
+
+/* ---------------------------------------------------------------- a module */
+
+void weir_forms_refuse(struct weir_forms_module *module, const char *why)
+{
+    if (!module->refused) {
+        module->refused = true;
+        weir_log_debug("forms: originals only tenant=%s why=\"%s\"", module->tenant, why);
+    }
+}
+
+static void log_counts(const struct weir_forms_module *m)
+{
+    for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+        const struct weir_forms_kernel *k = &m->kernels[i];
+
+        if (k->found) {
+            weir_log_debug("forms: launches tenant=%s kernel=%.100s original=%llu ticket=%llu "
+                           "persistent=%llu block_ns=%llu",
+                           m->tenant, k->info->name,
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_ORIGINAL],
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_TICKET],
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_PERSISTENT],
+                           (unsigned long long)atomic_load(&m->kernels[i].block_ns));
+        }
+    }
+}
+
+static void module_destroy(struct weir_forms_module *m)
+{
+    const struct weir_driver *d = &m->device->forms->worker->driver;
+    CUcontext before;
+
+    if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
+        if (m->twins != NULL) {
+            (void)d->cuModuleUnload(m->twins);
+        }
+        if (m->orphan) {
+            (void)(m->library ? d->cuLibraryUnload((CUlibrary)m->original)
+                              : d->cuModuleUnload(m->original));
+        }
+        (void)d->cuCtxPopCurrent_v2(&before);
+    }
+    log_counts(m);
+    weir_image_put(m->store, m->kept);
+    weir_image_put(m->store, m->image);
+    weir_forms_set_destroy(m->set);
+    free(m->kernels);
+    free(m->consts);
+    free(m->option_ids);
+    free(m->option_values);
+    free(m);
+}
+
+void weir_forms_module_put(struct weir_forms_module *module)
+{
+    /* R2, A2: publishes what this holder did; the last one acquires what all did. */
+    if (atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1) {
+        module_destroy(module);
+    }
+}
+
+/* ---------------------------------------------------------------- building */
+
+static enum weir_status extract(struct weir_forms_module *m, char **ret_text, size_t *ret_bytes)
+{
+    const struct weir_forms *forms = m->device->forms;
+    struct weir_image_ptx_want want = {.sm = m->device->sm,
+                                       .code_runs = forms->worker->real,
+                                       .any_arch = forms->config.ptx == WEIR_FORMS_PTX_ANY,
+                                       .max_bytes = WEIR_FORMS_TEXT_MAX_BYTES};
+    enum weir_status status =
+        weir_image_ptx(m->image->data, m->image->bytes, &want, ret_text, ret_bytes);
+
+    weir_image_put(m->store, m->image);
+    m->image = NULL;
+    return status;
+}
+
+static enum weir_status load(struct weir_forms_module *m)
+{
+    const struct weir_driver *d = &m->device->forms->worker->driver;
+    bool ticket = false;
+    CUresult loaded;
+    uint32_t calm;
+
+    m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
+    if (m->kernels == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < m->set->n_kernels; i++) {
+        m->kernels[i].module = m;
+        m->kernels[i].info = &m->set->kernels[i];
+        ticket |= m->set->kernels[i].twins[WEIR_PTX_FORM_TICKET].name != NULL;
+    }
+    calm = weir_forms_calm_begin(m->device->forms);
+    loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
+    weir_forms_calm_end(m->device->forms, calm);
+    if (loaded != CUDA_SUCCESS) {
+        m->twins = NULL;
+        return WEIR_ERR_DRIVER;
+    }
+    if (ticket &&
+        d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME) != CUDA_SUCCESS) {
+        return WEIR_ERR_INVALID;
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status build(struct weir_forms_module *m, struct weir_forms_build_report *report)
+{
+    struct weir_forms *forms = m->device->forms;
+    struct weir_worker_device *about = &forms->worker->devices[m->device->index];
+    struct weir_forms_build_params params = {
+        .cache = &forms->cache,
+        .compiler = &forms->compiler,
+        .driver = &forms->worker->driver,
+        .driver_version = about->about.driver_version,
+        .sm = m->device->sm,
+        .twins = forms->config.twins,
+        .options = {m->option_ids, m->option_values, m->n_options},
+        .tenant = m->tenant};
+    enum weir_status status;
+    char *text;
+
+    status = extract(m, &text, &params.text_bytes);
+    if (status != WEIR_OK) {
+        snprintf(report->why, sizeof report->why, "no text that its code was made from");
+        return status;
+    }
+    params.text = text;
+    status = weir_forms_build(&params, &m->set, report);
+    free(text);
+    if (status == WEIR_OK && m->set->n_kernels != 0) {
+        status = load(m);
+    }
+    return status;
+}
+
+static bool have_runs(struct weir_forms_device *device)
+{
+    struct weir_forms *forms = device->forms;
+    struct weir_runs *runs = atomic_load(&device->runs);
+
+    if (runs == NULL &&
+        weir_runs_create(&forms->worker->driver, device->context, device->sms, &runs) == WEIR_OK) {
+        atomic_store(&device->runs, runs);
+        if (forms->config.mode == WEIR_FORMS_EXPLORE) {
+            device->exploring =
+                pthread_create(&device->explorer, NULL, weir_forms_explore, device) == 0;
+        }
+    }
+    return runs != NULL;
+}
+
+static void do_job(struct weir_forms_module *m)
+{
+    struct weir_forms_build_report report = {0};
+    uint64_t start_ns = weir_clock_now_ns();
+    enum weir_status status = build(m, &report);
+    bool ready = status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+
+    if (status != WEIR_OK) {
+        weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
+                       weir_status_text(status), report.why);
+    } else {
+        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
+                       m->set->n_kernels, report.n_kernels, report.cached,
+                       (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
+    }
+    /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
+    atomic_store_explicit(&m->state, ready ? WEIR_FORMS_READY : WEIR_FORMS_NONE,
+                          memory_order_release);
+    weir_forms_module_put(m);
+}
+
+static struct weir_forms_module *next_job_locked(struct weir_forms_device *device)
+{
+    struct weir_forms_module *m;
+
+    while (device->n_jobs == 0 && !device->quit) {
+        pthread_cond_wait(&device->work, &device->lock);
+    }
+    if (device->quit) {
+        return NULL;
+    }
+    m = device->jobs[device->first_job];
+    device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
+    device->n_jobs--;
+    return m;
+}
+
+static void *builder(void *user)
+{
+    struct weir_forms_device *device = user;
+    const struct weir_driver *d = &device->forms->worker->driver;
+    struct weir_forms_module *m;
+
+    (void)prctl(PR_SET_NAME, "weir-forms");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILDER_NICE);
+    (void)d->cuCtxSetCurrent(device->context);
+    do {
+        pthread_mutex_lock(&device->lock);
+        m = next_job_locked(device);
+        pthread_mutex_unlock(&device->lock);
+        if (m != NULL) {
+            do_job(m);
+        }
+    } while (m != NULL);
+    return NULL;
+}
+
+bool weir_forms_enqueue(struct weir_forms_module *module)
+{
+    struct weir_forms_device *device = module->device;
+    bool room;
+
+    pthread_mutex_lock(&device->lock);
+    if (!device->building) {
+        device->building = pthread_create(&device->builder, NULL, builder, device) == 0;
+    }
+    room = device->building && device->n_jobs < WEIR_FORMS_JOBS_MAX;
+    if (room) {
+        atomic_fetch_add(&module->refs, 1);
+        device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] = module;
+        pthread_cond_signal(&device->work);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return room;
+}
+
+/* ---------------------------------------------------------------- a worker's forms */
+
+static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
+{
+    const struct weir_device_attribute *a = weir_device_attribute_get(&device->about, id);
+
+    return a != NULL && a->value > 0 ? (uint32_t)a->value : 0;
+}
+
+enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms **ret_forms)
+{
+    struct weir_forms *forms = calloc(1, sizeof *forms);
+
+    if (forms == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    forms->worker = worker;
+    forms->config = worker->config.forms;
+    forms->n_devices = worker->n_devices;
+    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes);
+    weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        struct weir_forms_device *device = &forms->devices[i];
+        const struct weir_worker_device *about = &worker->devices[i];
+
+        device->forms = forms;
+        device->index = i;
+        device->context = about->context;
+        device->sms = attribute(about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        device->sm = attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                     attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        pthread_mutex_init(&device->lock, NULL);
+        pthread_cond_init(&device->work, NULL);
+    }
+    weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
+                   forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
+    *ret_forms = forms;
+    return WEIR_OK;
+}
+
+static void log_runs(uint32_t device, struct weir_runs *runs)
+{
+    struct weir_runs_counts c;
+
+    weir_runs_count(runs, &c);
+    weir_log_info("forms: runs device=%u started=%llu finished=%llu stops=%llu resumes=%llu "
+                  "leases=%llu resizes=%llu restarts=%llu stuck=%llu",
+                  device, (unsigned long long)c.started, (unsigned long long)c.finished,
+                  (unsigned long long)c.stops, (unsigned long long)c.resumes,
+                  (unsigned long long)c.leases, (unsigned long long)c.resizes,
+                  (unsigned long long)c.restarts, (unsigned long long)c.stuck);
+}
+
+static void device_finish(struct weir_forms_device *device)
+{
+    struct weir_runs *runs = atomic_load(&device->runs);
+
+    pthread_mutex_lock(&device->lock);
+    device->quit = true;
+    pthread_cond_signal(&device->work);
+    pthread_mutex_unlock(&device->lock);
+    if (device->building) {
+        pthread_join(device->builder, NULL);
+    }
+    runs = atomic_load(&device->runs);
+    if (device->exploring) {
+        pthread_join(device->explorer, NULL);
+    }
+    if (runs != NULL) {
+        weir_runs_release(runs, NULL);
+        if (!weir_runs_wait(runs, NULL, WEIR_NS_PER_S)) {
+            weir_log_warn("forms: runs do not end device=%u", device->index);
+        }
+        log_runs(device->index, runs);
+        weir_runs_destroy(runs);
+    }
+    for (; device->n_jobs != 0; device->n_jobs--) {
+        weir_forms_module_put(device->jobs[device->first_job]);
+        device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
+    }
+    pthread_cond_destroy(&device->work);
+    pthread_mutex_destroy(&device->lock);
+}
+
+void weir_forms_destroy(struct weir_forms *forms)
+{
+    if (forms == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        device_finish(&forms->devices[i]);
+    }
+    weir_forms_cache_finish(&forms->cache);
+    free(forms);
+}
+
+/* Runs that appear in between were not made calm: their calls end without having begun. */
+uint32_t weir_forms_calm_begin(struct weir_forms *forms)
+{
+    uint32_t calm = 0;
+
+    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
+
+        if (runs != NULL) {
+            weir_runs_calm_begin(runs);
+            calm |= 1u << i;
+        }
+    }
+    return calm;
+}
+
+void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm)
+{
+    for (uint32_t i = 0; calm >> i != 0; i++) {
+        if ((calm >> i & 1) != 0) {
+            weir_runs_calm_end(atomic_load(&forms->devices[i].runs));
+        }
+    }
+}
+
+struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device)
+{
+    return forms != NULL && device < forms->n_devices ? atomic_load(&forms->devices[device].runs)
+                                                      : NULL;
+}

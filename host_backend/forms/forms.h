@@ -1,0 +1,113 @@
+/*
+ * Kernel forms in a worker: twins of the modules that guests load, and launches of them.
+ *
+ * What sessions call, from their own threads; each call costs no more than a look at a pointer when
+ * forms are off. The threads of this folder (a builder and a watcher per device that has work for
+ * them) never touch a session. Runs are in forms/run.h.
+ *
+ * Source: docs/design/preemption.md
+ */
+#ifndef WEIR_HOST_BACKEND_FORMS_FORMS_H
+#define WEIR_HOST_BACKEND_FORMS_FORMS_H
+
+#include "host_backend/forms/compile.h"
+#include "host_backend/worker/objects.h"
+#include "proto/ops.h"
+
+struct weir_forms;
+struct weir_forms_module;
+struct weir_forms_runs;
+struct weir_runs;
+
+/** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_forms_create(struct weir_worker *worker,
+                                   struct weir_forms **ret_forms) WEIR_MUST_CHECK;
+
+/** No session may be left. Waits for a compiler that runs. Accepts NULL. */
+void weir_forms_destroy(struct weir_forms *forms);
+
+/** The runs of a device, or NULL while it has none. @thread any */
+struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
+
+/**
+ * Around a driver call that may wait for the whole device: no run is stopped meanwhile. May wait
+ * until those that are go on. A look at a pointer when forms are off, a lock a device else.
+ * @thread any with the context
+ */
+uint32_t weir_forms_calm_begin(struct weir_forms *forms);
+/** @param calm  what begin gave */
+void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm);
+
+/* ---- a module's life (attach.c) */
+
+/**
+ * A module or library has been loaded: have its twins made, if the tenant's kernels get any.
+ * @param options  the guest's own, without logs; borrowed.
+ */
+void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
+                       const struct weir_forms_options *options);
+
+/**
+ * It is about to be unloaded.
+ * @return true   runs of it are under way: the driver's module will be unloaded behind them.
+ * @return false  the caller unloads it.
+ */
+bool weir_forms_unloading(struct weir_session *session, struct weir_module *module);
+
+/** The guest has set an attribute of a function. */
+void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function);
+
+/** The session ends: its runs go on and are not stopped again. Before its streams are waited for.
+ */
+void weir_forms_session_ends(struct weir_session *session);
+/** The session is gone: nothing of its list is needed. */
+void weir_forms_session_gone(struct weir_session *session);
+
+/* ---- constants (mirror.c) */
+
+/** The guest was given the address of a module's variable. */
+void weir_forms_exposed(struct weir_session *session, struct weir_module *module,
+                        CUdeviceptr address, size_t bytes);
+
+/* What session->touched says: 0 for nothing. */
+void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes);
+/** What was touched is being written by work just given to a stream. */
+void weir_forms_wrote(struct weir_session *session, struct weir_stream *stream);
+/** What was touched is written by something that cannot be followed. */
+void weir_forms_wrote_unseen(struct weir_session *session);
+/** Arguments of a kernel, or of a graph's kernel: do they name a constant? */
+void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes);
+
+/** An operation is about to write memory: noted if it is a variable's. */
+static inline void weir_forms_will_write(struct weir_session *session, uint64_t address,
+                                         uint64_t bytes)
+{
+    if (__builtin_expect(session->exposures != NULL, 0)) {
+        weir_forms_touch(session, address, bytes);
+    }
+}
+
+/** Work that writes it was given to a stream. */
+static inline void weir_forms_written(struct weir_session *session, struct weir_stream *stream)
+{
+    if (__builtin_expect(session->touched_bytes != 0, 0)) {
+        weir_forms_wrote(session, stream);
+    }
+}
+
+/* ---- launches (launch.c) */
+
+/**
+ * Launch a kernel as a twin, if there is one and it is wanted.
+ *
+ * @param function  its forms are not NULL.
+ * @param native    its function on the current device.
+ * @param stream    in order already.
+ * @return true   it is launched.
+ * @return false  the caller launches the original.
+ */
+bool weir_forms_launch(struct weir_session *session, struct weir_function *function,
+                       CUfunction native, struct weir_stream *stream,
+                       const struct weir_op_launch_in *in);
+
+#endif

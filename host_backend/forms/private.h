@@ -1,0 +1,135 @@
+/* What the files of this folder share about modules and devices. */
+#ifndef WEIR_HOST_BACKEND_FORMS_PRIVATE_H
+#define WEIR_HOST_BACKEND_FORMS_PRIVATE_H
+
+#include "host_backend/forms/build.h"
+#include "host_backend/forms/forms.h"
+#include "host_backend/forms/run.h"
+#include "host_backend/worker/worker.h"
+
+#define WEIR_FORMS_JOBS_MAX 64u
+
+/* A kernel of a module that has a twin. Session thread, but for what is atomic. */
+struct weir_forms_kernel {
+    struct weir_forms_module *module;
+    const struct weir_forms_kernel_info *info;
+    CUfunction twins[WEIR_PTX_FORM_COUNT];            /* found at the first launch */
+    bool found, useless;                              /* useless: the driver does not want it */
+    uint32_t attributes_seen;                         /* of module->attributes_set */
+    uint32_t fit_threads, fit_shared_bytes, fit_form; /* what blocks_per_sm was found for */
+    int blocks_per_sm;
+    uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
+    atomic_bool never_stop;
+    atomic_uint_fast64_t block_ns; /* of one block: the shortest that was seen, slowly forgotten */
+};
+
+enum weir_forms_module_state {
+    WEIR_FORMS_PENDING,
+    WEIR_FORMS_READY,
+    WEIR_FORMS_NONE, /* there are no twins */
+};
+
+/* A constant of a module, and its copy in the module of twins. */
+struct weir_forms_const {
+    CUdeviceptr original, twin;
+    size_t bytes;
+};
+
+/*
+ * A guest's module on one device, with its twins. Counted: by the session's module, the builder,
+ * and each run. The session's thread alone uses it, but for the builder until it says READY.
+ */
+struct weir_forms_module {
+    struct weir_forms_module *next; /* of the same module on other devices */
+    struct weir_forms_device *device;
+    atomic_uint refs;
+    atomic_int state; /* enum weir_forms_module_state */
+    enum weir_forms_mode mode;
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    CUmodule original; /* or CUlibrary */
+    bool library;
+    bool bound, refused;
+    uint32_t attributes_set; /* how often the guest has set attributes */
+
+    /* The job. */
+    struct weir_image_store *store;
+    struct weir_image *image; /* a reference, until the text is out of it */
+    CUjit_option *option_ids;
+    void **option_values;
+    uint32_t n_options;
+
+    /* Written by the builder before it says READY. */
+    struct weir_forms_set *set;
+    CUmodule twins;
+    CUfunction finish;                 /* NULL: no ticket form */
+    struct weir_forms_kernel *kernels; /* as set->kernels */
+
+    struct weir_forms_const *consts; /* once bound */
+    uint32_t n_consts;
+
+    struct weir_image *kept; /* a reference of an orphan: the driver may read it */
+    bool orphan;             /* the original is ours to unload */
+};
+
+/* A variable whose address the guest was given. */
+struct weir_forms_exposure {
+    struct weir_forms_exposure *next; /* in the session */
+    struct weir_module *module;       /* not looked into */
+    struct weir_forms_module *forms;
+    CUdeviceptr address;
+    size_t bytes;
+    CUdeviceptr twin;  /* once bound, of a constant; else 0 */
+    bool in_arguments; /* a kernel may write it */
+    CUevent written;   /* behind the last write before it was bound; or NULL */
+    uint64_t stream;   /* handle of that write's */
+};
+
+struct weir_forms_device {
+    struct weir_forms *forms;
+    uint32_t index, sm, sms;
+    CUcontext context;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t work;
+    pthread_t builder, explorer;
+    bool building, exploring, quit;
+    struct weir_forms_module *jobs[WEIR_FORMS_JOBS_MAX]; /* a ring; a reference each */
+    uint32_t n_jobs, first_job;
+    struct weir_runs *_Atomic runs; /* made before the first twin is READY */
+};
+
+struct weir_forms {
+    struct weir_worker *worker;
+    struct weir_forms_config config;
+    struct weir_forms_cache cache;
+    struct weir_forms_compiler compiler;
+    struct weir_forms_device devices[WEIR_DEVICES_MAX];
+    uint32_t n_devices;
+    atomic_uint_fast64_t draws; /* random numbers drawn in explore mode */
+};
+
+/** Drop a reference; the last unloads the twins. @thread any */
+void weir_forms_module_put(struct weir_forms_module *module);
+
+/** Enter a job; takes a reference. false: too many. */
+bool weir_forms_enqueue(struct weir_forms_module *module);
+
+/** Find the original's variables and give them to the twins. false: not now, or never (refused). */
+bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);
+
+/** No twin of it is launched from now on. */
+void weir_forms_refuse(struct weir_forms_module *module, const char *why);
+
+/** The module's twins on the session's device, or NULL. */
+struct weir_forms_module *weir_forms_here(const struct weir_session *session,
+                                          struct weir_forms_module *first);
+
+/** A random number, the same sequence for the same seed. */
+uint64_t weir_forms_draw(struct weir_forms *forms);
+/** A random place on a device. */
+struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota);
+/** A run has just been put into its stream. */
+void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
+/** The thread that stops, resumes and resizes. */
+void *weir_forms_explore(void *device);
+
+#endif

@@ -1,0 +1,547 @@
+/*
+ * Starting, stopping, resuming, resizing. What must wait for the device (has it stopped? may it
+ * grow?) is left to the watcher (run_watch.c).
+ */
+#include "host_backend/forms/run_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ALL_SMS       WEIR_PTX_SM_RANGE(0, 0xffff)
+#define READ_WORDS    4u
+#define CALM_WAIT_NS  (3 * WEIR_NS_PER_S) /* more than a stop may take */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
+
+/* ---------------------------------------------------------------- a device's runs */
+
+static CUresult make_streams(struct weir_runs *runs)
+{
+    const struct weir_driver *d = runs->driver;
+    int least = 0, greatest = 0;
+    CUresult result;
+
+    (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
+    result = d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
+    if (result == CUDA_SUCCESS) {
+        result = d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuMemHostAlloc((void **)&runs->words, READ_WORDS * sizeof(uint32_t),
+                                   CU_MEMHOSTALLOC_PORTABLE);
+    }
+    return result;
+}
+
+enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
+                                  struct weir_runs **ret_runs)
+{
+    struct weir_runs *runs = calloc(1, sizeof *runs);
+    uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
+    struct timespec pause = {0, 50 * 1000};
+    pthread_condattr_t attr;
+
+    if (runs == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    runs->driver = driver;
+    runs->context = context;
+    runs->sms = sms;
+    pthread_mutex_init(&runs->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&runs->work, &attr);
+    pthread_cond_init(&runs->ended, &attr);
+    pthread_condattr_destroy(&attr);
+    if (make_streams(runs) != CUDA_SUCCESS || !weir_run_lanes_init(runs)) {
+        weir_runs_destroy(runs);
+        return WEIR_ERR_DRIVER;
+    }
+    do {
+        weir_run_chunks_look_locked(runs); /* nobody else knows them yet */
+    } while (runs->n_chunks != 0 && runs->chunks[0]->state != WEIR_RUN_CHUNK_READY &&
+             weir_clock_now_ns() < end_ns && nanosleep(&pause, NULL) == 0);
+    runs->watching = pthread_create(&runs->watcher, NULL, weir_runs_watch, runs) == 0;
+    if (!runs->watching || runs->n_chunks == 0) {
+        weir_runs_destroy(runs);
+        return WEIR_ERR_DRIVER;
+    }
+    *ret_runs = runs;
+    return WEIR_OK;
+}
+
+void weir_runs_destroy(struct weir_runs *runs)
+{
+    const struct weir_driver *d;
+
+    if (runs == NULL) {
+        return;
+    }
+    d = runs->driver;
+    if (runs->watching) {
+        pthread_mutex_lock(&runs->lock);
+        runs->quit = true;
+        pthread_cond_signal(&runs->work);
+        pthread_mutex_unlock(&runs->lock);
+        pthread_join(runs->watcher, NULL);
+    }
+    weir_run_lanes_finish(runs);
+    weir_run_chunks_finish(runs);
+    if (runs->words != NULL) {
+        (void)d->cuMemFreeHost(runs->words);
+    }
+    if (runs->control != NULL) {
+        (void)d->cuStreamDestroy_v2(runs->control);
+    }
+    if (runs->keeping != NULL) {
+        (void)d->cuStreamDestroy_v2(runs->keeping);
+    }
+    pthread_cond_destroy(&runs->ended);
+    pthread_cond_destroy(&runs->work);
+    pthread_mutex_destroy(&runs->lock);
+    free(runs);
+}
+
+/* ---------------------------------------------------------------- what is written and launched */
+
+static uint32_t range_word(const struct weir_run_place *place)
+{
+    return place->sm_count == 0 ? ALL_SMS : WEIR_PTX_SM_RANGE(place->sm_first, place->sm_count);
+}
+
+CUresult weir_run_write(struct weir_run *run, CUstream stream, size_t offset, uint32_t value)
+{
+    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + offset, value,
+                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+CUresult weir_run_write_place(struct weir_run *run, CUstream stream)
+{
+    uint32_t quota = run->place.quota != 0 ? run->place.quota : WEIR_PTX_NO_QUOTA;
+    CUresult result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, sm_range),
+                                     range_word(&run->place));
+
+    return result != CUDA_SUCCESS
+               ? result
+               : weir_run_write(run, stream, offsetof(struct weir_ptx_control, quota), quota);
+}
+
+/* Blocks of a grid. Workers that meet the wrong SM leave, so that a range needs as many as all SMs
+ * hold: the hardware places them. */
+static uint32_t grid_blocks(const struct weir_run *run)
+{
+    const struct weir_run_place *place = &run->place;
+    uint32_t total = run->args.total, per_sm = run->p.blocks_per_sm;
+    uint64_t workers, tasks;
+
+    if (run->p.form == WEIR_PTX_FORM_TICKET) {
+        return run->next_block < total ? total - run->next_block : 1;
+    }
+    if (place->sm_count == 0 && place->quota != 0 && place->quota < per_sm) {
+        per_sm = place->quota;
+    }
+    workers = (uint64_t)run->runs->sms * per_sm;
+    tasks = ((uint64_t)total + run->args.task_blocks - 1) / run->args.task_blocks;
+    return (uint32_t)(place->sm_count == 0 && tasks < workers ? tasks : workers);
+}
+
+static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_t blocks,
+                              const uint32_t block[3], uint32_t shared_bytes, CUstream stream,
+                              void *params, size_t bytes)
+{
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                     CU_LAUNCH_PARAM_END};
+
+    return d->cuLaunchKernel(f, blocks, 1, 1, block[0], block[1], block[2], shared_bytes, stream,
+                             NULL, extra);
+}
+
+CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop)
+{
+    const struct weir_driver *d = run->runs->driver;
+    static const uint32_t one[3] = {1, 1, 1};
+    CUresult result = CUDA_SUCCESS;
+
+    if (clear_stop) {
+        result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, stop), 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block, run->p.shared_bytes,
+                               stream, run->params, run->p.param_bytes);
+    }
+    if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
+        result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
+    }
+    return result;
+}
+
+/* Behind the first grid: the stream waits for all blocks, then tells us. */
+static CUresult hold_stream(struct weir_run *run)
+{
+    const struct weir_driver *d = run->runs->driver;
+    CUstreamBatchMemOpParams ops[2];
+    CUresult result = d->cuEventRecord(run->first, run->p.stream);
+
+    memset(ops, 0, sizeof ops);
+    ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    ops[0].waitValue.address = weir_run_control(run) + offsetof(struct weir_ptx_control, finished);
+    ops[0].waitValue.value = 1;
+    ops[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    ops[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    ops[1].writeValue.address = run->chunk->passed_dptr + run->slot * sizeof(uint32_t);
+    ops[1].writeValue.value = 1;
+    ops[1].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    return result != CUDA_SUCCESS ? result : d->cuStreamBatchMemOp_v2(run->p.stream, 2, ops, 0);
+}
+
+/* ---------------------------------------------------------------- start */
+
+static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
+{
+    uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
+    uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
+
+    run->p = *p;
+    run->p.arguments = NULL;
+    run->place = p->place;
+    run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
+    if (run->params == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!weir_ptx_form_args_init(p->grid, &run->args)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    run->args.control = weir_run_control(run);
+    run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
+    run->args.sm_range = p->place.sm_count != 0 ? range_word(&p->place) : 0;
+    run->args.quota = p->place.quota;
+    run->plain = p->place.sm_count == 0 && p->place.quota == 0;
+    memset(run->params, 0, p->param_bytes);
+    memcpy(run->params, p->arguments, n);
+    memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
+    run->started_ns = weir_clock_now_ns();
+    return CUDA_SUCCESS;
+}
+
+static void link_locked(struct weir_runs *runs, struct weir_run *run)
+{
+    run->previous = runs->last;
+    *(runs->last != NULL ? &runs->last->next : &runs->first) = run;
+    runs->last = run;
+    run->linked = true;
+    runs->counts.started++;
+    runs->counts.flying++;
+    if (runs->idle) {
+        pthread_cond_signal(&runs->work);
+    }
+}
+
+CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *params,
+                        struct weir_run **ret_run)
+{
+    struct weir_run *run;
+    CUresult result;
+
+    pthread_mutex_lock(&runs->lock);
+    run = weir_run_take_locked(runs);
+    if (run == NULL) {
+        pthread_cond_signal(&runs->work); /* let it look for room */
+    }
+    pthread_mutex_unlock(&runs->lock);
+    if (run == NULL) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        goto out;
+    }
+    result = fill(run, params);
+    if (result == CUDA_SUCCESS) {
+        result = weir_run_launch(run, params->stream, false);
+    }
+    pthread_mutex_lock(&runs->lock);
+    if (result != CUDA_SUCCESS) {
+        weir_run_drop_locked(run);
+    } else {
+        CUresult held = hold_stream(run);
+
+        if (held != CUDA_SUCCESS) {
+            /* The launch is made; never seen but with a dead context. */
+            weir_log_error("forms: a stream cannot be held result=%d", (int)held);
+            run->no_stop = true;
+        }
+        if (ret_run != NULL) {
+            run->refs++;
+            *ret_run = run;
+        }
+        link_locked(runs, run);
+    }
+    pthread_mutex_unlock(&runs->lock);
+out:
+    if (result != CUDA_SUCCESS && params->ended != NULL) {
+        params->ended(params->user);
+    }
+    return result;
+}
+
+/* ---------------------------------------------------------------- stop, resume, resize */
+
+CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&runs->lock);
+    if (run->no_stop || run->state == WEIR_RUN_FINISHED) {
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (runs->calm != 0) {
+        result = CUDA_ERROR_NOT_READY;
+    } else if (run->state == WEIR_RUN_RUNNING) {
+        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 1);
+        if (result == CUDA_SUCCESS) {
+            run->state = WEIR_RUN_STOPPING;
+            run->plain = false;
+            run->stop_ns = weir_clock_now_ns();
+            runs->counts.stops++;
+            pthread_cond_signal(&runs->work);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        run->lease_end_ns = weir_clock_now_ns() + lease_ns;
+        run->want_resume = false;
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return result;
+}
+
+CUresult weir_run_again_locked(struct weir_run *run)
+{
+    struct weir_run_lane *lane = weir_run_lane_take_locked(run);
+    CUresult result;
+
+    if (lane == NULL) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    run->plain = false;
+    result = weir_run_launch(run, lane->stream, true);
+    if (result == CUDA_SUCCESS) {
+        result = run->runs->driver->cuEventRecord(lane->event, lane->stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_log_error("forms: a run cannot go on result=%d", (int)result);
+    }
+    return result;
+}
+
+/* A launch that has not begun goes on in its own stream, behind what stands before it there. */
+CUresult weir_run_resume_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    if (run->state == WEIR_RUN_STOPPING) {
+        run->want_resume = true;
+        return CUDA_SUCCESS;
+    }
+    if (run->state != WEIR_RUN_STOPPED) {
+        return CUDA_SUCCESS;
+    }
+    if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
+        run->first_gone = true;
+    }
+    if (run->begun || run->first_gone) {
+        result = weir_run_again_locked(run);
+    } else {
+        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 0);
+    }
+    run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
+    if (result == CUDA_SUCCESS) {
+        run->state = WEIR_RUN_RUNNING;
+        run->restarts = 0;
+        pthread_cond_broadcast(&runs->ended);
+        runs->counts.resumes++;
+    }
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+CUresult weir_run_resume(struct weir_run *run)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&run->runs->lock);
+    result = weir_run_resume_locked(run);
+    pthread_cond_signal(&run->runs->work);
+    pthread_mutex_unlock(&run->runs->lock);
+    return result;
+}
+
+static bool grows(const struct weir_run *run, const struct weir_run_place *to)
+{
+    const struct weir_run_place *from = &run->place;
+    uint32_t all = run->runs->sms, per = run->p.blocks_per_sm;
+    uint32_t from_last = from->sm_count == 0 ? all : from->sm_first + from->sm_count;
+    uint32_t to_last = to->sm_count == 0 ? all : to->sm_first + to->sm_count;
+    uint32_t from_first = from->sm_count == 0 ? 0 : from->sm_first;
+    uint32_t to_first = to->sm_count == 0 ? 0 : to->sm_first;
+
+    return to_first < from_first || to_last > from_last ||
+           (to->quota == 0 ? per : to->quota) > (from->quota == 0 ? per : from->quota);
+}
+
+CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > 0xffff ||
+        place->sm_count > 0xffff) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    pthread_mutex_lock(&runs->lock);
+    if (run->state != WEIR_RUN_FINISHED && !run->no_stop) {
+        uint32_t task = run->place.task_blocks;
+
+        run->want_grow |= grows(run, place);
+        run->place = *place;
+        run->place.task_blocks = task;
+        run->plain = false;
+        runs->counts.resizes++;
+        result = weir_run_write_place(run, runs->control);
+        pthread_cond_signal(&runs->work);
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return result;
+}
+
+/* ---------------------------------------------------------------- looking */
+
+void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
+{
+    uint32_t total = run->args.total;
+
+    pthread_mutex_lock(&run->runs->lock);
+    *ret_info = (struct weir_run_info){.state = run->state,
+                                       .begun = run->begun,
+                                       .plain = run->plain,
+                                       .blocks_per_sm = run->p.blocks_per_sm,
+                                       .total = total,
+                                       .done_blocks = run->state == WEIR_RUN_FINISHED ? total
+                                                      : run->next_block < total ? run->next_block
+                                                                                : total,
+                                       .started_ns = run->started_ns,
+                                       .finished_ns = run->finished_ns,
+                                       .place = run->place};
+    pthread_mutex_unlock(&run->runs->lock);
+}
+
+void weir_run_get(struct weir_run *run)
+{
+    pthread_mutex_lock(&run->runs->lock);
+    run->refs++;
+    pthread_mutex_unlock(&run->runs->lock);
+}
+
+void weir_run_put(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+
+    pthread_mutex_lock(&runs->lock);
+    weir_run_drop_locked(run);
+    pthread_mutex_unlock(&runs->lock);
+}
+
+void weir_runs_release(struct weir_runs *runs, const void *owner)
+{
+    pthread_mutex_lock(&runs->lock);
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (owner == NULL || run->p.owner == owner) {
+            run->no_stop = true;
+            (void)weir_run_resume_locked(run);
+        }
+    }
+    pthread_cond_signal(&runs->work);
+    pthread_mutex_unlock(&runs->lock);
+}
+
+bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && run->state != WEIR_RUN_STOPPED && run->state != WEIR_RUN_STOPPING) {
+        run = run->next;
+    }
+    return run != NULL;
+}
+
+void weir_runs_calm_begin(struct weir_runs *runs)
+{
+    uint64_t end_ns = weir_clock_now_ns() + CALM_WAIT_NS;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+
+    pthread_mutex_lock(&runs->lock);
+    runs->calm++;
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        (void)weir_run_resume_locked(run);
+    }
+    if (weir_runs_any_stopped_locked(runs)) {
+        pthread_cond_signal(&runs->work);
+    }
+    while (weir_runs_any_stopped_locked(runs) &&
+           pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    pthread_mutex_unlock(&runs->lock);
+}
+
+void weir_runs_calm_end(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->calm--;
+    pthread_mutex_unlock(&runs->lock);
+}
+
+static bool any_of(const struct weir_runs *runs, const void *owner)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && owner != NULL && run->p.owner != owner) {
+        run = run->next;
+    }
+    return run != NULL;
+}
+
+bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns)
+{
+    uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+    bool none;
+
+    pthread_mutex_lock(&runs->lock);
+    while (any_of(runs, owner) && pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    none = !any_of(runs, owner);
+    pthread_mutex_unlock(&runs->lock);
+    return none;
+}
+
+void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)
+{
+    pthread_mutex_lock(&runs->lock);
+    *ret_counts = runs->counts;
+    pthread_mutex_unlock(&runs->lock);
+}
+
+struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
+{
+    struct weir_run *run;
+
+    pthread_mutex_lock(&runs->lock);
+    run = runs->first;
+    for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
+         i != 0 && run != NULL && run->next != NULL; i--) {
+        run = run->next;
+    }
+    if (run != NULL) {
+        run->refs++;
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return run;
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Kernels with twins: stopped, resumed and resized at random, they and their neighbours notice nothing.
+
+That every program computes the same is test_table.py's to show; here is what else may happen: guests
+that are killed with runs under way, and caches that are warm, shared or damaged.
+"""
+import glob
+import os
+import random
+import re
+import time
+
+import lib
+
+KILLS = int(os.environ.get("WEIR_E2E_KILLS", "60")) // 2
+PROGRAM = "drv_kernel_state"  # needs its constants and variables to be one kernel's
+
+
+class Forms(lib.Case):
+    def explored(self, folder=None, **kwargs):
+        lines = lib.forms_lines(folder or self.folder(), **kwargs)
+        return self.host(host_lines=lines, log="debug")
+
+    def said(self, host, pattern):
+        return [m for m in (re.search(pattern, line) for line in list(host.process.errors)) if m]
+
+    def counts(self, host):
+        """Stops the host; what its runs came to."""
+        self.assertEqual(host.stop(), 0)
+        line = self.said(host, r"forms: runs .*")
+        self.assertEqual(len(line), 1, host.process.tail())
+        return {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", line[0][0])}
+
+    def test_all_launches_become_runs_and_end(self):
+        host = self.explored()
+        for program in (PROGRAM, "drv_streams_many", "drv_threads", "drv_library"):
+            self.finished(host, program)
+        host.wait_idle()
+        counts = self.counts(host)
+        self.assertEqual(counts["started"], counts["finished"])
+        self.assertEqual(counts["stuck"], 0)
+        self.assertGreater(counts["started"], 1000)
+        self.assertGreater(counts["stops"], 100)
+
+    def test_kills_with_runs_under_way(self):
+        host = self.explored()
+        self.finished(host, "e2e_minimal")
+        host.wait_idle()
+        steady = self.steady(host)
+        for number in range(KILLS):
+            program = "drv_streams_many" if number % 2 else "e2e_churn"
+            guest = self.guest(host, program, *([] if number % 2 else [number + 1]))
+            end = time.monotonic() + random.uniform(0.02, 0.4)
+            lib.until(lambda e=end: time.monotonic() >= e, 2, "its time has come", 0.002)
+            guest.kill()
+        self.steady_goes_on(steady)
+        lib.until(lambda: not host.leftovers(sessions=1), 10, "only the other tenant is left", 0.05)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.worker()["restarts"], 0)
+        counts = self.counts(host)
+        self.assertEqual(counts["started"], counts["finished"])
+
+    def run_with(self, folder):
+        """One host's life; whether its twins came out of the cache, file by file, and the host."""
+        host = self.explored(folder)
+        self.finished(host, PROGRAM)
+        host.wait_idle()
+        self.assertEqual(host.stop(), 0)
+        return {m[1] for m in self.said(host, r"forms: twins .*cached=(\d)")}, host
+
+    def test_cache_is_used_by_the_next_host(self):
+        folder = self.folder()
+        self.assertEqual(self.run_with(folder)[0], {"0"})
+        self.assertEqual(len(glob.glob(folder + "/cache/*.twins")), 1)
+        self.assertEqual(self.run_with(folder)[0], {"1"})
+        self.assertEqual(len(os.listdir(folder + "/cache")), 1)
+
+    def test_damaged_cache_is_made_again(self):
+        folder = self.folder()
+        self.run_with(folder)
+        path, = glob.glob(folder + "/cache/*.twins")
+        with open(path, "rb") as f:
+            good = f.read()
+        for damaged in (good[:-1], good[:40], b"", good + b"x",
+                        good[:-100] + bytes([good[-100] ^ 1]) + good[-99:],
+                        good[:9] + bytes([good[9] ^ 1]) + good[10:]):
+            with open(path, "wb") as f:
+                f.write(damaged)
+            cached, host = self.run_with(folder)
+            self.assertEqual(cached, {"0"})
+            self.assertEqual(len(self.said(host, "damaged file in the cache")), 1)
+            with open(path, "rb") as f:
+                self.assertEqual(f.read(), good)
+        self.assertEqual(self.run_with(folder)[0], {"1"})
+
+    def test_folder_of_others_is_no_cache(self):
+        folder = self.folder()
+        os.mkdir(folder + "/cache")
+        os.chmod(folder + "/cache", 0o777)
+        cached, host = self.run_with(folder)
+        self.assertEqual(cached, {"0"})
+        self.assertTrue(self.said(host, "no cache, not a folder that only we may write to"))
+        self.assertEqual(os.listdir(folder + "/cache"), [])
+
+    def test_tenants_choose(self):
+        host = self.host({"alice": {"forms": "off"}, "bob": {}}, log="debug",
+                         host_lines=lib.forms_lines(self.folder(), mode="always"))
+        for tenant in ("alice", "bob"):
+            self.finished(host, PROGRAM, tenant=tenant)
+        host.wait_idle()
+        self.assertEqual({m[1] for m in self.said(host, r"forms: twins tenant=(\w+)")}, {"bob"})
+        self.assertEqual(host.stop(), 0)
+
+    def test_off_starts_nothing(self):
+        host = self.host(log="debug")
+        self.finished(host, PROGRAM)
+        host.wait_idle()
+        self.assertEqual(self.said(host, "forms: (twins|runs)"), [])
+        threads = {open(p).read().strip()
+                   for p in glob.glob(f"/proc/{host.worker_pid()}/task/*/comm")}
+        self.assertFalse([t for t in threads if t.startswith("weir-")], threads)
+
+
+if __name__ == "__main__":
+    lib.main()

@@ -1,0 +1,428 @@
+/*
+ * Runs on softgpu, as the scheduler sees them: each block of the kernel works for a while and
+ * counts itself, so that what was done, and that nothing was done twice, can be read from memory at
+ * any time.
+ */
+#include "host_backend/forms/run.h"
+
+#include "../lib/tl_cmocka.h"
+#include "base/clock.h"
+#include "proto/driver_table.h"
+#include "ptx/pass/pass.h"
+#include "ptx/ptx.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BLOCKS  64u
+#define ROUNDS  15000u /* of a block: some tenths of a millisecond */
+#define WAIT_NS (20 * WEIR_NS_PER_S)
+#define LONG_NS (60 * WEIR_NS_PER_S)
+#define SMS     8u /* softgpu's default */
+
+static const char kernel[] = ".version 7.5\n.target sm_75\n.address_size 64\n"
+                             ".visible .entry work(.param .u64 counts, .param .u32 rounds)\n{\n"
+                             ".reg .pred %p;\n.reg .b32 %r<5>;\n.reg .b64 %rd<4>;\n"
+                             "ld.param.u64 %rd1, [counts];\nld.param.u32 %r1, [rounds];\n"
+                             "mov.u32 %r2, %ctaid.x;\nmul.wide.u32 %rd2, %r2, 4;\n"
+                             "add.u64 %rd3, %rd1, %rd2;\n"
+                             "LOOP:\nsub.u32 %r1, %r1, 1;\nsetp.ne.u32 %p, %r1, 0;\n"
+                             "@%p bra LOOP;\n"
+                             "red.global.add.u32 [%rd3], 1;\nret;\n}\n";
+
+/* Who waits for an event of a run. */
+struct seen {
+    atomic_uint events[WEIR_RUN_DOES_NOT_STOP + 1];
+    atomic_uint ended;
+};
+
+static struct fixture {
+    struct weir_driver driver;
+    CUcontext context;
+    CUmodule module;
+    CUfunction twins[WEIR_PTX_FORM_COUNT], finish;
+    uint32_t args_offset[WEIR_PTX_FORM_COUNT], param_bytes[WEIR_PTX_FORM_COUNT];
+    struct weir_runs *runs;
+    CUstream stream;
+    CUdeviceptr counts;
+    struct seen seen;
+    uint32_t rounds; /* of each block */
+} f;
+
+#define DRV(call) assert_int_equal(f.driver.call, CUDA_SUCCESS)
+
+static void load_twins(void)
+{
+    struct weir_ptx_twin_want want = {.forms = WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET) |
+                                               WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT)};
+    struct weir_ptx_twins twins;
+    struct weir_ptx_module *module;
+    char *text;
+
+    assert_int_equal(weir_ptx_parse(kernel, strlen(kernel), 0, NULL, &module), WEIR_OK);
+    assert_int_equal(weir_ptx_twins(module, &want, 1, &twins), WEIR_OK);
+    assert_int_equal(twins.n_made, 2);
+    assert_int_equal(weir_ptx_print_buffer(module, &text, NULL), WEIR_OK);
+    DRV(cuModuleLoadDataEx(&f.module, text, 0, NULL, NULL));
+    for (uint32_t i = 0; i < twins.n_infos; i++) {
+        const struct weir_ptx_twin_info *info = &twins.infos[i];
+
+        DRV(cuModuleGetFunction(&f.twins[info->form], f.module, info->name));
+        f.args_offset[info->form] = info->args_offset;
+        f.param_bytes[info->form] = info->param_bytes;
+    }
+    DRV(cuModuleGetFunction(&f.finish, f.module, WEIR_PTX_FINISH_NAME));
+    free(text);
+    weir_ptx_destroy(module);
+}
+
+static int set_up_group(void **state)
+{
+    char why[200];
+    CUdevice device;
+
+    (void)state;
+    assert_int_equal(weir_driver_open(WEIR_TEST_SOFTGPU, &f.driver, why, sizeof why), WEIR_OK);
+    DRV(cuInit(0));
+    DRV(cuDeviceGet(&device, 0));
+    DRV(cuDevicePrimaryCtxRetain(&f.context, device));
+    DRV(cuCtxSetCurrent(f.context));
+    load_twins();
+    DRV(cuStreamCreate(&f.stream, CU_STREAM_NON_BLOCKING));
+    DRV(cuMemAlloc_v2(&f.counts, (size_t)BLOCKS * 1000 * sizeof(uint32_t)));
+    return 0;
+}
+
+static int tear_down_group(void **state)
+{
+    (void)state;
+    DRV(cuMemFree_v2(f.counts));
+    DRV(cuStreamDestroy_v2(f.stream));
+    DRV(cuModuleUnload(f.module));
+    DRV(cuDevicePrimaryCtxRelease_v2(0));
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&f.seen, 0, sizeof f.seen);
+    f.rounds = ROUNDS;
+    DRV(cuMemsetD32Async(f.counts, 0, (size_t)BLOCKS * 1000, f.stream));
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, &f.runs), WEIR_OK);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    assert_true(weir_runs_wait(f.runs, NULL, WAIT_NS));
+    weir_runs_destroy(f.runs);
+    return 0;
+}
+
+static void on_event(void *user, struct weir_run *run, enum weir_run_event event)
+{
+    struct seen *seen = user;
+
+    (void)run;
+    atomic_fetch_add(&seen->events[event], 1);
+}
+
+static void on_ended(void *user)
+{
+    struct seen *seen = user;
+
+    atomic_fetch_add(&seen->ended, 1);
+}
+
+/* Wait for so many events of a kind. */
+static void await(enum weir_run_event event, unsigned count)
+{
+    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
+    struct timespec pause = {0, 50 * 1000};
+
+    while (atomic_load(&f.seen.events[event]) < count) {
+        assert_true(weir_clock_now_ns() < end_ns);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static enum weir_run_state state_of(struct weir_run *run, uint32_t *ret_done)
+{
+    struct weir_run_info info;
+
+    weir_run_query(run, &info);
+    if (ret_done != NULL) {
+        *ret_done = info.done_blocks;
+    }
+    return info.state;
+}
+
+static CUresult start(enum weir_ptx_form form, uint32_t blocks, uint32_t first_count,
+                      struct weir_run_place place, struct weir_run **ret_run)
+{
+    CUdeviceptr counts = f.counts + (CUdeviceptr)first_count * sizeof(uint32_t);
+    uint32_t rounds = f.rounds;
+    uint8_t arguments[12];
+    struct weir_run_params p = {.form = form,
+                                .twin = f.twins[form],
+                                .finish = f.finish,
+                                .args_offset = f.args_offset[form],
+                                .param_bytes = f.param_bytes[form],
+                                .grid = {blocks, 1, 1},
+                                .block = {1, 1, 1},
+                                .blocks_per_sm = 2,
+                                .arguments = arguments,
+                                .argument_bytes = sizeof arguments,
+                                .stream = f.stream,
+                                .place = place,
+                                .owner = &f,
+                                .user = &f.seen,
+                                .notify = on_event,
+                                .ended = on_ended};
+
+    memcpy(arguments, &counts, sizeof counts);
+    memcpy(arguments + 8, &rounds, sizeof rounds);
+    return weir_run_start(f.runs, &p, ret_run);
+}
+
+/* How many of the blocks have counted; none may have done so twice. */
+static uint32_t counted(uint32_t first, uint32_t blocks)
+{
+    uint32_t *host = calloc(blocks, sizeof *host), n = 0;
+    CUstream other;
+
+    DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    DRV(cuMemcpyDtoHAsync_v2(host, f.counts + (CUdeviceptr)first * sizeof(uint32_t),
+                             blocks * sizeof *host, other));
+    DRV(cuStreamSynchronize(other));
+    DRV(cuStreamDestroy_v2(other));
+    for (uint32_t i = 0; i < blocks; i++) {
+        assert_in_range(host[i], 0, 1);
+        n += host[i];
+    }
+    free(host);
+    return n;
+}
+
+static const enum weir_ptx_form forms[] = {WEIR_PTX_FORM_PERSISTENT, WEIR_PTX_FORM_TICKET};
+
+static void start_alone_runs_every_block_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(start(forms[i], BLOCKS, (uint32_t)i * BLOCKS,
+                               (struct weir_run_place){.task_blocks = 3}, NULL),
+                         CUDA_SUCCESS);
+    }
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 2 * BLOCKS), 2 * BLOCKS);
+    await(WEIR_RUN_HAS_FINISHED, 2);
+    assert_true(weir_runs_wait(f.runs, &f, WAIT_NS));
+    assert_int_equal(atomic_load(&f.seen.ended), 2);
+}
+
+static void stop_says_what_is_done_and_holds_the_stream(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t first = (uint32_t)i * 1000, done, again;
+        struct weir_run *run;
+
+        memset(&f.seen, 0, sizeof f.seen);
+        assert_int_equal(
+            start(forms[i], 1000, first, (struct weir_run_place){.task_blocks = 2}, &run),
+            CUDA_SUCCESS);
+        while (counted(first, 1000) == 0) {
+        }
+        assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+        await(WEIR_RUN_HAS_STOPPED, 1);
+        assert_int_equal(state_of(run, &done), WEIR_RUN_STOPPED);
+        assert_in_range(done, 1, 999);
+        assert_int_equal(counted(first, 1000), done);
+        assert_int_equal(f.driver.cuStreamQuery(f.stream), CUDA_ERROR_NOT_READY);
+        assert_int_equal(counted(first, 1000), done);
+        assert_int_equal(weir_run_resume(run), CUDA_SUCCESS);
+        DRV(cuStreamSynchronize(f.stream));
+        assert_int_equal(counted(first, 1000), 1000);
+        await(WEIR_RUN_HAS_FINISHED, 1);
+        assert_int_equal(state_of(run, &again), WEIR_RUN_FINISHED);
+        assert_int_equal(again, 1000);
+        assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
+        weir_run_put(run);
+    }
+}
+
+static void stop_before_it_begins_keeps_the_order_of_the_stream(void **state)
+{
+    struct weir_run *first, *second;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 500, 0, (struct weir_run_place){0}, &first),
+                     CUDA_SUCCESS);
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 10, 500, (struct weir_run_place){0}, &second),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(second, LONG_NS), CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(first, LONG_NS), CUDA_SUCCESS);
+    await(WEIR_RUN_HAS_STOPPED, 2);
+    assert_int_equal(weir_run_resume(second), CUDA_SUCCESS); /* its turn has not come */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(counted(500, 10), 0);
+    }
+    assert_int_equal(weir_run_resume(first), CUDA_SUCCESS);
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 510), 510);
+    weir_run_put(first);
+    weir_run_put(second);
+}
+
+static void lease_that_is_over_resumes(void **state)
+{
+    struct weir_runs_counts counts;
+    struct weir_run *run;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 500, 0, (struct weir_run_place){0}, &run),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(run, WEIR_NS_PER_MS), CUDA_SUCCESS);
+    weir_run_put(run); /* whoever stopped it is gone */
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 500), 500);
+    weir_runs_count(f.runs, &counts);
+    assert_int_equal(counts.stops, 1);
+    assert_int_equal(counts.leases, 1);
+}
+
+static void resize_moves_shrinks_and_grows(void **state)
+{
+    struct weir_runs_counts counts;
+    struct weir_run *run;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 1000, 0,
+                           (struct weir_run_place){.sm_first = 2, .sm_count = 3}, &run),
+                     CUDA_SUCCESS);
+    for (uint32_t i = 0; i < 12 && state_of(run, NULL) != WEIR_RUN_FINISHED; i++) {
+        struct weir_run_place place = {
+            .sm_first = i % SMS, .sm_count = i % 3 == 0 ? 0 : 1 + i % 2, .quota = i % 4};
+
+        if (place.sm_first + place.sm_count > SMS) {
+            place.sm_count = SMS - place.sm_first;
+        }
+        assert_int_equal(weir_run_resize(run, &place), CUDA_SUCCESS);
+        (void)counted(0, 1000);
+    }
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 1000), 1000);
+    weir_runs_count(f.runs, &counts);
+    assert_true(counts.resizes > 0);
+    weir_run_put(run);
+}
+
+static void release_resumes_and_forbids_stopping(void **state)
+{
+    struct weir_run *run, *other;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 500, 0, (struct weir_run_place){0}, &run),
+                     CUDA_SUCCESS);
+    assert_int_equal(start(WEIR_PTX_FORM_TICKET, 500, 500, (struct weir_run_place){0}, &other),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    await(WEIR_RUN_HAS_STOPPED, 1);
+    assert_int_equal(weir_run_stop(other, LONG_NS), CUDA_SUCCESS); /* has not begun */
+    weir_runs_release(f.runs, &f);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 1000), 1000);
+    weir_run_put(run);
+    weir_run_put(other);
+}
+
+static void calm_resumes_and_refuses_to_stop(void **state)
+{
+    struct weir_run *run, *second;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 1000, 0, (struct weir_run_place){0}, &run),
+                     CUDA_SUCCESS);
+    assert_int_equal(start(WEIR_PTX_FORM_TICKET, 10, 1000, (struct weir_run_place){0}, &second),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(second, LONG_NS), CUDA_SUCCESS);
+    weir_runs_calm_begin(f.runs);
+    assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
+    assert_int_not_equal(state_of(second, NULL), WEIR_RUN_STOPPED);
+    assert_int_not_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
+    weir_runs_calm_end(f.runs);
+    assert_int_equal(counted(0, 1010), 1010);
+    weir_run_put(run);
+    weir_run_put(second);
+}
+
+/* More than there are slots in a chunk: they are zeroed and used again. */
+static void start_many_uses_slots_again(void **state)
+{
+    struct weir_runs_counts counts;
+
+    (void)state;
+    f.rounds = 50;
+    for (uint32_t i = 0; i < 2000; i++) {
+        CUresult result;
+
+        do { /* a launch for which there is no slot yet would be an original */
+            result = start(forms[i % 2], 2, i * 2, (struct weir_run_place){0}, NULL);
+        } while (result == CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(result, CUDA_SUCCESS);
+    }
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 4000), 4000);
+    assert_true(weir_runs_wait(f.runs, NULL, WAIT_NS));
+    weir_runs_count(f.runs, &counts);
+    assert_int_equal(counts.started, 2000);
+    assert_int_equal(counts.finished, 2000);
+}
+
+static void start_of_what_cannot_be_launched_says_so(void **state)
+{
+    struct weir_run_params p = {.form = WEIR_PTX_FORM_PERSISTENT,
+                                .twin = f.twins[WEIR_PTX_FORM_PERSISTENT],
+                                .args_offset = f.args_offset[WEIR_PTX_FORM_PERSISTENT],
+                                .param_bytes = f.param_bytes[WEIR_PTX_FORM_PERSISTENT],
+                                .grid = {1, 1, 1},
+                                .block = {2048, 1, 1}, /* too many threads */
+                                .blocks_per_sm = 1,
+                                .arguments = (const uint8_t *)"",
+                                .stream = f.stream,
+                                .user = &f.seen,
+                                .ended = on_ended};
+
+    (void)state;
+    assert_int_not_equal(weir_run_start(f.runs, &p, NULL), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&f.seen.ended), 1);
+    DRV(cuStreamSynchronize(f.stream));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(start_alone_runs_every_block_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_says_what_is_done_and_holds_the_stream, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(stop_before_it_begins_keeps_the_order_of_the_stream, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(lease_that_is_over_resumes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
+}
