@@ -58,7 +58,8 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
  * @thread any
  */
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                                    uint64_t *budget, uint8_t **ret_copy, bool *ret_uses_printf) WEIR_MUST_CHECK;
+                                    uint64_t *budget, uint8_t **ret_copy,
+                                    bool *ret_uses_printf) WEIR_MUST_CHECK;
 
 /** Is this the beginning of a fatbin? */
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);

@@ -57,8 +57,8 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
                                     uint64_t bytes, const void **ret_given)
 {
     bool prints;
-    enum weir_status status = weir_fatbin_select(data, bytes, code->sm, &code->budget,
-                                                 &code->copies[i], &prints);
+    enum weir_status status =
+        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &prints);
 
     if (status == WEIR_OK) {
         const uint8_t *copy = code->copies[i];

@@ -34,7 +34,7 @@ struct row {
 
 static const struct row rows[] = {
     {"compiled.ptx", "one_dimension", {61, 1, 1}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 96, 0, S | T | P, NULL},
+    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 64, 0, S | T | P, NULL},
     {"compiled.ptx", "counts", {7, 5, 3}, 33, 0, S | T | P, NULL},
     {"compiled.ptx", "slow_warps", {40, 2, 1}, 128, 0, S | T | P, NULL},
     {"compiled.ptx", "shared_reused", {32, 1, 1}, 128, 0, S | T | P, NULL},
