@@ -4,6 +4,8 @@
  */
 #include "ptx/pass/twin.h"
 
+#include "ptx/arena.h"
+
 #include <string.h>
 
 #define FORM_BIT(name) WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_##name)
@@ -123,6 +125,28 @@ static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_p
                                                : weir_ptx_inst_loads_index;
 }
 
+/* Whether the text has something by a name that twins need; what twins made has no line. */
+static bool has_our_names(const struct weir_ptx_module *module, const struct weir_ptx_func *entry)
+{
+    static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,
+                                        WEIR_PTX_DYNAMIC_NAME, WEIR_PTX_BINDS_NAME};
+
+    for (uint32_t i = 0; i < entry->n_params; i++) {
+        if (strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct weir_ptx_var *var = weir_ptx_find_var(module, names[i]);
+        const struct weir_ptx_func *func = weir_ptx_find_func(module, names[i]);
+
+        if ((var && var->line) || func) {
+            return true;
+        }
+    }
+    return weir_ptx_find_func(module, WEIR_PTX_FINISH_NAME) != NULL;
+}
+
 static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
 {
     const struct weir_ptx_kernel *kernel = twin->kernel;
@@ -134,6 +158,13 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
     }
     if (twin->module->address_size != 64) {
         return refuse(twin->info, WEIR_ERR_UNSUPPORTED, "addresses have 32 bits");
+    }
+    if (twin->module->version_major < 6) {
+        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
+                      "its PTX version is older than the barriers that a twin needs (6.0)");
+    }
+    if (has_our_names(twin->module, entry)) {
+        return refuse(twin->info, WEIR_ERR_EXISTS, "the module has a name that twins use");
     }
     if (bytes > kernel->params_max_bytes) {
         return refuse(twin->info, WEIR_ERR_TOO_BIG, "no room for one more parameter");
@@ -196,6 +227,21 @@ static enum weir_status run_passes(struct weir_ptx_twin *twin)
     return status;
 }
 
+/* What a twin may add to the memory of its module, over the bound that its text gave it. */
+#define TWIN_BYTES          ((size_t)256 << 10)
+#define TWIN_BYTES_PER_INST ((size_t)4 << 10)
+#define MAX_MODULE_BYTES    ((size_t)2 << 30)
+
+static void allow_memory(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel)
+{
+    size_t more = TWIN_BYTES + TWIN_BYTES_PER_INST * kernel->n_insts;
+    size_t *cap = &module->arena->cap_bytes;
+
+    if (*cap < MAX_MODULE_BYTES) {
+        *cap += more < MAX_MODULE_BYTES - *cap ? more : MAX_MODULE_BYTES - *cap;
+    }
+}
+
 enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel,
                                enum weir_ptx_form form, struct weir_ptx_twin_info *ret_info)
 {
@@ -207,6 +253,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
         return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
     }
+    allow_memory(module, kernel);
     memset(twin.virtuals, 0xff, sizeof(twin.virtuals)); /* WEIR_PTX_NONE */
     enum weir_status status = admit(&twin, entry);
 

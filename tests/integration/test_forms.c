@@ -428,10 +428,10 @@ static void twins_broken_on_purpose_are_found_out(void **state)
     } cases[] = {
         {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
         {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {T, 2, {"+64], 1;", "+64], 2;"}},             /* every second block */
+        {T, 2, {"+128], 1;", "+128], 2;"}},           /* every second block */
         {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
         {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {P, 2, {"+72], %r", "+76], %r"}},             /* finished: another word */
+        {P, 2, {"+136], %r", "+140], %r"}},           /* finished: another word */
     };
     struct state *st = &the_state;
 

@@ -406,6 +406,46 @@ static void originals_keep_their_text_when_twins_are_added(void **state)
     weir_ptx_destroy(module);
 }
 
+static void our_names_and_old_versions_are_refused(void **state)
+{
+    static const char *const texts[] = {
+        HEAD ".shared .b32 weir$task;\n.visible .entry k()\n{\nret;\n}\n",
+        HEAD ".global .b64 weir$binds[4];\n.visible .entry k()\n{\nret;\n}\n",
+        HEAD ".visible .entry k(.param .u64 weir$args)\n{\nret;\n}\n",
+        HEAD ".visible .entry weir$finish()\n{\nret;\n}\n",
+        ".version 5.0\n.target sm_50\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct made made = make(texts[i], S | T | P);
+
+        assert_int_equal(made.twins.n_infos, 3);
+        assert_int_equal(made.twins.n_made, 0);
+        drop(&made);
+    }
+}
+
+/* A text of many small kernels must not run into the bound of its own memory. */
+static void many_kernels_get_their_twins(void **state)
+{
+    enum { KERNELS = 400 };
+    char *text = malloc(sizeof(HEAD) + KERNELS * 100u);
+    size_t at = 0;
+
+    (void)state;
+    assert_non_null(text);
+    at += (size_t)sprintf(text, "%s", HEAD);
+    for (int i = 0; i < KERNELS; i++) {
+        at += (size_t)sprintf(text + at, ".visible .entry k%d(.param .u64 p)\n{\nret;\n}\n", i);
+    }
+    struct made made = make(text, S | T | P);
+
+    assert_int_equal(made.twins.n_made, 3 * KERNELS);
+    drop(&made);
+    free(text);
+}
+
 static void every_pass_has_a_row(void **state)
 {
     const char *name, *summary;
@@ -439,6 +479,8 @@ int main(void)
         cmocka_unit_test(variables_are_bound_and_constants_copied),
         cmocka_unit_test(statics_of_bodies_and_indirect_calls_are_refused_apart),
         cmocka_unit_test(originals_keep_their_text_when_twins_are_added),
+        cmocka_unit_test(our_names_and_old_versions_are_refused),
+        cmocka_unit_test(many_kernels_get_their_twins),
         cmocka_unit_test(every_pass_has_a_row),
     };
 
