@@ -77,7 +77,7 @@ static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *
     uint32_t edge = 0;
 
     for (uint32_t i = 0; i < flow->n_blocks; i++) {
-        bool ended = func->is_entry && flow->blocks[i].ended;
+        bool ended = flow->blocks[i].ended;
 
         for (uint32_t j = flow->blocks[i].first; j < flow->blocks[i].end; j++) {
             bool is_parted = weir_ptx_flow_is_parted(flow, i, j);

@@ -18,7 +18,8 @@
  */
 #include "ptx/flow.h"
 
-#include "ptx/tables.h"
+#include "ptx/scan.h"
+#include "ptx/warp.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ struct builder {
     uint32_t *number; /* per block and the end: place in that order's post-order, 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
+    bool *runs_out; /* per block and the end: from its start to the end nothing need wait for others
+                     */
     uint64_t steps;
 };
 
@@ -430,7 +433,48 @@ static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_pt
     }
 }
 
-/* Mark all that can be reached from a branch before its threads are together again. */
+/* Whether a block makes who comes to it wait for the other threads of its warp, or all. */
+static bool waits_for_others(const struct weir_ptx_flow *flow, uint32_t block)
+{
+    const struct weir_ptx_block *it = &flow->blocks[block];
+
+    for (uint32_t i = it->first; i < it->end; i++) {
+        const struct weir_ptx_inst *inst = &flow->func->insts[i];
+
+        if (inst->guard == WEIR_PTX_NONE &&
+            ((weir_ptx_is_full_barrier(inst) && !weir_ptx_inst_has(inst, WEIR_PTX_MOD_ARRIVE)) ||
+             weir_ptx_mask_of(flow->func, it->first, i) == WEIR_PTX_MASK_ALL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Backwards from the end to whatever waits. */
+static void find_runs_out(struct builder *b)
+{
+    uint32_t depth = 0;
+
+    b->runs_out[b->flow->n_blocks] = true;
+    b->stack[depth++] = b->flow->n_blocks;
+    while (depth) {
+        uint32_t at = b->stack[--depth];
+
+        for (uint32_t i = b->pred[at]; i < b->pred[at + 1]; i++) {
+            uint32_t before = b->preds[i];
+
+            if (!b->runs_out[before] && !waits_for_others(b->flow, before)) {
+                b->runs_out[before] = true;
+                b->stack[depth++] = before;
+            }
+        }
+    }
+}
+
+/*
+ * Mark all that can be reached from a branch before its threads are together again. That they meet
+ * there does not mean that they wait for each other: who comes first may go on, and end.
+ */
 static bool part_from(struct builder *b, uint32_t branch)
 {
     struct weir_ptx_flow *flow = b->flow;
@@ -452,7 +496,7 @@ static bool part_from(struct builder *b, uint32_t branch)
                 b->mark[succ] = branch + 1;
                 is_new |= !flow->blocks[succ].parted;
                 flow->blocks[succ].parted = true;
-                flow->blocks[succ].ended |= stop == flow->n_blocks;
+                flow->blocks[succ].ended |= b->runs_out[stop];
                 b->stack[depth++] = succ;
             }
         }
@@ -530,13 +574,15 @@ static enum weir_status build(struct builder *b)
     b->number = calloc(n, sizeof(*b->number));
     b->stack = calloc(n + flow->n_succs, sizeof(*b->stack));
     b->mark = calloc(n, sizeof(*b->mark));
+    b->runs_out = calloc(n, sizeof(*b->runs_out));
     flow->varying = calloc((size_t)flow->func->n_regs + 1, 1);
-    if (!b->order || !b->number || !b->stack || !b->mark || !flow->varying) {
+    if (!b->order || !b->number || !b->stack || !b->mark || !b->runs_out || !flow->varying) {
         return WEIR_ERR_NO_MEMORY;
     }
     b->steps = (uint64_t)STEPS_PER_BLOCK * (n + flow->n_succs);
     if (!flow->gave_up) {
         find_ipdoms(b);
+        find_runs_out(b);
         find_parted(b);
     }
     if (flow->gave_up) {
@@ -552,6 +598,7 @@ enum weir_status weir_ptx_flow_init(const struct weir_ptx_func *func,
     struct builder b = {.flow = &flow};
     enum weir_status status = build(&b);
 
+    free(b.runs_out);
     free(b.mark);
     free(b.stack);
     free(b.number);

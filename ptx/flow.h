@@ -15,7 +15,7 @@ struct weir_ptx_block {
     uint32_t n_succs; /* flow->n_blocks among them is the end of the function */
     uint32_t ipdom;   /* immediate post-dominator; n_blocks: the end */
     bool parted;      /* threads may come here without the others of their block */
-    bool ended;       /* ... and the others may have left the function */
+    bool ended;       /* ... and the others may have left the function, or be about to */
 };
 
 /* Immutable once made. Owned by whoever made it. */

@@ -424,6 +424,10 @@ struct weir_ptx_module {
     uint32_t n_vars;
     struct weir_ptx_func **funcs; /* each once, declared or defined */
     uint32_t n_funcs;
+    /* Room in these arrays, for passes that make them longer; 0: none beyond what is there. */
+    uint32_t cap_items;
+    uint32_t cap_vars;
+    uint32_t cap_funcs;
 };
 
 /* Row of ops.def. @param op  below WEIR_PTX_OP_COUNT. @thread any */

@@ -40,16 +40,52 @@ static void *insert(struct weir_ptx_module *module, const void *data, uint32_t n
     return bigger;
 }
 
+/* The same with room for more, so that many insertions take linear memory. */
+static bool insert_into(struct weir_ptx_module *module, void *array, uint32_t *n, uint32_t *cap,
+                        uint32_t at, const void *elem, size_t bytes)
+{
+    char *data;
+
+    memcpy(&data, array, sizeof(data));
+    if (*n >= *cap) {
+        uint32_t room = *n * 2 + 16;
+        char *bigger = weir_ptx_alloc(module, room * bytes);
+
+        if (!bigger) {
+            return false;
+        }
+        if (*n) {
+            memcpy(bigger, data, *n * bytes);
+        }
+        memcpy(array, &bigger, sizeof(bigger));
+        data = bigger;
+        *cap = room;
+    }
+    memmove(data + (at + 1) * bytes, data + at * bytes, (*n - at) * bytes);
+    memcpy(data + at * bytes, elem, bytes);
+    (*n)++;
+    return true;
+}
+
 static bool add_item(struct weir_ptx_module *module, uint32_t at, const struct weir_ptx_item *item)
 {
-    struct weir_ptx_item *items =
-        insert(module, module->items, module->n_items, at, item, sizeof(*item));
+    return insert_into(module, &module->items, &module->n_items, &module->cap_items, at, item,
+                       sizeof(*item));
+}
 
-    if (items) {
-        module->items = items;
-        module->n_items++;
-    }
-    return items != NULL;
+/* With the id that it gets. */
+static bool list_var(struct weir_ptx_module *module, struct weir_ptx_var *var)
+{
+    var->id = module->n_vars;
+    return insert_into(module, &module->vars, &module->n_vars, &module->cap_vars, module->n_vars,
+                       &var, sizeof(var));
+}
+
+static bool list_func(struct weir_ptx_module *module, struct weir_ptx_func *func)
+{
+    func->id = module->n_funcs;
+    return insert_into(module, &module->funcs, &module->n_funcs, &module->cap_funcs,
+                       module->n_funcs, &func, sizeof(func));
 }
 
 static uint32_t item_of(const struct weir_ptx_module *module, const struct weir_ptx_func *func)
@@ -93,17 +129,13 @@ static enum weir_status hoist(struct weir_ptx_module *module, struct weir_ptx_fu
             continue;
         }
         struct weir_ptx_item item = {.kind = WEIR_PTX_ITEM_VAR, .var = var};
-        struct weir_ptx_var **vars =
-            insert(module, module->vars, module->n_vars, module->n_vars, &var, sizeof(var));
         const char *name = weir_ptx_pass_text(module, "%s$%s", func->name, var->name);
 
-        if (!vars || !name || !add_item(module, item_of(module, func), &item)) {
+        if (!name || !add_item(module, item_of(module, func), &item) || !list_var(module, var)) {
             return WEIR_ERR_NO_MEMORY;
         }
         var->name = name;
         var->func = NULL;
-        var->id = module->n_vars++;
-        module->vars = vars;
     }
     func->n_vars = kept;
     return WEIR_OK;
@@ -238,7 +270,6 @@ enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_
     }
     *clone = *func;
     clone->name = name;
-    clone->id = module->n_funcs;
     clone->user = NULL;
     if (!func->is_entry) {
         clone->linkage = WEIR_PTX_LINKAGE_NONE;
@@ -251,14 +282,10 @@ enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_
     clear_users(func);
     struct weir_ptx_item item = {
         .kind = WEIR_PTX_ITEM_FUNC, .linkage = clone->linkage, .func = clone};
-    struct weir_ptx_func **funcs =
-        insert(module, module->funcs, module->n_funcs, module->n_funcs, &clone, sizeof(clone));
 
-    if (!ok || !funcs || !add_item(module, item_of(module, func) + 1, &item)) {
+    if (!ok || !add_item(module, item_of(module, func) + 1, &item) || !list_func(module, clone)) {
         return WEIR_ERR_NO_MEMORY;
     }
-    module->funcs = funcs;
-    module->n_funcs++;
     *ret_clone = clone;
     return func->is_entry ? WEIR_OK : declare_beside(module, func, clone);
 }
@@ -315,16 +342,12 @@ struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
                                  .var = var,
                                  .linkage = from->linkage,
                                  .is_decl = from->linkage == WEIR_PTX_LINKAGE_EXTERN};
-    struct weir_ptx_var **vars =
-        insert(module, module->vars, module->n_vars, module->n_vars, &var, sizeof(var));
 
-    if (!var || !vars || !add_item(module, 0, &item)) {
+    if (!var) {
         return NULL;
     }
     *var = *from;
-    var->id = module->n_vars++;
-    module->vars = vars;
-    return var;
+    return add_item(module, 0, &item) && list_var(module, var) ? var : NULL;
 }
 
 enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char *name,
@@ -358,17 +381,11 @@ struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const c
     struct weir_ptx_func *func = weir_ptx_alloc(module, sizeof(*func));
     struct weir_ptx_item item = {
         .kind = WEIR_PTX_ITEM_FUNC, .linkage = WEIR_PTX_LINKAGE_VISIBLE, .func = func};
-    struct weir_ptx_func **funcs =
-        insert(module, module->funcs, module->n_funcs, module->n_funcs, &func, sizeof(func));
 
-    if (!func || !funcs || !add_item(module, module->n_items, &item)) {
+    if (!func) {
         return NULL;
     }
-    *func = (struct weir_ptx_func){.name = name,
-                                   .id = module->n_funcs++,
-                                   .is_entry = true,
-                                   .has_body = true,
-                                   .linkage = WEIR_PTX_LINKAGE_VISIBLE};
-    module->funcs = funcs;
-    return func;
+    *func = (struct weir_ptx_func){
+        .name = name, .is_entry = true, .has_body = true, .linkage = WEIR_PTX_LINKAGE_VISIBLE};
+    return add_item(module, module->n_items, &item) && list_func(module, func) ? func : NULL;
 }

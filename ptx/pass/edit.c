@@ -307,7 +307,9 @@ static void move_inst(const struct move *m, const struct weir_ptx_inst *from)
         fail(m->edit, WEIR_ERR_NO_MEMORY);
         return;
     }
-    memcpy(mods, from->mods, from->n_mods * sizeof(*mods));
+    if (from->n_mods) {
+        memcpy(mods, from->mods, from->n_mods * sizeof(*mods));
+    }
     inst.mods = mods;
     inst.line = m->edit->func->line;
     inst.operands = move_operands(m, from->operands, from->n_operands);

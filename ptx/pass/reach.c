@@ -177,12 +177,15 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
                                       const struct weir_ptx_kernel *kernel,
                                       bool (*is)(const struct weir_ptx_inst *inst), bool *ret_has)
 {
+    *ret_has = false;
+    if (kernel->n_funcs <= 1) {
+        return WEIR_OK; /* without a look at the whole module */
+    }
     uint8_t *marks = mark_all(module, is);
 
     if (!marks) {
         return WEIR_ERR_NO_MEMORY;
     }
-    *ret_has = false;
     for (uint32_t i = 1; i < kernel->n_funcs; i++) {
         *ret_has |=
             (marks[kernel->funcs[i]->id] & POINTED) && weir_ptx_func_has(kernel->funcs[i], is);
@@ -195,8 +198,12 @@ enum weir_status weir_ptx_copy_reached(struct weir_ptx_twin *twin,
                                        bool (*is)(const struct weir_ptx_inst *inst))
 {
     struct weir_ptx_module *module = twin->module;
-    uint8_t *marks = mark_all(module, is);
     enum weir_status status = WEIR_OK;
+
+    if (twin->kernel->n_funcs <= 1) {
+        return WEIR_OK;
+    }
+    uint8_t *marks = mark_all(module, is);
 
     twin->funcs = weir_ptx_alloc(module, (twin->kernel->n_funcs + 1u) * sizeof(*twin->funcs));
     if (!marks || !twin->funcs) {

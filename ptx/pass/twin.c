@@ -256,5 +256,6 @@ enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module)
     module->n_items = n_items;
     module->funcs = funcs;
     module->n_funcs = n_funcs;
+    module->cap_items = module->cap_funcs = 0;
     return WEIR_OK;
 }

@@ -67,12 +67,30 @@ static enum weir_status make_one(struct weir_ptx_module *module,
     return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_INTERNAL ? status : WEIR_OK;
 }
 
+/*
+ * A twin of a kernel that calls functions takes a look at the whole module. Instructions looked at
+ * for all twins of a module: a bound on the time for hostile texts.
+ */
+#define MAX_VISITS (1ull << 30)
+
+static uint64_t visits_of(const struct weir_ptx_module *module,
+                          const struct weir_ptx_kernel *kernel)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; kernel->n_funcs > 1 && i < module->n_funcs; i++) {
+        n += module->funcs[i]->n_insts + 1u;
+    }
+    return n;
+}
+
 static enum weir_status make_all(struct weir_ptx_module *module,
                                  const struct weir_ptx_analysis *analysis,
                                  const struct weir_ptx_twin_want *wants, uint32_t n_wants,
                                  struct weir_ptx_twins *twins)
 {
     enum weir_status status = WEIR_OK;
+    uint64_t visits = 0;
 
     twins->infos = weir_ptx_alloc(
         module, (analysis->n_kernels * (uint64_t)WEIR_PTX_FORM_COUNT + 1) * sizeof(*twins->infos));
@@ -87,7 +105,10 @@ static enum weir_status make_all(struct weir_ptx_module *module,
             struct weir_ptx_twin_info *info = &twins->infos[twins->n_infos];
 
             if (want->forms & WEIR_PTX_FORM_BIT(form) && status == WEIR_OK) {
-                status = make_one(module, kernel, (enum weir_ptx_form)form, want->max_regs, info);
+                visits += visits_of(module, kernel);
+                status = visits > MAX_VISITS ? WEIR_ERR_TOO_BIG
+                                             : make_one(module, kernel, (enum weir_ptx_form)form,
+                                                        want->max_regs, info);
                 twins->n_infos++;
                 twins->n_made += info->name != NULL;
             }
@@ -132,20 +153,19 @@ static enum weir_status add_finish(struct weir_ptx_module *module)
         return WEIR_ERR_NO_MEMORY;
     }
     weir_ptx_edit_begin(&edit, &twin, func);
-    weir_ptx_edit_text(&edit,
-                       ".reg .pred %%p;\n.reg .b32 %%n, %%t, %%e;\n.reg .b64 %%c;\n"
-                       "ld.param.b64 %%c, [" WEIR_PTX_ARGS_NAME "];\n"
-                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "ld.volatile.global.u32 %%n, [%%c+%zu];\n"
-                       "min.u32 %%n, %%n, %%e;\n"
-                       "setp.lt.u32 %%p, %%n, %%t;\n@%%p bra END;\n"
-                       "membar.sys;\nmov.b32 %%n, 1;\n"
-                       "st.volatile.global.b32 [%%c+%zu], %%n;\nEND:\nret;\n",
-                       offsetof(struct weir_ptx_form_args, total),
-                       offsetof(struct weir_ptx_form_args, end),
-                       offsetof(struct weir_ptx_control, next),
-                       offsetof(struct weir_ptx_control, finished));
+    weir_ptx_edit_text(
+        &edit,
+        ".reg .pred %%p;\n.reg .b32 %%n, %%t, %%e;\n.reg .b64 %%c;\n"
+        "ld.param.b64 %%c, [" WEIR_PTX_ARGS_NAME "];\n"
+        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "ld.volatile.global.u32 %%n, [%%c+%zu];\n"
+        "min.u32 %%n, %%n, %%e;\n"
+        "setp.lt.u32 %%p, %%n, %%t;\n@%%p bra END;\n"
+        "membar.sys;\nmov.b32 %%n, 1;\n"
+        "st.volatile.global.b32 [%%c+%zu], %%n;\nEND:\nret;\n",
+        offsetof(struct weir_ptx_form_args, total), offsetof(struct weir_ptx_form_args, end),
+        offsetof(struct weir_ptx_control, next), offsetof(struct weir_ptx_control, finished));
     return weir_ptx_edit_finish(&edit);
 }
 

@@ -22,22 +22,6 @@ __global__ void votes(const int *in, unsigned *ballots, int *alls, int n)
     alls[i] = all;
 }
 
-/* A loop that threads leave for good one after the other. */
-__global__ void rounds(const int *in, unsigned *out, int n)
-{
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    unsigned sum = 0;
-    for (int round = 0;; round++) {
-        if (leaves(in, i, n) || in[i] % 7 < round) {
-            break;
-        }
-        sum = sum * 31 + __popc(__ballot_sync(0xffffffff, 1));
-    }
-    if (i < n) {
-        out[i] = sum;
-    }
-}
-
 __device__ __noinline__ unsigned count_in_function(int v)
 {
     return __popc(__ballot_sync(0xffffffff, v & 2));
@@ -90,20 +74,6 @@ static unsigned popcount(unsigned x)
     return n;
 }
 
-static unsigned rounds_of(const int *in, int i)
-{
-    unsigned sum = 0;
-    int first = i / 32 * 32;
-    for (int round = 0; !leaves(in, i, N) && in[i] % 7 >= round; round++) {
-        unsigned here = 0;
-        for (int lane = 0; lane < 32; lane++) {
-            here += !leaves(in, first + lane, N) && in[first + lane] % 7 >= round;
-        }
-        sum = sum * 31 + here;
-    }
-    return sum;
-}
-
 int main()
 {
     static int in[BLOCKS * THREADS], alls[BLOCKS * THREADS];
@@ -136,14 +106,6 @@ int main()
         ok &= leaves(in, i, N) || (out[i] == ballot(in, i / 32 * 32, 1) && alls[i] == all);
     }
     check_true(ok, "votes of those who have not returned");
-
-    rounds<<<BLOCKS, THREADS>>>(d_in, d_out, N);
-    RT(cudaMemcpy(out, d_out, sizeof(out), cudaMemcpyDeviceToHost));
-    ok = true;
-    for (int i = 0; i < N; i++) {
-        ok &= out[i] == rounds_of(in, i);
-    }
-    check_true(ok, "votes in a loop that threads leave");
 
     in_function<<<BLOCKS, THREADS>>>(d_in, d_out, N);
     RT(cudaMemcpy(out, d_out, sizeof(out), cudaMemcpyDeviceToHost));

@@ -487,6 +487,10 @@ static void analyze_early_exit_needs_parted_threads(void **state)
 static void analyze_masks_after_early_exits_are_told_apart(void **state)
 {
     static const char part[] = "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 9;\n";
+    static const char functions[] =
+        ".func f () { bar.warp.sync -1; ret; }\n"
+        ".func g () { .reg .b32 r; .reg .pred p; mov.u32 r, %tid.x; setp.eq.u32 p, r, 1;\n"
+        "@p bra L; bar.warp.sync -1; L: ret; }\n";
     static const uint64_t warp = F(EARLY_EXIT_WARP),
                           other = F(EARLY_EXIT_WARP) | F(EARLY_EXIT_MASK);
     const struct {
@@ -508,7 +512,14 @@ static void analyze_masks_after_early_exits_are_told_apart(void **state)
         {"before", "bar.warp.sync -1; @%p1 ret; add.u32 %r2, %r2, 1;", 0},
         {"by block", "mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 1; @%p2 ret; bar.warp.sync -1;",
          0},
-        {"parted, not ended", "@%p1 bra L; shfl.sync.down.b32 %r2, %r3, 1, 31, 0xffff; L:", 0},
+        {"return at the end", "@%p1 bra L; bar.warp.sync -1; L:", warp},
+        {"parted, some may run ahead", "@%p1 bra L; bar.warp.sync 255; L: add.u32 %r2, %r2, 1;",
+         other},
+        {"parted, all wait for a barrier", "@%p1 bra L; bar.warp.sync 255; L: bar.sync 0;", 0},
+        {"parted, all wait for the warp", "@%p1 bra L; bar.warp.sync 255; L: bar.warp.sync -1;", 0},
+        {"parted, some wait",
+         "@%p1 bra L; bar.warp.sync 255; L: @%p2 bra M; bar.sync 0; M:", other},
+        {"parted in a function", "call g, (); bar.sync 0;", warp},
         {"in a function", "@%p1 ret; call f, ();", warp},
         {"in a function before", "call f, (); @%p1 ret; add.u32 %r2, %r2, 1;", 0},
         {"matrices", "@%p1 ret; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", 0},
@@ -519,7 +530,7 @@ static void analyze_masks_after_early_exits_are_told_apart(void **state)
         char body[512];
 
         snprintf(body, sizeof(body), "%s%s", part, cases[i].body);
-        if ((facts_of(".func f () { bar.warp.sync -1; ret; }\n", body) & other) != cases[i].facts) {
+        if ((facts_of(functions, body) & other) != cases[i].facts) {
             fail_msg("%s", cases[i].name);
         }
     }
