@@ -180,6 +180,9 @@ enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name)
             return known[i].fact;
         }
     }
+    if (strncmp(name, "cudaCG", 6) == 0) {
+        return WEIR_PTX_FACT_GRID_SYNC; /* cooperative groups in relocatable code */
+    }
     if (strncmp(name, "cuda", 4) == 0 || strncmp(name, "__cudaCDP", 9) == 0) {
         return WEIR_PTX_FACT_CHILD_LAUNCH;
     }

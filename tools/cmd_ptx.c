@@ -25,6 +25,7 @@ int weir_cmd_ptx(int argc, char **argv)
     }
     bool is_help = argc > 1 && strcmp(argv[1], "--help") == 0;
 
-    fprintf(is_help ? stdout : stderr, "Usage: weir ptx inspect|transform [OPTIONS] FILE\n");
+    fprintf(is_help ? stdout : stderr, "Usage: weir ptx inspect|transform [OPTIONS] FILE\n\n"
+                                       "What each does is shown by weir ptx ACTION --help.\n");
     return is_help ? WEIR_EXIT_OK : WEIR_EXIT_USAGE;
 }

@@ -114,16 +114,24 @@ static void print_kernel(const struct weir_ptx_kernel *kernel)
 
 /* JSON */
 
-/* Take a name out of a text; returns the new length. */
+static bool is_in_name(char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || strchr("_$%.", c);
+}
+
+/* Take a name out of a text where names begin with it; returns the new length. */
 static size_t cut_name(char *text, size_t len, const char *name)
 {
     size_t name_len = strlen(name);
     size_t to = 0;
+    char before = ' ';
 
     for (size_t from = 0; from < len;) {
-        if (len - from >= name_len && memcmp(text + from, name, name_len) == 0) {
+        if (len - from >= name_len && memcmp(text + from, name, name_len) == 0 &&
+            !is_in_name(before)) {
             from += name_len;
         } else {
+            before = text[from];
             text[to++] = text[from++];
         }
     }

@@ -62,7 +62,7 @@ struct weir_ptx_control {
     uint32_t stop;     /* not 0: workers end before their next task, blocks before they begin */
     uint32_t sm_range; /* persistent: workers elsewhere retire before their next task */
     uint32_t quota;    /* persistent: so do workers that are too many on their SM */
-    uint32_t host_reserved[13];
+    uint32_t host_reserved[29];
 
     uint32_t next;     /* the first block that nobody has taken; may pass end */
     uint32_t done;     /* persistent: blocks done by workers that have left */
@@ -70,13 +70,13 @@ struct weir_ptx_control {
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
     uint32_t retired;  /* persistent: workers that left because of their SM or the quota */
-    uint32_t kernel_reserved[11];
+    uint32_t kernel_reserved[27];
 
     uint32_t running[WEIR_PTX_CONTROL_SMS]; /* persistent: workers per SM */
 };
-_Static_assert(sizeof(struct weir_ptx_control) == 1152, "written into PTX");
-_Static_assert(offsetof(struct weir_ptx_control, next) == 64, "polled words lie apart");
-_Static_assert(offsetof(struct weir_ptx_control, running) == 128, "written into PTX");
+_Static_assert(sizeof(struct weir_ptx_control) == 1280, "written into PTX");
+_Static_assert(offsetof(struct weir_ptx_control, next) == 128, "polled words: a line of their own");
+_Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
 /* What must be zero before a control block is used again: running comes back to zero by itself. */
 #define WEIR_PTX_CONTROL_CLEAR_BYTES offsetof(struct weir_ptx_control, running)

@@ -4,6 +4,8 @@
  */
 #include "ptx/pass/twin.h"
 
+#include "ptx/arena.h"
+
 #include <string.h>
 
 #define FORM_BIT(name) WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_##name)
@@ -196,6 +198,21 @@ static enum weir_status run_passes(struct weir_ptx_twin *twin)
     return status;
 }
 
+/* What a twin may add to the memory of its module, over the bound that its text gave it. */
+#define TWIN_BYTES          ((size_t)256 << 10)
+#define TWIN_BYTES_PER_INST ((size_t)4 << 10)
+#define MAX_MODULE_BYTES    ((size_t)2 << 30)
+
+static void allow_memory(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel)
+{
+    size_t more = TWIN_BYTES + TWIN_BYTES_PER_INST * kernel->n_insts;
+    size_t *cap = &module->arena->cap_bytes;
+
+    if (*cap < MAX_MODULE_BYTES) {
+        *cap += more < MAX_MODULE_BYTES - *cap ? more : MAX_MODULE_BYTES - *cap;
+    }
+}
+
 enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel,
                                enum weir_ptx_form form, struct weir_ptx_twin_info *ret_info)
 {
@@ -207,6 +224,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
         return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
     }
+    allow_memory(module, kernel);
     memset(twin.virtuals, 0xff, sizeof(twin.virtuals)); /* WEIR_PTX_NONE */
     enum weir_status status = admit(&twin, entry);
 

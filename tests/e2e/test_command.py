@@ -7,7 +7,8 @@ import stat
 
 import lib
 
-COMMANDS = ("serve", "run", "status", "doctor", "keygen", "version")
+COMMANDS = ("serve", "run", "status", "doctor", "keygen", "ptx", "version")
+PTX_ACTIONS = ("inspect", "transform")
 
 
 class Command(lib.Case):
@@ -53,6 +54,68 @@ class Command(lib.Case):
             for option in re.findall(r"^  (--[a-z-]+)", lib.run_weir(command, "--help").stdout, re.M):
                 if option != "--help":
                     self.assertIn(option, page, f"weir-{command}(1) does not tell of it")
+
+    def test_ptx_pages(self):
+        with open(os.path.join(lib.places.source, "docs/man/weir-ptx.1.scd")) as f:
+            page = f.read()
+        for action in PTX_ACTIONS:
+            text = lib.run_weir("ptx", action, "--help").stdout
+            self.assertTrue(text.startswith(f"Usage: weir ptx {action}"), text)
+            for option in re.findall(r"^  (--[a-z-]+)", text, re.M):
+                if option != "--help":
+                    self.assertIn(option, page, f"weir-ptx(1) does not tell of {action}'s")
+
+    def ptx(self, name, body):
+        path = os.path.join(self.folder(), name)
+        with open(path, "w") as f:
+            f.write(".version 9.0\n.target sm_90\n.address_size 64\n" + body)
+        return path
+
+    def test_ptx_inspect(self):
+        path = self.ptx("k.ptx", ".entry plain() {\n.reg .b32 r;\nmov.u32 r, %ctaid.x;\nret;\n}\n"
+                                 ".entry sync() {\n.reg .b32 r;\nbar.sync 3, 64;\nbar.sync 3, 64;\n"
+                                 "mov.u32 r, %envreg1;\nret;\n}\n")
+        text = lib.run_weir("ptx", "inspect", path)
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        self.assertIn("plain (line 4)\n  forms: original, slice, ticket, persistent\n", text.stdout)
+        self.assertIn("\n  reads %ctaid (line 6)\n", text.stdout)
+        self.assertIn("\n  not slice: all blocks of a grid-wide barrier must be resident at once\n",
+                      text.stdout)
+        self.assertIn("\n  barrier 3: 2 sync, 0 arrive, 0 reduction, 2 with a count of 64 threads\n",
+                      text.stdout)
+        rows = lib.run_weir("ptx", "inspect", "--json", path).stdout.splitlines()
+        plain, sync = (json.loads(row) for row in rows)
+        self.assertEqual(plain["forms"], ["original", "slice", "ticket", "persistent"])
+        self.assertEqual((plain["refused"], plain["facts"]["ctaid"]),
+                         ({}, {"count": 1, "line": 6, "function": "plain"}))
+        self.assertEqual((sync["forms"], sync["refused"]["ticket"]["facts"]),
+                         (["original"], ["grid_sync"]))
+        self.assertEqual(sync["barriers"], [{"number": 3, "sync": 2, "arrive": 0, "red": 0,
+                                             "counted": 2, "threads": 64}])
+        one = lib.run_weir("ptx", "inspect", "--json", "--kernel", "sync", path)
+        self.assertEqual(one.stdout.splitlines(), rows[1:])
+
+    def test_ptx_inspect_same_code_has_same_hash(self):
+        body = "{\n.reg .b32 r;\nmov.u32 r, %ctaid.x;\nret;\n}\n"
+        path = self.ptx("k.ptx", f".entry a(.param .u64 a_param_0) {body}.entry bb(.param .u64 bb_param_0) {body}"
+                                 ".entry c() { ret; }\n")
+        rows = [json.loads(row)["hash"]
+                for row in lib.run_weir("ptx", "inspect", "--json", path).stdout.splitlines()]
+        self.assertEqual((len(rows), rows[0], len(set(rows))), (3, rows[1], 2))
+
+    def test_ptx_wrong_files(self):
+        bad = self.ptx("bad.ptx", ".entry k() { nonsense; ret; }\n")
+        good = self.ptx("good.ptx", ".entry k() { ret; }\n")
+        for action in PTX_ACTIONS:
+            for argv, status, words in (((bad,), 1, "bad.ptx:4:14"), (("/no/such",), 1, "/no/such"),
+                                        ((), 2, "FILE"), ((good, good), 2, "FILE")):
+                with self.subTest(action=action, argv=argv):
+                    result = lib.run_weir("ptx", action, *argv)
+                    self.assertEqual((result.returncode, result.stdout), (status, ""))
+                    self.assertIn(words, result.stderr)
+        result = lib.run_weir("ptx", "inspect", "--kernel", "other", good)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no kernel other", result.stderr)
 
     def test_run_exit_statuses(self):
         host = self.host()

@@ -63,7 +63,7 @@ static void store(const uint8_t *data, size_t bytes, bool is_bundle)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    uint8_t *exact = malloc(bytes != 0 ? bytes : 1); /* no room behind: over-reads show */
+    uint8_t *exact = calloc(bytes != 0 ? bytes : 1, 1); /* no room behind: over-reads show */
 
     require(exact != NULL);
     if (bytes != 0) {

@@ -34,7 +34,7 @@ struct row {
 
 static const struct row rows[] = {
     {"compiled.ptx", "one_dimension", {61, 1, 1}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 96, 0, S | T | P, NULL},
+    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 64, 0, S | T | P, NULL},
     {"compiled.ptx", "counts", {7, 5, 3}, 33, 0, S | T | P, NULL},
     {"compiled.ptx", "slow_warps", {40, 2, 1}, 128, 0, S | T | P, NULL},
     {"compiled.ptx", "shared_reused", {32, 1, 1}, 128, 0, S | T | P, NULL},
@@ -428,10 +428,10 @@ static void twins_broken_on_purpose_are_found_out(void **state)
     } cases[] = {
         {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
         {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {T, 2, {"+64], 1;", "+64], 2;"}},             /* every second block */
+        {T, 2, {"+128], 1;", "+128], 2;"}},           /* every second block */
         {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
         {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {P, 2, {"+72], %r", "+76], %r"}},             /* finished: another word */
+        {P, 2, {"+136], %r", "+140], %r"}},           /* finished: another word */
     };
     struct state *st = &the_state;
 

@@ -31,6 +31,8 @@ struct row {
 
 static const struct row rows[] = {
     ROW(GRID_SYNC, "", "mov.u32 %r1, %envreg2;", 0),
+    ROW(GRID_SYNC, ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle (.param .b32 a);\n",
+        "{ .param .b32 a; .param .b64 x; call.uni (x), cudaCGGetIntrinsicHandle, (a); }", 0),
     ROW(POLL, "", "L: ld.volatile.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;",
         F(STRONG_ACCESS)),
     BODY(CLUSTER, "barrier.cluster.arrive; barrier.cluster.wait;"),

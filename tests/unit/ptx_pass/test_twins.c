@@ -406,6 +406,26 @@ static void originals_keep_their_text_when_twins_are_added(void **state)
     weir_ptx_destroy(module);
 }
 
+/* A text of many small kernels must not run into the bound of its own memory. */
+static void many_kernels_get_their_twins(void **state)
+{
+    enum { KERNELS = 400 };
+    char *text = malloc(sizeof(HEAD) + KERNELS * 100u);
+    size_t at = 0;
+
+    (void)state;
+    assert_non_null(text);
+    at += (size_t)sprintf(text, "%s", HEAD);
+    for (int i = 0; i < KERNELS; i++) {
+        at += (size_t)sprintf(text + at, ".visible .entry k%d(.param .u64 p)\n{\nret;\n}\n", i);
+    }
+    struct made made = make(text, S | T | P);
+
+    assert_int_equal(made.twins.n_made, 3 * KERNELS);
+    drop(&made);
+    free(text);
+}
+
 static void every_pass_has_a_row(void **state)
 {
     const char *name, *summary;
@@ -439,6 +459,7 @@ int main(void)
         cmocka_unit_test(variables_are_bound_and_constants_copied),
         cmocka_unit_test(statics_of_bodies_and_indirect_calls_are_refused_apart),
         cmocka_unit_test(originals_keep_their_text_when_twins_are_added),
+        cmocka_unit_test(many_kernels_get_their_twins),
         cmocka_unit_test(every_pass_has_a_row),
     };
 
