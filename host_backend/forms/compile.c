@@ -319,8 +319,10 @@ static enum weir_status by_driver(const struct weir_forms_compile_params *p, uin
     size_t bytes;
     CUresult result;
 
-    memcpy(ids, p->options.ids, n * sizeof *ids);
-    memcpy(values, p->options.values, n * sizeof *values);
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = p->options.ids[i];
+        values[i] = p->options.values[i];
+    }
     ids[n] = CU_JIT_ERROR_LOG_BUFFER;
     values[n++] = log;
     ids[n] = CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
