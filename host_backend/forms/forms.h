@@ -16,7 +16,6 @@
 
 struct weir_forms;
 struct weir_forms_module;
-struct weir_forms_runs;
 struct weir_runs;
 
 /** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */

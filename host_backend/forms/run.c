@@ -219,7 +219,9 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
     run->args.quota = p->place.quota;
     run->plain = p->place.sm_count == 0 && p->place.quota == 0;
     memset(run->params, 0, p->param_bytes);
-    memcpy(run->params, p->arguments, n);
+    if (n != 0) { /* a kernel without parameters has no arguments */
+        memcpy(run->params, p->arguments, n);
+    }
     memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
     run->started_ns = weir_clock_now_ns();
     return CUDA_SUCCESS;
