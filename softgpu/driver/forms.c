@@ -323,8 +323,11 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     if (dynamic != 0) {
         run.launch.dynamic_shared_bytes = ((launch->dynamic_shared_bytes + 15u) & ~15u) + dynamic;
     }
+    bool clusters = launch->cluster[0] != 0;
+
     /* A launch that takes all the shared memory there is leaves no room for a twin's slot. */
-    if (twin == NULL || launch->cooperative || !weir_ptx_form_args_init(launch->grid, &args) ||
+    if (twin == NULL || launch->cooperative || clusters ||
+        !weir_ptx_form_args_init(launch->grid, &args) ||
         weir_exec_occupancy(engine, twin, launch->block[0] * launch->block[1] * launch->block[2],
                             run.launch.dynamic_shared_bytes) == 0) {
         return weir_exec_run(engine, launch, ret_fault);

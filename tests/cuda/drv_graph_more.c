@@ -19,6 +19,7 @@ static void memory_operations(CUstream stream, CUcontext context)
 
     DRV(cu.MemAlloc_v2(&words, sizeof(back)));
     DRV(cu.MemsetD32_v2(words, 0, 4));
+    DRV(cu.CtxSynchronize()); /* the stream does not wait for the legacy one */
     memset(ops, 0, sizeof(ops));
     ops[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     ops[0].writeValue.address = words;
@@ -102,6 +103,7 @@ static void condition(CUstream stream, CUcontext context, unsigned value)
     DRV(made);
     DRV(cu.MemAlloc_v2(&word, 4));
     DRV(cu.MemsetD32_v2(word, 1, 1));
+    DRV(cu.CtxSynchronize());
     memset(&params, 0, sizeof(params));
     params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
     params.conditional.handle = handle;
