@@ -113,9 +113,14 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
             }
             break;
         }
-        default:
+        default: /* kernels may wait for such a word, too */
             for (size_t x = 0; x < set->width; x++) {
-                memcpy(row + 4 * x, &set->value, 4);
+                uint32_t *word = (uint32_t *)(void *)(row + 4 * x);
+                if ((uintptr_t)word % sizeof(*word) == 0) {
+                    __atomic_store_n(word, set->value, __ATOMIC_RELEASE);
+                } else {
+                    memcpy(word, &set->value, sizeof(*word));
+                }
             }
             break;
         }
