@@ -193,6 +193,7 @@ bool weir_ptx_edit_is_bound(const struct weir_ptx_edit *edit, const char *name)
 }
 
 /* The small entry around a text. Bound labels are defined at its end, before a last ret. */
+WEIR_PRINTF(2, 0)
 static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list args, size_t *ret_len)
 {
     const struct weir_ptx_module *module = edit->twin->module;
