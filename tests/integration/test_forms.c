@@ -201,7 +201,7 @@ static struct twin make_twin(const struct row *row, uint32_t form_bit, void *ori
 {
     const struct weir_ptx_twin_want want = {.kernel = row->kernel, .forms = form_bit};
     struct weir_diag diag = {0};
-    struct twin twin = {NULL};
+    struct twin twin = {.ptx = NULL};
     char *printed;
     size_t len;
 
