@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "host_backend/control.h"
 #include "host_backend/forms/config.h"
+#include "host_backend/sched/config.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
@@ -57,6 +58,7 @@ struct weir_host_config {
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
     struct weir_forms_config forms;
+    struct weir_sched_settings scheduler;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };

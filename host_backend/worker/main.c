@@ -278,6 +278,9 @@ static int open_worker(struct weir_worker *worker)
     if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    if (weir_gates_create(worker) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
     if (weir_guests_listen(worker) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
@@ -297,6 +300,7 @@ static void close_worker(struct weir_worker *worker)
             weir_tenant_destroy(worker->tenants[i]);
         }
     }
+    weir_gates_destroy(worker);
     weir_worker_close_device(worker);
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
