@@ -286,8 +286,7 @@ static CUresult start_calmly(struct weir_session *s, const struct weir_forms_cho
                              struct weir_forms_order *order)
 {
     struct weir_forms *forms = choice->kernel->module->device->forms;
-    uint32_t calm =
-        choice->kernel->launches[choice->form] == 0 ? weir_forms_calm_begin(forms) : 0;
+    uint32_t calm = choice->kernel->launches[choice->form] == 0 ? weir_forms_calm_begin(forms) : 0;
     CUresult result = start(s, choice, stream, in, order);
 
     weir_forms_calm_end(forms, calm);

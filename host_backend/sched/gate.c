@@ -38,9 +38,20 @@ static struct weir_gate *gate_of(const struct weir_session *s)
     return s->worker->gates[s->device];
 }
 
-bool weir_gate_is_there(const struct weir_session *session)
+bool weir_gate_may_contend(const struct weir_session *session)
 {
-    return gate_of(session) != NULL;
+    struct weir_worker *worker = session->worker;
+    uint32_t n = 0;
+
+    if (gate_of(session) == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return n > 1;
 }
 
 static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_tenant *tenant)
@@ -160,10 +171,10 @@ bool weir_gate_is_open(const struct weir_session *session)
 void weir_gate_idle(struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q =
-            atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
 
-        if (q != NULL && q->open_streams != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (q != NULL && q->open_streams != NULL &&
+            weir_session_enter(session, i) == CUDA_SUCCESS) {
             mark_all(q);
         }
         if (q != NULL && q->n != 0) {
@@ -494,8 +505,8 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
 
 static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream)
 {
-    uint32_t epoch = atomic_load_explicit(&q->session->tenant->priority_epoch,
-                                          memory_order_relaxed);
+    uint32_t epoch =
+        atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
 
     if (__builtin_expect(stream->gate.priority_epoch != epoch, 0)) {
         weir_gate_priority_apply(q->session, stream);

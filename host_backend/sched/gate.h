@@ -6,9 +6,9 @@
  *     weir_gate_leave(&pass, result);
  *
  * One struct weir_gate a device. While a tenant is alone and has little in flight, its work passes
- * with a few loads and stores; otherwise the session's thread takes the gate's lock, brings the item
- * to the scheduler (sched/sched.h) and waits for the grant. Without [scheduler] there is no gate and
- * a call costs one load.
+ * with a few loads and stores; otherwise the session's thread takes the gate's lock, brings the
+ * item to the scheduler (sched/sched.h) and waits for the grant. Without [scheduler] there is no
+ * gate and a call costs one load.
  *
  * Not everything that a stream is given is work: events, waits, values and host functions pass
  * beside the gate, and so does what is captured.
@@ -133,8 +133,8 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
 /** Are kernels to be launched so that they can be stopped? @thread session */
 bool weir_gate_wants_runs(const struct weir_session *session);
 
-/** Is there a gate on the session's device? @thread session */
-bool weir_gate_is_there(const struct weir_session *session);
+/** Is there a scheduler, and another tenant that may come? @thread session */
+bool weir_gate_may_contend(const struct weir_session *session);
 
 /** The key of a kernel with a block's geometry. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);

@@ -42,7 +42,8 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     status = weir_sched_create(&config, &env, &gate->sched);
     for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (policies->policy[kind] != NULL) {
-            status = weir_sched_policy_set(gate->sched, weir_clock_now_ns(), policies->policy[kind]);
+            status =
+                weir_sched_policy_set(gate->sched, weir_clock_now_ns(), policies->policy[kind]);
         }
     }
     if (status == WEIR_OK) {
@@ -208,8 +209,8 @@ void weir_gates_tenant_changed(struct weir_tenant *tenant)
         }
         pthread_mutex_lock(&gate->lock);
         if (gate->members[tenant->index].id != 0 &&
-            weir_sched_tenant_set(gate->sched, weir_clock_now_ns(),
-                                  gate->members[tenant->index].id, &params) != WEIR_OK) {
+            weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), gate->members[tenant->index].id,
+                                  &params) != WEIR_OK) {
             weir_log_warn("sched: settings refused tenant=%s", tenant->name);
         }
         weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */

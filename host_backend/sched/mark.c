@@ -6,15 +6,16 @@
 #include <string.h>
 
 #define PAGE_BYTES 4096u
-#define LINE_BYTES 64u /* a word a cache line: the GPU's writes do not disturb each other's readers */
+#define LINE_BYTES                                                                                 \
+    64u /* a word a cache line: the GPU's writes do not disturb each other's readers */
 #define PAGE_WORDS (PAGE_BYTES / LINE_BYTES)
 
 struct page {
     struct page *next;
     uint8_t *host;
     CUdeviceptr dptr;
-    uint64_t used;                /* bit per word */
-    uint64_t leaving;             /* of those whose stream is gone, but not yet all its writes */
+    uint64_t used;                 /* bit per word */
+    uint64_t leaving;              /* of those whose stream is gone, but not yet all its writes */
     uint32_t expected[PAGE_WORDS]; /* what the last of those writes */
 };
 _Static_assert(PAGE_WORDS == 64, "a bit per word");
@@ -93,7 +94,8 @@ static void reclaim_locked(struct page *page)
 {
     for (uint64_t left = page->leaving; left != 0; left &= left - 1) {
         int i = __builtin_ctzll(left);
-        const uint32_t *word = (const uint32_t *)(const void *)(page->host + (size_t)i * LINE_BYTES);
+        const uint32_t *word =
+            (const uint32_t *)(const void *)(page->host + (size_t)i * LINE_BYTES);
 
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == page->expected[i]) {
             page->leaving &= ~(UINT64_C(1) << i);

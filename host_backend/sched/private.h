@@ -11,7 +11,7 @@
 #include "sched/predict.h"
 #include <pthread.h>
 
-#define WEIR_GATE_ENTRIES 256u /* marks that a session may have under way on a device */
+#define WEIR_GATE_ENTRIES  256u /* marks that a session may have under way on a device */
 #define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
 
 /* A piece of work that the scheduler decides about. */
@@ -23,9 +23,9 @@ struct weir_gate_item {
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
     /* Under the gate's lock. */
-    uint32_t refs; /* the queue's, an action's, the run's */
-    bool given;    /* to the stream */
-    bool gone;     /* the scheduler knows it no more */
+    uint32_t refs;               /* the queue's, an action's, the run's */
+    bool given;                  /* to the stream */
+    bool gone;                   /* the scheduler knows it no more */
     bool stop_late, resize_late; /* asked for before it was given */
     uint64_t lease_ns;           /* of a late stop */
     struct weir_sched_place late_place;
@@ -61,7 +61,7 @@ struct weir_gate_queue {
     atomic_uint_fast64_t done_ns; /* of given_ns */
     weir_sched_id open_started;   /* the scheduler's name for open_ns when it was first told */
     uint64_t looked_ns, done_seen_ns;
-    bool done_exactly;             /* done_seen_ns is when it was, not merely when we looked */
+    bool done_exactly;              /* done_seen_ns is when it was, not merely when we looked */
     struct weir_gate_item *waiting; /* brought, and not yet granted */
     bool ending;
 
@@ -76,12 +76,12 @@ struct weir_gate_queue {
 struct weir_gate_member {
     weir_sched_id id;
     struct weir_tenant *tenant;
-    uint64_t seen_ns;              /* it last came by the slow way */
-    uint64_t alone_sm_ns;          /* what it was given beside the scheduler */
-    uint64_t alone_ns[2];          /* the same of copies: to the device, from it */
-    uint64_t bytes[2];             /* of copies, of sessions that are gone */
-    uint64_t passed;               /* items beside it, likewise */
-    uint64_t gated;                /* items that the scheduler decided about */
+    uint64_t seen_ns;     /* it last came by the slow way */
+    uint64_t alone_sm_ns; /* what it was given beside the scheduler */
+    uint64_t alone_ns[2]; /* the same of copies: to the device, from it */
+    uint64_t bytes[2];    /* of copies, of sessions that are gone */
+    uint64_t passed;      /* items beside it, likewise */
+    uint64_t gated;       /* items that the scheduler decided about */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
@@ -119,10 +119,11 @@ struct weir_gate {
     uint64_t crowded_until_ns;
     uint64_t event_ns;                    /* when a mark was last seen reached */
     struct weir_gate_member *last_member; /* that came by the slow way */
-    struct weir_gate_action *actions; /* a ring */
+    struct weir_gate_action *actions;     /* a ring */
     uint32_t actions_room, first_action, n_actions;
     bool acting; /* somebody carries them out */
-    struct weir_gate_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
+    struct weir_gate_member
+        members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
 };
 
 /* watch.c: the scheduler's side */

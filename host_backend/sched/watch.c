@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define CROWDED_NS  WEIR_NS_PER_S
-#define SLACK_NS    1000ul /* of our sleeps; the default is 50 us */
+#define SLACK_NS    1000ul                 /* of our sleeps; the default is 50 us */
 #define SPIN_NS     (200 * WEIR_NS_PER_US) /* after something has happened */
 #define PAUSES      64
 #define NAP_NS      (20 * WEIR_NS_PER_US)
@@ -107,11 +107,10 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
     }
     item->refs++;
     gate->actions[(gate->first_action + gate->n_actions++) % gate->actions_room] =
-        (struct weir_gate_action){
-            .item = item,
-            .act = act,
-            .lease_ns = lease_ns,
-            .place = place != NULL ? *place : (struct weir_sched_place){0}};
+        (struct weir_gate_action){.item = item,
+                                  .act = act,
+                                  .lease_ns = lease_ns,
+                                  .place = place != NULL ? *place : (struct weir_sched_place){0}};
 }
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
@@ -305,7 +304,8 @@ void weir_gate_run_ended(void *user)
 
 /* ---------------------------------------------------------------- looking */
 
-/* What passed beside the scheduler took so long: charged to the tenant, and learned from if alike. */
+/* What passed beside the scheduler took so long: charged to the tenant, and learned from if alike.
+ */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
                           uint64_t now_ns, bool exactly)
 {

@@ -28,7 +28,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
 
     atomic_store(&tenant->forms, (int)config->forms);
     atomic_store(&tenant->weight, config->weight);
-    atomic_store(&tenant->sm_limit_pct, 100);
+    atomic_store(&tenant->sm_limit_pct, config->sm_limit_pct);
     if (atomic_exchange(&tenant->priority, (int)config->priority) != (int)config->priority) {
         atomic_fetch_add(&tenant->priority_epoch, 1);
     }
