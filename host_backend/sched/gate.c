@@ -645,7 +645,15 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
 
 struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
 {
-    return pass->item != NULL ? &pass->item->order : NULL;
+    struct weir_gate_item *item = pass->item;
+
+    if (item == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&item->gate->lock);
+    item->refs++; /* the run's: weir_gate_run_ended() drops it */
+    pthread_mutex_unlock(&item->gate->lock);
+    return &item->order;
 }
 
 bool weir_gate_wants_runs(const struct weir_session *session)

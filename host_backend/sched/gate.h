@@ -127,7 +127,10 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
 /** What came of it. @param result  of the driver: other than CUDA_SUCCESS: nothing was given. */
 void weir_gate_leave(struct weir_gate_pass *pass, CUresult result);
 
-/** How an item that can be stopped is launched: for weir_forms_launch(); NULL: it has no item. */
+/**
+ * How work that can be stopped is launched: for weir_forms_launch(), once, which must follow.
+ * NULL: nobody looks after it.
+ */
 struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
 
 /** Are kernels to be launched so that they can be stopped? @thread session */
