@@ -149,6 +149,25 @@ static struct queue *first_with_room(const struct weir_sched *sched, enum weir_s
     return NULL;
 }
 
+/* Somebody of a lower class has waited too long: its queue, once each starve_ns at most. */
+static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource way)
+{
+    struct queue *oldest = sched->copy_first[way];
+
+    if (sched->now_ns < sched->copy_check_ns[way]) {
+        return NULL;
+    }
+    for (struct queue *queue = oldest; queue != NULL; queue = queue->list_next) {
+        oldest = queue->listed->since_ns < oldest->listed->since_ns ? queue : oldest;
+    }
+    sched->copy_check_ns[way] = oldest->listed->since_ns + sched->config.starve_ns;
+    if (sched->now_ns < sched->copy_check_ns[way]) {
+        return NULL;
+    }
+    sched->copy_check_ns[way] = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
+    return oldest;
+}
+
 static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resource way,
                                uint64_t *wake_ns)
 {
@@ -157,6 +176,11 @@ static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resourc
     struct queue *queue;
     uint64_t rest_ns;
 
+    queue = starved(sched, way);
+    if (queue != NULL) {
+        sched->counts.rescues++;
+        grant_copy(sched, queue);
+    }
     while (sched->copy_first[way] != NULL) {
         rest_ns = busy_ns(sched, way);
         queue = first_with_room(sched, way, bound_ns);
@@ -166,6 +190,7 @@ static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resourc
             if (sched->front_first[way] != NULL) {
                 *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns);
             }
+            *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
             return;
         }
         grant_copy(sched, queue);
@@ -179,6 +204,9 @@ static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource
 
     for (struct queue *queue = sched->copy_first[way];
          queue != NULL && count < WEIR_POLICY_TASKS_MAX; queue = queue->list_next) {
+        if (count > 0 && queue->tenant->view.priority < queues[0]->tenant->view.priority) {
+            break;
+        }
         if (queue->on_device == 0) {
             queues[count] = queue;
             tasks[count++] = task_ahead(queue);
@@ -220,23 +248,23 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
     struct queue *queues[WEIR_POLICY_TASKS_MAX];
 
     while (sched->copies_on[way] < ORDERED_ON_DEVICE) {
-        uint32_t count = collect(sched, way, tasks, queues);
-        uint64_t deadline_ns;
+        struct queue *queue = starved(sched, way);
+        uint32_t count;
         uint32_t pick;
 
-        if (count == 0) {
-            return;
-        }
-        deadline_ns = queues[0]->listed->since_ns + sched->config.starve_ns;
-        if (sched->now_ns >= deadline_ns) {
-            policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let wait", queues[0]->tenant);
+        if (queue != NULL) {
+            policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",
+                         queue->tenant);
             sched->counts.rescues++;
-            pick = 0;
-        } else {
-            pick = ask_order(sched, way, tasks, count);
+            grant_copy(sched, queue);
+            continue;
         }
+        count = collect(sched, way, tasks, queues);
+        pick = count > 0 ? ask_order(sched, way, tasks, count) : WEIR_POLICY_WAIT;
         if (pick == WEIR_POLICY_WAIT) {
-            *wake_ns = min_u64(*wake_ns, deadline_ns);
+            if (sched->copy_first[way] != NULL) {
+                *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
+            }
             return;
         }
         grant_copy(sched, queues[pick]);

@@ -133,9 +133,10 @@ struct weir_sched {
     uint64_t rescue_after_ns;
 
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    uint32_t copy_tenants[RESOURCES]; /* with copies of that direction */
-    uint32_t copies_on[RESOURCES];    /* on the device */
-    uint64_t memory_bytes;            /* of tasks under way */
+    uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
+    uint32_t copies_on[RESOURCES];     /* on the device */
+    uint64_t copy_check_ns[RESOURCES]; /* nobody can have waited too long before */
+    uint64_t memory_bytes;             /* of tasks under way */
 
     uint32_t busy_tenants; /* with items */
     struct tenant *sole;   /* the only one of them, at its last arrival */

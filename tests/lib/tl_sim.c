@@ -469,7 +469,9 @@ static void stop_now(struct tl_sim *sim, struct work *work)
         /* The last of its blocks worked on while others of its SMs were idle already. */
         double lost = work->rate * (double)sim->params.drain_ns / 2;
 
-        work->rest = work->rest + lost < work->whole ? work->rest + lost : work->whole;
+        lost = work->rest + lost < work->whole ? lost : work->whole - work->rest;
+        work->rest += lost;
+        sim->tenant[work->lane->tenant]->stats.lost_ns += lost / sim->params.config.sms;
     }
     dev_remove(sim, work);
     work->state = WORK_STOPPED;
@@ -585,6 +587,10 @@ static void done(struct tl_sim *sim, struct work *work)
     lane->first = work->next;
     if (lane->first == NULL) {
         lane->last = NULL;
+    } else if (lane->first->on_device) {
+        /* Of a stream the device looks at the first kernel only: others were there before. */
+        dev_remove(sim, lane->first);
+        dev_add(sim, lane->first);
     }
     heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.notice_ns,
                                   .kind = EVENT_DONE,

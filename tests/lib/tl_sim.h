@@ -70,6 +70,7 @@ void tl_sim_run(struct tl_sim *sim, uint64_t for_ns);
 
 struct tl_sim_stats {
     double service_ns;    /* of the whole device's time, on SMs; of copies: of a direction's */
+    double lost_ns;       /* of that, blocks that drained beside idle SMs */
     uint64_t finished;    /* items */
     uint64_t wait_max_ns; /* arrival to first work on the device */
     uint64_t turn_max_ns; /* arrival to done */
