@@ -67,6 +67,7 @@ static void open_device(void)
     }
     DRV(cu.MemAlloc_v2(&words, 4096));
     DRV(cu.MemsetD32_v2(words, 0, 1024));
+    DRV(cu.CtxSynchronize());               /* the streams do not wait for it */
     launch_set(streams[0], words + 512, 1); /* their code is loaded */
     launch_await(streams[0], words + 512, 1, words + 516);
     DRV(cu.StreamSynchronize(streams[0]));
