@@ -92,7 +92,7 @@ struct tl_sim {
     uint32_t tenants;
     struct work *dev_first, *dev_last; /* launched, in order */
     uint32_t samples;
-    uint32_t stops, pending;
+    uint32_t stops, pending, dropped;
     uint32_t log_lines;
     char last_line[200];
     bool inside; /* a call into the scheduler is under way */
@@ -666,6 +666,7 @@ static void lane_clear(struct tl_sim *sim, struct lane *lane)
         dev_remove(sim, work);
         work->gone = true;
         sim->pending--;
+        sim->dropped++;
         work_put(work);
     }
     lane->last = NULL;
@@ -762,6 +763,7 @@ void tl_sim_leave(struct tl_sim *sim, uint32_t number)
         if (work != NULL && work->lane->tenant == number && !work->gone) {
             work->gone = true;
             sim->pending--;
+            sim->dropped++;
         }
     }
     enter(sim);
@@ -782,6 +784,30 @@ double tl_sim_service_at(const struct tl_sim *sim, uint32_t tenant, uint32_t k)
 uint32_t tl_sim_pending(const struct tl_sim *sim)
 {
     return sim->pending;
+}
+
+uint32_t tl_sim_dropped(const struct tl_sim *sim)
+{
+    return sim->dropped;
+}
+
+bool tl_sim_is_endless(const struct tl_sim *sim, uint32_t tenant)
+{
+    return sim->tenant[tenant]->load.count == 0;
+}
+
+void tl_sim_change(struct tl_sim *sim, uint32_t number,
+                   const struct weir_sched_tenant_params *params)
+{
+    struct sim_tenant *tenant = sim->tenant[number];
+
+    if (tenant->gone) {
+        return;
+    }
+    tenant->priority = params->priority; /* of what it launches from now on */
+    enter(sim);
+    assert_int_equal(weir_sched_tenant_set(sim->sched, sim->now_ns, tenant->id, params), WEIR_OK);
+    leave(sim);
 }
 
 uint32_t tl_sim_log_lines(const struct tl_sim *sim)
