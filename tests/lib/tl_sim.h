@@ -94,6 +94,9 @@ uint32_t tl_sim_pending(const struct tl_sim *sim);
 /* Items that went with their tenants. */
 uint32_t tl_sim_dropped(const struct tl_sim *sim);
 
+/* A hash of all that the scheduler traced. */
+uint64_t tl_sim_trace_hash(const struct tl_sim *sim);
+
 /* What the scheduler wrote to the log: lines. */
 uint32_t tl_sim_log_lines(const struct tl_sim *sim);
 const char *tl_sim_last_line(const struct tl_sim *sim);
