@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/image_check.h"
+#include "host_backend/worker/quiet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,9 +111,9 @@ static enum weir_status load(struct weir_forms_module *m)
         m->kernels[i].info = &m->set->kernels[i];
         ticket |= m->set->kernels[i].twins[WEIR_PTX_FORM_TICKET].name != NULL;
     }
-    calm = weir_forms_calm_begin(m->device->forms);
+    calm = weir_quiet_begin(m->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
-    weir_forms_calm_end(m->device->forms, calm);
+    weir_quiet_end(m->device->forms->worker, calm);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
         return WEIR_ERR_DRIVER;

@@ -121,7 +121,8 @@ struct weir_worker {
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    atomic_int sticky; /* CUresult that ended the context */
+    atomic_uint captures; /* streams under capture, of all sessions */
+    atomic_int sticky;    /* CUresult that ended the context */
 };
 
 /* device.c */
