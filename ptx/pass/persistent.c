@@ -14,14 +14,15 @@
  *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
  *
- * Telling. The leader asks as soon as its own warp is through, while others may still be at work on
- * the last task. So there are two places for the first block of a task, used in turn: one still
- * holds the task under way while the other is written, and between two writes of one place all have
- * passed a barrier behind their last look at it. Nobody keeps in mind which is which: blocks are
- * taken in ascending order, so the task under way is the last one that begins at or before %wn, and
- * the next task the first one behind it. The barrier is also what keeps the kernel's own shared
- * memory from being overwritten while slow threads still read it. Between the blocks of one task it
- * is left out for kernels without shared memory and barriers, whose blocks may overlap.
+ * Telling. The leader is the first thread of the first warp that is through (of the first warp,
+ * where barriers keep warps together). It asks while others may still be at work on the last task.
+ * So there are two places for the first block of a task, used in turn: one still holds the task
+ * under way while the other is written, and between two writes of one place all have passed a
+ * barrier behind their last look at it. Nobody keeps in mind which is which: blocks are taken in
+ * ascending order, so the task under way is the last one that begins at or before %wn, and the next
+ * task the first one behind it. The barrier is also what keeps the kernel's own shared memory from
+ * being overwritten while slow threads still read it. Between the blocks of one task it is left out
+ * for kernels without shared memory and barriers, whose blocks may overlap.
  *
  * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
  * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
@@ -76,13 +77,35 @@ static void bind(struct weir_ptx_edit *edit)
  * The thread of index 0 asks for all; the others go to WAIT. Found out again for each task, which
  * costs less than a register through the body.
  */
-static void emit_lead(struct weir_ptx_edit *edit)
+static void emit_first_leads(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(edit, ".reg .b32 %%a, %%b;\n"
                              "mov.b32 %%a, %%tid.x;\nmov.b32 %%b, %%tid.y;\nor.b32 %%a, %%a, %%b;\n"
                              "mov.b32 %%b, %%tid.z;\nor.b32 %%a, %%a, %%b;\n"
                              "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
                              "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n");
+}
+
+/* The first thread of the first warp that comes here does. All warps come once for each task. */
+static void emit_lead(struct weir_ptx_edit *edit)
+{
+    if (!edit->twin->elects) {
+        emit_first_leads(edit);
+        return;
+    }
+    const char *warps = weir_ptx_slot_warps(edit);
+
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%a, %%b;\n"
+                       "mov.b32 %%a, %%laneid;\nsetp.eq.u32 %%wlead, %%a, 0;\n"
+                       "@!%%wlead bra WAIT;\n"
+                       "mov.b32 %%a, %%ntid.x;\nmov.b32 %%b, %%ntid.y;\n"
+                       "mul.lo.u32 %%a, %%a, %%b;\nmov.b32 %%b, %%ntid.z;\n"
+                       "mul.lo.u32 %%a, %%a, %%b;\nsub.u32 %%a, %%a, 1;\nshr.u32 %%a, %%a, 5;\n"
+                       "atom.shared.inc.u32 %%a, [%s], %%a;\n"
+                       "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
+                       "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n",
+                       warps);
 }
 
 static void emit_counter(struct weir_ptx_edit *edit)
@@ -100,13 +123,16 @@ static void emit_start(struct weir_ptx_edit *edit)
     const char *task = weir_ptx_slot_task(edit);
 
     weir_ptx_edit_text(edit, "mov.b32 %%wn, 0;\n");
-    emit_lead(edit);
+    emit_first_leads(edit);
     weir_ptx_edit_text(edit,
                        ".reg .b32 %%none;\nmov.b32 %%none, -1;\n"
                        "mov.b32 %%wtaken, 0;\nmov.b32 %%wstate, %%smid;\n"
                        "and.b32 %%wstate, %%wstate, %u;\n"
                        "st.shared.v2.b32 [%s], {%%none, %%none};\n",
                        WEIR_PTX_CONTROL_SMS - 1, task);
+    if (edit->twin->elects) {
+        weir_ptx_edit_text(edit, "st.shared.b32 [%s], %%wtaken;\n", weir_ptx_slot_warps(edit));
+    }
     emit_counter(edit);
     weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], 1;\nbra LOOK;\n", AT(running));
 }
