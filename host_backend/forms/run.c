@@ -10,7 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-#define ALL_SMS       WEIR_PTX_SM_RANGE(0, 0xffff)
 #define READ_WORDS    4u
 #define CALM_WAIT_NS  (60 * WEIR_NS_PER_S) /* the driver would wait for them as long, too */
 #define FIRST_WAIT_NS (2 * WEIR_NS_PER_S)  /* for the first chunk's zeroes */
@@ -106,26 +105,33 @@ void weir_runs_destroy(struct weir_runs *runs)
 
 /* ---------------------------------------------------------------- what is written and launched */
 
-static uint32_t range_word(const struct weir_run_place *place)
+static uint32_t least(uint32_t a, uint32_t b)
 {
-    return place->sm_count == 0 ? ALL_SMS : WEIR_PTX_SM_RANGE(place->sm_first, place->sm_count);
+    return a < b ? a : b;
 }
 
-CUresult weir_run_write(struct weir_run *run, CUstream stream, size_t offset, uint32_t value)
+/* Of the whole GPU nothing is asked: then workers need not look at their place. */
+static uint32_t place_word(const struct weir_run *run)
 {
-    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + offset, value,
-                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+    const struct weir_run_place *place = &run->place;
+    bool all_sms = place->sm_count == 0, no_quota = place->quota == 0;
+
+    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0) {
+        return 0;
+    }
+    return WEIR_PTX_ASK(
+        all_sms ? 0 : place->sm_first,
+        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS),
+        no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA));
 }
 
-CUresult weir_run_write_place(struct weir_run *run, CUstream stream)
+CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 {
-    uint32_t quota = run->place.quota != 0 ? run->place.quota : WEIR_PTX_NO_QUOTA;
-    CUresult result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, sm_range),
-                                     range_word(&run->place));
+    uint32_t word = (run->replaced ? place_word(run) : 0) | (stop ? WEIR_PTX_ASK_STOP : 0);
 
-    return result != CUDA_SUCCESS
-               ? result
-               : weir_run_write(run, stream, offsetof(struct weir_ptx_control, quota), quota);
+    return run->runs->driver->cuStreamWriteValue32_v2(
+        stream, weir_run_control(run) + offsetof(struct weir_ptx_control, ask), word,
+        CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 /* Blocks of a grid. Workers that meet the wrong SM leave, so that a range needs as many as all SMs
@@ -158,19 +164,13 @@ static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_
                              NULL, extra);
 }
 
-CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop)
+CUresult weir_run_launch(struct weir_run *run, CUstream stream)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block,
+                                    run->p.shared_bytes, stream, run->params, run->p.param_bytes);
 
-    if (clear_stop) {
-        result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, stop), 0);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block, run->p.shared_bytes,
-                               stream, run->params, run->p.param_bytes);
-    }
     if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
         result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
     }
@@ -220,7 +220,8 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     }
     run->args.control = weir_run_control(run);
     run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
-    run->args.sm_range = run->place.sm_count != 0 ? range_word(&run->place) : 0;
+    run->args.sm_range =
+        run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
     run->args.quota = run->place.quota;
     run->plain = run->place.sm_count == 0 && run->place.quota == 0;
     memset(run->params, 0, p->param_bytes);
@@ -267,7 +268,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
     }
     result = fill(run, params, calm);
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, params->stream, false);
+        result = weir_run_launch(run, params->stream);
     }
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
@@ -310,7 +311,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     } else if (runs->calm != 0) {
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
-        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 1);
+        result = weir_run_ask(run, runs->control, true);
         if (result == CUDA_SUCCESS) {
             run->state = WEIR_RUN_STOPPING;
             run->plain = run->sure = false;
@@ -327,8 +328,11 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     return result;
 }
 
+/* What is asked is written in one stream, in the order in which it is decided; a grid comes behind.
+ */
 CUresult weir_run_again_locked(struct weir_run *run)
 {
+    const struct weir_driver *d = run->runs->driver;
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
     CUresult result;
 
@@ -336,9 +340,15 @@ CUresult weir_run_again_locked(struct weir_run *run)
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
-    result = weir_run_launch(run, lane->stream, true);
+    result = d->cuEventRecord(lane->asked, run->runs->control);
     if (result == CUDA_SUCCESS) {
-        result = run->runs->driver->cuEventRecord(lane->event, lane->stream);
+        result = d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_run_launch(run, lane->stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuEventRecord(lane->event, lane->stream);
     }
     if (result != CUDA_SUCCESS) {
         weir_log_error("forms: a run cannot go on result=%d", (int)result);
@@ -362,10 +372,9 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
         run->first_gone = true;
     }
-    if (run->begun || run->first_gone) {
+    result = weir_run_ask(run, runs->control, false);
+    if (result == CUDA_SUCCESS && (run->begun || run->first_gone)) {
         result = weir_run_again_locked(run);
-    } else {
-        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 0);
     }
     run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
     if (result == CUDA_SUCCESS) {
@@ -412,9 +421,11 @@ static CUresult resize_locked(struct weir_run *run, const struct weir_run_place 
     run->place = *place;
     run->place.task_blocks = task;
     run->plain = run->sure = false;
+    run->replaced = true;
     run->runs->counts.resizes++;
     pthread_cond_signal(&run->runs->work);
-    return weir_run_write_place(run, run->runs->control);
+    return weir_run_ask(run, run->runs->control,
+                        run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
 }
 
 CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
@@ -422,8 +433,8 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
-    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > 0xffff ||
-        place->sm_count > 0xffff) {
+    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > WEIR_PTX_ASK_MAX_SMS ||
+        place->sm_count > WEIR_PTX_ASK_MAX_SMS) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&runs->lock);
@@ -490,7 +501,8 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL && run->state != WEIR_RUN_STOPPED && run->state != WEIR_RUN_STOPPING) {
+    while (run != NULL && run->state != WEIR_RUN_STOPPED &&
+           (run->state != WEIR_RUN_STOPPING || run->stuck)) {
         run = run->next;
     }
     return run != NULL;

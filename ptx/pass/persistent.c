@@ -4,25 +4,38 @@
  * quota.
  *
  *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
- *     take    the leader looks at the host's words, asks for the next task and tells it
+ *     take    the leader asks for the next task and tells it
  *             --- barrier ---
  *             nothing: leave
  *     block   index of the logical block
  *             ... the kernel, its ends led to tail ...
  *     tail    [unified exit's barrier] [cp.async's end]
- *             more blocks in the task: --- barrier, if blocks could disturb each other ---, block
- *             --- barrier ---, take
+ *             more blocks in the task: [--- barrier, if blocks could disturb each other ---], block
+ *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
  *
- * The barrier before take keeps the task's place in shared memory, and the kernel's own shared
- * memory, from being overwritten while slow threads still read it. Between the blocks of one task
- * it is left out for kernels without shared memory and barriers, whose blocks may overlap.
+ * Telling. The leader is the first thread of the first warp that is through (of the first warp,
+ * where barriers keep warps together). It asks while others may still be at work on the last task.
+ * So there are two places for the first block of a task, used in turn: one still holds the task
+ * under way while the other is written, and between two writes of one place all have passed a
+ * barrier behind their last look at it. Nobody keeps in mind which is which: blocks are taken in
+ * ascending order, so the task under way is the last one that begins at or before %wn, and the next
+ * task the first one behind it. The barrier is also what keeps the kernel's own shared memory from
+ * being overwritten while slow threads still read it. Between the blocks of one task it is left out
+ * for kernels without shared memory and barriers, whose blocks may overlap.
  *
- * Cost. The three host's words are zero nearly always, and one load and one test see that; the
- * parameter's range and quota are looked at once, as a worker keeps its SM. One register lives
- * through the kernel's body, %wn; the rest is in the task's slot: first block, end, and, for the
- * leader only, the blocks it has taken and its SM (-1 once it is counted out). What it has done is
- * added to done once, when it leaves, behind one fence.
+ * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
+ * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
+ * out of ask before done is next, and a worker that has done something adds that to done behind its
+ * taking back; one that has not done anything (it may start at any time, seen by nobody) does not
+ * take back, but does its one task. Places are another matter, since others go on taking tasks: who
+ * finds in ask that there is something to look at does the task, and looks before the next one
+ * (SLOT_CAREFUL), as at the start.
+ *
+ * Cost. A turn is one trip to the L2 cache, which slower warps hide, and one barrier. One register
+ * lives through the kernel's body, %wn; the rest is in the slot: the two places, and, for the
+ * leader only, the blocks it has taken and a word with its SM. What it has done is added to done
+ * once, when it leaves, behind one fence.
  *
  * Order. All threads have come to take's barrier before the leader leaves; its fence, then, puts
  * all they have written before its addition to done. Whoever finds that done is total has so seen
@@ -37,15 +50,20 @@
 #define AT(field)  offsetof(struct weir_ptx_control, field)
 #define ARG(field) offsetof(struct weir_ptx_form_args, field)
 
-/* In the task's slot, behind its first block. */
-#define SLOT_END   4u
+/* In the slot, behind the two places. */
 #define SLOT_TAKEN 8u
-#define SLOT_SM    12u
+#define SLOT_STATE 12u
+
+/* In SLOT_STATE, above the SM. */
+#define STATE_SECOND  (1u << 8)  /* the second place is written next */
+#define STATE_CAREFUL (1u << 9)  /* look at what the host wants before the next task */
+#define STATE_OUT     (1u << 10) /* not counted at its SM any more */
+_Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_SECOND, "SMs and flags in one word");
 
 /* The names that live from one text to the next. Only %wn does so through the body. */
 static void bind(struct weir_ptx_edit *edit)
 {
-    static const char *const words[] = {"%wsm", "%wstop", "%wrange", "%wquota"};
+    static const char *const words[] = {"%wnext", "%wask", "%wtaken", "%wstate"};
 
     weir_ptx_edit_reg(edit, "%wlead", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_reg(edit, "%wctl", WEIR_PTX_TYPE_B64);
@@ -59,7 +77,7 @@ static void bind(struct weir_ptx_edit *edit)
  * The thread of index 0 asks for all; the others go to WAIT. Found out again for each task, which
  * costs less than a register through the body.
  */
-static void emit_lead(struct weir_ptx_edit *edit)
+static void emit_first_leads(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(edit, ".reg .b32 %%a, %%b;\n"
                              "mov.b32 %%a, %%tid.x;\nmov.b32 %%b, %%tid.y;\nor.b32 %%a, %%a, %%b;\n"
@@ -68,120 +86,169 @@ static void emit_lead(struct weir_ptx_edit *edit)
                              "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n");
 }
 
+/* The first thread of the first warp that comes here does. All warps come once for each task. */
+static void emit_lead(struct weir_ptx_edit *edit)
+{
+    if (!edit->twin->elects) {
+        emit_first_leads(edit);
+        return;
+    }
+    const char *warps = weir_ptx_slot_warps(edit);
+
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%a, %%b;\n"
+                       "mov.b32 %%a, %%laneid;\nsetp.eq.u32 %%wlead, %%a, 0;\n"
+                       "@!%%wlead bra WAIT;\n"
+                       "mov.b32 %%a, %%ntid.x;\nmov.b32 %%b, %%ntid.y;\n"
+                       "mul.lo.u32 %%a, %%a, %%b;\nmov.b32 %%b, %%ntid.z;\n"
+                       "mul.lo.u32 %%a, %%a, %%b;\nsub.u32 %%a, %%a, 1;\nshr.u32 %%a, %%a, 5;\n"
+                       "atom.shared.inc.u32 %%a, [%s], %%a;\n"
+                       "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
+                       "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n",
+                       warps);
+}
+
 static void emit_counter(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(edit,
                        ".reg .b32 %%a;\n.reg .b64 %%o;\n"
-                       "and.b32 %%a, %%wsm, %u;\nmul.wide.u32 %%o, %%a, 4;\n"
+                       "and.b32 %%a, %%wstate, %u;\nmul.wide.u32 %%o, %%a, 4;\n"
                        "add.u64 %%wcnt, %%wctl, %%o;\n",
                        WEIR_PTX_CONTROL_SMS - 1);
 }
 
+/* No task yet is one behind all: both places say so. */
 static void emit_start(struct weir_ptx_edit *edit)
 {
     const char *task = weir_ptx_slot_task(edit);
 
-    emit_lead(edit);
+    weir_ptx_edit_text(edit, "mov.b32 %%wn, 0;\n");
+    emit_first_leads(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .b32 %%z;\nmov.b32 %%z, 0;\nmov.b32 %%wsm, %%smid;\n"
-                       "st.shared.v2.b32 [%s+%u], {%%z, %%wsm};\n",
-                       task, SLOT_TAKEN);
+                       ".reg .b32 %%none;\nmov.b32 %%none, -1;\n"
+                       "mov.b32 %%wtaken, 0;\nmov.b32 %%wstate, %%smid;\n"
+                       "and.b32 %%wstate, %%wstate, %u;\n"
+                       "st.shared.v2.b32 [%s], {%%none, %%none};\n",
+                       WEIR_PTX_CONTROL_SMS - 1, task);
+    if (edit->twin->elects) {
+        weir_ptx_edit_text(edit, "st.shared.b32 [%s], %%wtaken;\n", weir_ptx_slot_warps(edit));
+    }
     emit_counter(edit);
-    weir_ptx_edit_text(edit,
-                       ".reg .b32 %%x;\n"
-                       "red.global.add.u32 [%%wcnt+%zu], 1;\n"
-                       "ld.volatile.global.v4.b32 {%%wstop, %%wrange, %%wquota, %%x}, [%%wctl];\n"
-                       "bra CHECK;\n",
-                       AT(running));
+    weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], 1;\nbra LOOK;\n", AT(running));
 }
 
-/* At TAKE: to NEXT when the host has said nothing, else on to CHECK. */
-static void emit_poll(struct weir_ptx_edit *edit, const char *task)
+/* At TAKE: to CLAIM, or on to LOOK. */
+static void emit_take(struct weir_ptx_edit *edit, const char *task)
 {
     emit_lead(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%x;\n"
-                       "ld.volatile.global.v4.b32 {%%wstop, %%wrange, %%wquota, %%x}, [%%wctl];\n"
-                       "or.b32 %%a, %%wstop, %%wrange;\nor.b32 %%a, %%a, %%wquota;\n"
-                       "setp.eq.u32 %%p, %%a, 0;\n@%%p bra NEXT;\n"
-                       "ld.shared.b32 %%wsm, [%s+%u];\n",
-                       task, SLOT_SM);
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n"
+                       "ld.shared.v2.b32 {%%wtaken, %%wstate}, [%s+%u];\n"
+                       "and.b32 %%a, %%wstate, %u;\nsetp.eq.u32 %%p, %%a, 0;\n@%%p bra CLAIM;\n",
+                       task, SLOT_TAKEN, STATE_CAREFUL);
     emit_counter(edit);
 }
 
-/* At CHECK: whether this worker may go on; to NONE if not, else to NEXT. */
-static void emit_check(struct weir_ptx_edit *edit, const char *task)
+/* At LOOK: whether this worker may go on; to NONE if not, else to CLAIM. */
+static void emit_look(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(
         edit,
-        ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n"
-        "setp.ne.u32 %%p, %%wstop, 0;\n@%%p bra NONE;\n"
-        "setp.ne.u32 %%p, %%wrange, 0;\n@%%p bra RANGE;\n"
-        "ld.param.b32 %%wrange, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%wrange, 0;\n@%%p bra QUOTA;\n"
+        ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%first, %%count, %%quota;\n"
+        "ld.volatile.global.v2.b32 {%%wnext, %%wask}, [%%wctl];\n"
+        "and.b32 %%a, %%wask, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra NONE;\n"
+        "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.ge.u32 %%p, %%wnext, %%a;\n@%%p bra NONE;\n"
+        "and.b32 %%a, %%wstate, %u;\n"
+        "shr.u32 %%first, %%wask, 7;\nand.b32 %%first, %%first, 4095;\n"
+        "shr.u32 %%count, %%wask, 19;\n"
+        "setp.ne.u32 %%p, %%count, 0;\n@%%p bra RANGE;\n"
+        "ld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.eq.u32 %%p, %%b, 0;\n@%%p bra QUOTA;\n"
+        "and.b32 %%first, %%b, 65535;\nshr.u32 %%count, %%b, 16;\n"
         "RANGE:\n"
-        "and.b32 %%a, %%wrange, 65535;\nsub.u32 %%a, %%wsm, %%a;\nshr.u32 %%b, %%wrange, 16;\n"
-        "setp.ge.u32 %%p, %%a, %%b;\n@%%p bra RETIRE;\n"
+        "sub.u32 %%a, %%a, %%first;\nsetp.ge.u32 %%p, %%a, %%count;\n@%%p bra RETIRE;\n"
         "QUOTA:\n"
-        "setp.ne.u32 %%p, %%wquota, 0;\n@%%p bra COUNT;\n"
-        "ld.param.b32 %%wquota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%wquota, 0;\n@%%p bra NEXT;\n"
+        "shr.u32 %%quota, %%wask, 1;\nand.b32 %%quota, %%quota, %u;\n"
+        "setp.ne.u32 %%p, %%quota, 0;\n@%%p bra COUNT;\n"
+        "ld.param.b32 %%quota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.eq.u32 %%p, %%quota, 0;\n@%%p bra CLAIM;\n"
         "COUNT:\n"
         "ld.volatile.global.u32 %%a, [%%wcnt+%zu];\n"
-        "setp.le.u32 %%p, %%a, %%wquota;\n@%%p bra NEXT;\n"
+        "setp.le.u32 %%p, %%a, %%quota;\n@%%p bra CLAIM;\n"
         "atom.global.add.u32 %%a, [%%wcnt+%zu], -1;\n"
-        "setp.gt.u32 %%p, %%a, %%wquota;\n@%%p bra GONE;\n"
-        "red.global.add.u32 [%%wcnt+%zu], 1;\nbra NEXT;\n"
+        "setp.gt.u32 %%p, %%a, %%quota;\n@%%p bra GONE;\n"
+        "red.global.add.u32 [%%wcnt+%zu], 1;\nbra CLAIM;\n"
         "GONE:\n"
-        "mov.b32 %%a, -1;\nst.shared.b32 [%s+%u], %%a;\n"
+        "or.b32 %%wstate, %%wstate, %u;\n"
         "RETIRE:\n"
         "red.global.add.u32 [%%wctl+%zu], 1;\nbra NONE;\n",
-        ARG(sm_range), ARG(quota), AT(running), AT(running), AT(running), task, SLOT_SM,
-        AT(retired));
+        WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range), WEIR_PTX_ASK_NO_QUOTA,
+        ARG(quota), AT(running), AT(running), AT(running), STATE_OUT, AT(retired));
 }
 
-/* At NEXT and NONE: the task, in its slot; then, at WAIT, known to all in %wn and %wto. */
-static void emit_next(struct weir_ptx_edit *edit, const char *task)
+/* At CLAIM and NONE: the task's first block, or -1, in the place whose turn it is. */
+static void emit_claim(struct weir_ptx_edit *edit, const char *task, uint32_t none)
 {
-    weir_ptx_edit_text(
-        edit,
-        ".reg .pred %%p;\n.reg .b32 %%n, %%t, %%e, %%k, %%one;\n"
-        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "atom.global.add.u32 %%n, [%%wctl+%zu], %%t;\n"
-        "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.ge.u32 %%p, %%n, %%e;\n@%%p bra NONE;\n"
-        "add.u32 %%k, %%n, %%t;\nmin.u32 %%e, %%e, %%k;\n"
-        "st.shared.v2.b32 [%s], {%%n, %%e};\n"
-        "ld.param.b32 %%k, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.gt.u32 %%p, %%e, %%k;\nmov.b32 %%one, 1;\n"
-        "@%%p st.volatile.global.b32 [%%wctl+%zu], %%one;\n"
-        "ld.shared.b32 %%k, [%s+%u];\nsub.u32 %%e, %%e, %%n;\nadd.u32 %%k, %%k, %%e;\n"
-        "st.shared.b32 [%s+%u], %%k;\n"
-        "bra WAIT;\n",
-        ARG(task_blocks), AT(next), ARG(end), task, ARG(nearly_at), AT(nearly), task, SLOT_TAKEN,
-        task, SLOT_TAKEN);
+    uint32_t tell = weir_ptx_edit_label(edit, "TELL");
+
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%a, %%t, %%e, %%one;\n.reg .b64 %%d, %%pair;\n"
+                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "cvt.u64.u32 %%d, %%t;\n"
+                       "atom.global.add.u64 %%pair, [%%wctl], %%d;\n"
+                       "mov.b64 {%%wnext, %%wask}, %%pair;\n"
+                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ge.u32 %%p, %%wnext, %%e;\n@%%p bra NONE;\n"
+                       "and.b32 %%wstate, %%wstate, %u;\n"
+                       "setp.eq.u32 %%p, %%wask, 0;\n@%%p bra TOOK;\n"
+                       "or.b32 %%wstate, %%wstate, %u;\n"
+                       "and.b32 %%a, %%wask, %u;\nsetp.eq.u32 %%p, %%a, 0;\n@%%p bra TOOK;\n"
+                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra TOOK;\n"
+                       "neg.s64 %%d, %%d;\nred.global.add.u64 [%%wctl], %%d;\nbra NONE;\n"
+                       "TOOK:\n"
+                       "add.u32 %%a, %%wnext, %%t;\nmin.u32 %%e, %%e, %%a;\n"
+                       "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.gt.u32 %%p, %%e, %%a;\nmov.b32 %%one, 1;\n"
+                       "@%%p st.volatile.global.b32 [%%wctl+%zu], %%one;\n"
+                       "sub.u32 %%e, %%e, %%wnext;\nadd.u32 %%wtaken, %%wtaken, %%e;\n"
+                       "bra TELL;\n",
+                       ARG(task_blocks), ARG(end), ~STATE_CAREFUL, STATE_CAREFUL, WEIR_PTX_ASK_STOP,
+                       ARG(nearly_at), AT(nearly));
+    weir_ptx_edit_place(edit, none);
+    weir_ptx_edit_text(edit, "mov.b32 %%wnext, -1;\n");
+    weir_ptx_edit_place(edit, tell);
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%a, %%b;\n"
+                       "mov.b32 %%a, %s;\nshr.u32 %%b, %%wstate, 6;\nand.b32 %%b, %%b, 4;\n"
+                       "add.u32 %%a, %%a, %%b;\nst.shared.b32 [%%a], %%wnext;\n"
+                       "xor.b32 %%wstate, %%wstate, %u;\n"
+                       "st.shared.v2.b32 [%s+%u], {%%wtaken, %%wstate};\n",
+                       task, STATE_SECOND, task, SLOT_TAKEN);
 }
 
-/* At WAIT: who has nothing to do leaves. */
+/* At WAIT: %wn from behind the last task to the next one's first block; without one, leave. */
 static void emit_wait(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
 {
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n.reg .b32 %%to;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n"
                        "bar.sync %u;\n"
-                       "ld.shared.v2.b32 {%%wn, %%to}, [%s];\n"
-                       "setp.ne.u32 %%p, %%wn, %%to;\n@%%p bra BLOCK;\n"
+                       "ld.shared.v2.b32 {%%a, %%b}, [%s];\n"
+                       "sub.u32 %%a, %%a, %%wn;\nsub.u32 %%b, %%b, %%wn;\n"
+                       "min.u32 %%a, %%a, %%b;\nadd.u32 %%wn, %%wn, %%a;\n"
+                       "setp.ne.u32 %%p, %%wn, -1;\n@%%p bra BLOCK;\n"
                        "@!%%wlead bra END;\n"
-                       "ld.shared.v2.b32 {%%a, %%wsm}, [%s+%u];\n"
-                       "setp.eq.u32 %%p, %%a, 0;\n@%%p bra OUT;\n"
+                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra OUT;\n"
                        "membar.gl;\n"
-                       "atom.global.add.u32 %%b, [%%wctl+%zu], %%a;\n"
-                       "add.u32 %%a, %%a, %%b;\nld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "atom.global.add.u32 %%b, [%%wctl+%zu], %%wtaken;\n"
+                       "add.u32 %%a, %%wtaken, %%b;\n"
+                       "ld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "setp.ne.u32 %%p, %%a, %%b;\n@%%p bra OUT;\n"
                        "membar.sys;\nmov.b32 %%a, 1;\n"
                        "st.volatile.global.b32 [%%wctl+%zu], %%a;\n"
                        "OUT:\n"
-                       "setp.eq.s32 %%p, %%wsm, -1;\n@%%p bra END;\n",
-                       barrier, task, task, SLOT_TAKEN, AT(done), ARG(total), AT(finished));
+                       "and.b32 %%a, %%wstate, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra END;\n",
+                       barrier, task, AT(done), ARG(total), AT(finished), STATE_OUT);
     emit_counter(edit);
     weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], -1;\n", AT(running));
 }
@@ -205,27 +272,31 @@ static void emit_tail(struct weir_ptx_edit *edit, uint32_t barrier)
     }
     const char *task = weir_ptx_slot_task(edit);
 
-    weir_ptx_edit_reg(edit, "%wto", WEIR_PTX_TYPE_B32);
-    weir_ptx_edit_text(edit, "add.u32 %%wn, %%wn, 1;\nld.shared.b32 %%wto, [%s+%u];\n", task,
-                       SLOT_END);
-    weir_ptx_edit_text(edit, "bar.warp.sync -1;\n");
+    /* Blocks of the task before %wn: from the nearer of the two places at or before it. */
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%t, %%e;\n"
+                       "bar.warp.sync -1;\n"
+                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "mov.b32 %%b, %%wn;\nadd.u32 %%wn, %%wn, 1;\n"
+                       "setp.eq.u32 %%p, %%t, 1;\n@%%p bra TAKE;\n"
+                       "ld.shared.v2.b32 {%%a, %%e}, [%s];\n"
+                       "sub.u32 %%a, %%b, %%a;\nsub.u32 %%e, %%b, %%e;\nmin.u32 %%a, %%a, %%e;\n"
+                       "add.u32 %%a, %%a, 1;\nsetp.ge.u32 %%p, %%a, %%t;\n@%%p bra TAKE;\n"
+                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ge.u32 %%p, %%wn, %%e;\n@%%p bra TAKE;\n",
+                       ARG(task_blocks), task, ARG(end));
     if (twin->block_barrier) {
         weir_ptx_edit_text(edit, "bar.sync %u;\n", barrier);
     }
-    weir_ptx_edit_text(edit, ".reg .pred %%p;\n"
-                             "setp.ne.u32 %%p, %%wn, %%wto;\n@%%p bra BLOCK;\n");
-    if (!twin->block_barrier) {
-        weir_ptx_edit_text(edit, "bar.sync %u;\n", barrier);
-    }
-    weir_ptx_edit_text(edit, "bra TAKE;\n");
+    weir_ptx_edit_text(edit, "bra BLOCK;\n");
 }
 
 static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
 {
     uint32_t take = weir_ptx_edit_label(edit, "TAKE");
     uint32_t block = weir_ptx_edit_label(edit, "BLOCK");
-    uint32_t check = weir_ptx_edit_label(edit, "CHECK");
-    uint32_t next = weir_ptx_edit_label(edit, "NEXT");
+    uint32_t look = weir_ptx_edit_label(edit, "LOOK");
+    uint32_t claim = weir_ptx_edit_label(edit, "CLAIM");
     uint32_t none = weir_ptx_edit_label(edit, "NONE");
     uint32_t wait = weir_ptx_edit_label(edit, "WAIT");
     uint32_t end = weir_ptx_edit_label(edit, "END");
@@ -234,14 +305,11 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     weir_ptx_edit_place(edit, take);
     const char *task = weir_ptx_slot_task(edit);
 
-    emit_poll(edit, task);
-    weir_ptx_edit_place(edit, check);
-    emit_check(edit, task);
-    weir_ptx_edit_place(edit, next);
-    emit_next(edit, task);
-    weir_ptx_edit_place(edit, none);
-    weir_ptx_edit_text(
-        edit, ".reg .b32 %%z;\nmov.b32 %%z, 0;\nst.shared.v2.b32 [%s], {%%z, %%z};\n", task);
+    emit_take(edit, task);
+    weir_ptx_edit_place(edit, look);
+    emit_look(edit);
+    weir_ptx_edit_place(edit, claim);
+    emit_claim(edit, task, none);
     weir_ptx_edit_place(edit, wait);
     emit_wait(edit, task, barrier);
     weir_ptx_edit_place(edit, end);
@@ -273,6 +341,6 @@ enum weir_status weir_ptx_pass_persistent(struct weir_ptx_twin *twin)
     weir_ptx_edit_keep(&edit, 0, twin->entry->n_insts);
     /* twin->tail stands at the old body's end, which is here. */
     emit_tail(&edit, barrier);
-    twin->info->barriers = twin->block_barrier ? 2 : 1;
+    twin->info->barriers = 1;
     return weir_ptx_edit_finish(&edit);
 }

@@ -265,9 +265,8 @@ static bool run_slices(struct state *st, const struct twin *twin, const struct r
 static void choose(struct state *st, struct weir_ptx_form_args *args,
                    struct weir_ptx_control *control)
 {
-    uint32_t range = below(st, 2)
-                         ? WEIR_PTX_SM_RANGE(below(st, fb_sm_count()), 1 + below(st, fb_sm_count()))
-                         : 0;
+    uint32_t count = below(st, 2) ? 1 + below(st, fb_sm_count()) : 0;
+    uint32_t first = count ? below(st, fb_sm_count()) : 0;
     uint32_t quota = below(st, 2) ? 1 + below(st, 2) : 0;
     bool in_args = below(st, 2);
 
@@ -275,11 +274,10 @@ static void choose(struct state *st, struct weir_ptx_form_args *args,
     args->nearly_at = below(st, args->total);
     args->end =
         below(st, 3) ? control->next + below(st, args->total - control->next + 1) : args->total;
-    args->sm_range = in_args ? range : 0;
+    args->sm_range = in_args && count ? WEIR_PTX_SM_RANGE(first, count) : 0;
     args->quota = in_args ? quota : 0;
-    control->sm_range = in_args ? 0 : range;
-    control->quota = in_args ? 0 : quota;
-    control->stop = below(st, 8) == 0;
+    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, quota);
+    control->ask |= below(st, 8) == 0 ? WEIR_PTX_ASK_STOP : 0;
 }
 
 static bool control_holds(const struct weir_ptx_control *control,
@@ -433,10 +431,11 @@ static void twins_broken_on_purpose_are_found_out(void **state)
     } cases[] = {
         {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
         {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {T, 2, {"+128], 1;", "+128], 2;"}},           /* every second block */
+        {T, 2, {"%rd4], 1;", "%rd4], 2;"}},           /* every second block */
         {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
         {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {P, 2, {"+136], %r", "+140], %r"}},           /* finished: another word */
+        {P, 2, {"+12], %r", "+20], %r"}},             /* finished: another word */
+        {P, 2, {"min.u32 ", "max.u32 "}},             /* the place that is not meant */
     };
     struct state *st = &the_state;
 

@@ -66,21 +66,21 @@ static bool write_word(enum weir_forms_way way, CUdeviceptr at, uint32_t value, 
     }
 }
 
-static CUdeviceptr stop_word(void)
+static CUdeviceptr ask_word(void)
 {
-    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, stop));
+    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, ask));
 }
 
 static bool stop_now(const struct weir_forms_bench *bench)
 {
-    return write_word(bench->stop_by, stop_word(), 1, bench->control) &&
+    return write_word(bench->stop_by, ask_word(), WEIR_PTX_ASK_STOP, bench->control) &&
            weir_forms_ok(cu.cuEventRecord(bench->stopped, bench->control), "cuEventRecord");
 }
 
 /* Before the next start in the main stream. */
 static bool go_on(const struct weir_forms_bench *bench)
 {
-    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(), 0, bench->main);
+    return write_word(WEIR_FORMS_WAY_WRITE, ask_word(), 0, bench->main);
 }
 
 bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
@@ -91,7 +91,7 @@ bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
         for (uint32_t i = 0; i < n && i < MAX_STOPS; i++) {
             uint64_t begin = weir_forms_now_ns();
 
-            if (!write_word((enum weir_forms_way)way, stop_word(), 0, bench->control) ||
+            if (!write_word((enum weir_forms_way)way, ask_word(), 0, bench->control) ||
                 !weir_forms_word_write(bench->control, WEIR_FORMS_WORD_DONE, ++done_number) ||
                 !weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number,
                                       bench->control)) {
@@ -404,10 +404,10 @@ static bool move_and_grow(struct weir_forms_bench *bench, const struct weir_form
 {
     uint32_t half = bench->sms / 2;
     uint32_t first = weir_forms_random(bench) % 2 ? half : 0;
-    size_t at = offsetof(struct weir_ptx_control, sm_range);
+    size_t at = offsetof(struct weir_ptx_control, ask);
 
-    return weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(first, half), bench->other) &&
-           weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(0, bench->sms), bench->other) &&
+    return weir_forms_control_write(CONTROL, at, WEIR_PTX_ASK(first, half, 0), bench->other) &&
+           weir_forms_control_write(CONTROL, at, WEIR_PTX_ASK(0, bench->sms, 0), bench->other) &&
            weir_forms_start(subject->set, variant->build, subject->work, args, workers,
                             bench->other);
 }
@@ -418,7 +418,6 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
     struct weir_ptx_control control = {0};
     struct weir_ptx_form_args args;
     uint32_t total = subject->work->blocks, starts = 0, differences = 0;
-    size_t at = offsetof(struct weir_ptx_control, sm_range);
 
     if (!weir_forms_work_spoil(subject->work) || !weir_forms_controls_clear(1, bench->main) ||
         !weir_forms_wait_stream(bench->main)) {
@@ -455,7 +454,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!go_on(bench) || !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
+        if (!go_on(bench)) {
             return false;
         }
     }
