@@ -389,6 +389,10 @@ static void all_rows(struct state *st, uint32_t form_bit)
     for (size_t i = 0; i < N_ROWS; i++) {
         bool admitted = rows[i].forms & form_bit;
 
+        if (getenv("WEIR_TEST_VERBOSE")) {
+            print_message("%s\n", rows[i].kernel);
+            fflush(NULL);
+        }
         for (uint64_t seed = 0; seed < (admitted ? ROUNDS : 1); seed++) {
             st->random = (base_seed() * ROUNDS + seed + 1) * 0x9e3779b97f4a7c15ull;
             enum verdict verdict = compare(st, &rows[i], form_bit, NULL);
