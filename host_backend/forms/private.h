@@ -13,8 +13,9 @@
 struct weir_forms_kernel {
     struct weir_forms_module *module;
     const struct weir_forms_kernel_info *info;
-    CUfunction twins[WEIR_PTX_FORM_COUNT];            /* found at the first launch */
-    bool found, useless;                              /* useless: the driver does not want it */
+    CUfunction twins[WEIR_PTX_FORM_COUNT]; /* NULL: not of this form */
+    bool useless;                          /* the driver does not want it */
+    bool attributes_mirrored;
     uint32_t attributes_seen;                         /* of module->attributes_set */
     uint32_t fit_threads, fit_shared_bytes, fit_form; /* what blocks_per_sm was found for */
     int blocks_per_sm;

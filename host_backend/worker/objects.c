@@ -202,7 +202,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
 
     if (s->capturing) {
         session->n_captures--;
-        atomic_fetch_sub(&session->worker->captures, 1);
+        atomic_fetch_sub(&session->worker->quiet.captures, 1);
     }
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);

@@ -258,16 +258,20 @@ static bool holds_back_work(uint16_t op)
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
                             union weir_op_any_out *out)
 {
-    uint32_t calm = 0;
     CUresult result;
+    uint32_t calm;
 
     if (waits_for_device(op)) {
         calm = weir_quiet_begin(s->worker);
-    } else if (holds_back_work(op)) {
-        calm = weir_forms_calm_begin(s->worker->forms);
+        result = weir_host_table[op](s, in, out);
+        weir_quiet_end(s->worker, calm);
+        return result;
     }
+    weir_quiet_pass(s);
+    calm = holds_back_work(op) ? weir_forms_calm_begin(s->worker->forms) : 0;
     result = weir_host_table[op](s, in, out);
     weir_forms_calm_end(s->worker->forms, calm);
+    weir_quiet_left(s);
     return result;
 }
 
@@ -455,7 +459,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         }
         stream->capturing = false;
         s->n_captures--;
-        atomic_fetch_sub(&s->worker->captures, 1);
+        atomic_fetch_sub(&s->worker->quiet.captures, 1);
     }
     while (weir_stream_wait(s->driver, stream->o.native, DRAIN_STEP_NS) == CUDA_ERROR_TIMEOUT) {
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
