@@ -9,6 +9,7 @@
 #define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* and at last */
 #define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* for sessions to come out of their handlers */
 #define PAUSE_NS      (20 * WEIR_NS_PER_US)
+#define SPIN_NS       (50 * WEIR_NS_PER_US)
 
 _Static_assert(WEIR_QUIET_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
 
@@ -107,17 +108,22 @@ static void open_gate(struct weir_quiet *q)
     pthread_mutex_unlock(&q->gate);
 }
 
-static void rest(void)
+/* What is short is not worth a sleep, which takes three times as long as it is asked for. */
+static void rest(uint64_t since_ns)
 {
     struct timespec pause = {0, (long)PAUSE_NS};
 
-    (void)nanosleep(&pause, NULL);
+    if (weir_clock_now_ns() - since_ns < SPIN_NS) {
+        weir_cpu_pause();
+    } else {
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 /* false: somebody stays inside, in a call that waits for something itself. */
 static bool close_gate(struct weir_worker *w)
 {
-    uint64_t end_ns = weir_clock_now_ns() + LEAVE_NS;
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
 
     atomic_store(&w->quiet.closed, 1);
     while (any_inside(w)) {
@@ -125,7 +131,7 @@ static bool close_gate(struct weir_worker *w)
             open_gate(&w->quiet);
             return false;
         }
-        rest();
+        rest(now_ns);
     }
     return true;
 }
@@ -153,12 +159,14 @@ static bool record(struct weir_worker *w)
 /* Errors are for the call itself to find. */
 static bool wait_until(struct weir_worker *w, uint64_t end_ns)
 {
+    uint64_t now_ns = weir_clock_now_ns();
+
     for (uint32_t i = 0; i < w->n_devices; i++) {
         while (w->driver.cuEventQuery(w->quiet.events[i]) == CUDA_ERROR_NOT_READY) {
             if (weir_clock_now_ns() >= end_ns) {
                 return false;
             }
-            rest();
+            rest(now_ns);
         }
     }
     return true;
@@ -181,7 +189,7 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
     if (recorded) {
         (void)wait_until(w, end_ns);
     } else {
-        rest(); /* a capture ends when it ends */
+        rest(0); /* a capture ends when it ends */
     }
     return false;
 }

@@ -240,19 +240,14 @@ static bool waits_for_device(uint16_t op)
     case WEIR_OP_module_unload:
     case WEIR_OP_library_unload:
     case WEIR_OP_library_module:
+    case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
+    case WEIR_OP_library_kernel:
     case WEIR_OP_module_global:
     case WEIR_OP_library_global:
         return true;
     default:
         return false;
     }
-}
-
-/* In these it may load a kernel's code: all later work of the device then waits for all earlier
- * (bench/driver_waits), also that which a stopped run needs to go on. */
-static bool holds_back_work(uint16_t op)
-{
-    return op == WEIR_OP_module_function || op == WEIR_OP_library_kernel;
 }
 
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
@@ -268,9 +263,7 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
         return result;
     }
     weir_quiet_pass(s);
-    calm = holds_back_work(op) ? weir_forms_calm_begin(s->worker->forms) : 0;
     result = weir_host_table[op](s, in, out);
-    weir_forms_calm_end(s->worker->forms, calm);
     weir_quiet_left(s);
     return result;
 }
