@@ -31,11 +31,13 @@ static CUresult find_original(const struct weir_driver *d, const struct weir_for
 }
 
 /* The table of addresses, into its place. */
-static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CUstream work)
+bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
+                             CUmodule twins, const struct weir_forms_set *set)
 {
-    const struct weir_driver *d = s->driver;
-    uint32_t n = m->set->n_binds;
+    const struct weir_driver *d = session->driver;
+    uint32_t n = set->n_binds;
     CUdeviceptr table;
+    CUstream work;
     size_t bytes;
     uint64_t *addresses;
     bool good = true;
@@ -44,8 +46,8 @@ static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CU
         return true;
     }
     addresses = calloc(n, sizeof *addresses);
-    if (addresses == NULL ||
-        d->cuModuleGetGlobal_v2(&table, &bytes, m->twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
+    if (addresses == NULL || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
+        d->cuModuleGetGlobal_v2(&table, &bytes, twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
         bytes < n * sizeof *addresses) {
         free(addresses);
         return false;
@@ -53,11 +55,11 @@ static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CU
     for (uint32_t i = 0; i < n && good; i++) {
         CUdeviceptr address;
 
-        good = find_original(d, m, m->set->binds[i], &address, &bytes) == CUDA_SUCCESS;
+        good = find_original(d, module, set->binds[i], &address, &bytes) == CUDA_SUCCESS;
         addresses[i] = address;
         if (!good) {
-            weir_log_debug("forms: a variable cannot be found tenant=%s name=%.100s", m->tenant,
-                           m->set->binds[i]);
+            weir_log_debug("forms: a variable cannot be found tenant=%s name=%.100s",
+                           module->tenant, set->binds[i]);
         }
     }
     good = good &&
@@ -161,7 +163,8 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     }
     calm = weir_forms_calm_begin(module->device->forms); /* looking them up may load code */
     ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
-         bind_globals(session, module, work) && bind_consts(session, module, work);
+         weir_forms_bind_globals(session, module, module->twins, module->set) &&
+         bind_consts(session, module, work);
     weir_forms_calm_end(module->device->forms, calm);
     if (!ok) {
         weir_forms_refuse(module, "its variables cannot be bound");

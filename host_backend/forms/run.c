@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define READ_WORDS    4u
+#define READ_WORDS    5u
 #define CALM_WAIT_NS  (60 * WEIR_NS_PER_S) /* the driver would wait for them as long, too */
 #define FIRST_WAIT_NS (2 * WEIR_NS_PER_S)  /* for the first chunk's zeroes */
 
@@ -127,11 +127,14 @@ static uint32_t place_word(const struct weir_run *run)
 
 CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 {
-    uint32_t word = (run->replaced ? place_word(run) : 0) | (stop ? WEIR_PTX_ASK_STOP : 0);
+    bool ticket = run->p.form == WEIR_PTX_FORM_TICKET;
+    size_t at =
+        ticket ? offsetof(struct weir_ptx_control, stop) : offsetof(struct weir_ptx_control, ask);
+    uint32_t place = run->replaced ? place_word(run) : 0;
+    uint32_t word = ticket ? stop : place | (stop ? WEIR_PTX_ASK_STOP : 0);
 
-    return run->runs->driver->cuStreamWriteValue32_v2(
-        stream, weir_run_control(run) + offsetof(struct weir_ptx_control, ask), word,
-        CU_STREAM_WRITE_VALUE_DEFAULT);
+    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + at, word,
+                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 /* Blocks of a grid. Workers that meet the wrong SM leave, so that a range needs as many as all SMs
@@ -456,6 +459,7 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
     pthread_mutex_lock(&run->runs->lock);
     *ret_info = (struct weir_run_info){.state = run->state,
                                        .begun = run->begun,
+                                       .timed = run->p.timed,
                                        .plain = run->plain,
                                        .blocks_per_sm = run->p.blocks_per_sm,
                                        .total = total,

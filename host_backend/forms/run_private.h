@@ -31,7 +31,7 @@ struct weir_run {
     bool told_finished;
     uint32_t restarts;
     uint32_t lanes;                   /* bit per lane that has a grid of it */
-    uint32_t next_block, done_blocks; /* as last read */
+    uint32_t next_block, done_blocks, workers; /* as last read */
     uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
     struct weir_run_place place;
     struct weir_run_params p; /* arguments: params below */
@@ -73,7 +73,7 @@ struct weir_runs {
     uint32_t sms;
     CUstream control; /* stop, resize, reading */
     CUstream keeping; /* zeroing */
-    uint32_t *words;  /* host memory for reading: {next, ask, done, finished} */
+    uint32_t *words;  /* host memory for reading: {next, ask, done, workers, finished} */
 
     pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
     pthread_cond_t work;  /* the watcher has something to look at */

@@ -30,8 +30,8 @@ static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_eve
     }
 }
 
-/* {next, ask, done, finished} of the control block, behind all that was written to it. Drops the
- * lock meanwhile; only the watcher takes runs out of the list. */
+/* {next, ask, done, workers, finished} of the control block, behind all that was written to it.
+ * Drops the lock meanwhile; only the watcher takes runs out of the list. */
 static bool read_words(struct weir_run *run, uint32_t *ret_finished)
 {
     struct weir_runs *runs = run->runs;
@@ -41,7 +41,7 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     CUresult result;
 
     pthread_mutex_unlock(&runs->lock);
-    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 4 * sizeof(uint32_t), runs->control);
+    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
     while (result == CUDA_SUCCESS) {
         result = d->cuStreamQuery(runs->control);
         if (result != CUDA_ERROR_NOT_READY) {
@@ -59,7 +59,8 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     }
     run->next_block = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
     run->done_blocks = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
-    *ret_finished = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
+    run->workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
+    *ret_finished = __atomic_load_n(&runs->words[4], __ATOMIC_RELAXED);
     run->begun |= run->next_block != 0;
     return true;
 }
@@ -104,7 +105,7 @@ static void look_stopping(struct weir_run *run)
         return;
     }
     taken = run->next_block < run->args.total ? run->next_block : run->args.total;
-    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->done_blocks >= taken;
+    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->workers == 0;
     if (!still) {
         if (!run->stuck && weir_clock_now_ns() - run->stop_ns > STOP_LIMIT_NS) {
             does_not_stop(run);

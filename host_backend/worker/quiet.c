@@ -206,7 +206,7 @@ uint32_t weir_quiet_begin(struct weir_worker *worker)
     }
     pthread_mutex_lock(&q->lock);
     calm = weir_forms_calm_begin(worker->forms);
-    if (q->depth++ != 0 || !others_there(worker)) {
+    if (q->depth++ != 0 || !worker->real || !others_there(worker)) {
         return calm;
     }
     atomic_fetch_add(&q->waits, 1);

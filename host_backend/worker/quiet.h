@@ -1,9 +1,10 @@
 /*
  * Around driver calls that wait for the device, and keep everybody else out meanwhile.
  *
- * Measured with tests/bench/driver_waits (docs/measurements.md): loading a module, unregistering
- * host memory, destroying an array and freeing memory wait until the device has done all its work,
- * and no other thread gets into the driver as long. A tenant's kernel that waits for its own
+ * Measured with tests/bench/driver_waits (docs/measurements.md): loading a module, looking up a
+ * kernel whose library or code is not loaded yet, unregistering host memory, destroying an array
+ * and freeing memory wait until the device has done all its work, and no other thread gets into the
+ * driver as long. A tenant's kernel that waits for its own
  * program, whose next call is kept out, would then wait for ever. So such a call is made only when
  * the device has nothing to do and nobody gives it anything:
  *
@@ -56,7 +57,8 @@ void weir_quiet_pass(struct weir_session *session);
 void weir_quiet_left(struct weir_session *session);
 
 /**
- * Make the device quiet. At once where no other session is there. Calls nest.
+ * Make the device quiet. At once where no other session is there, or the driver is softgpu, which
+ * keeps nobody out. Calls nest.
  * @return for weir_quiet_end()
  * @thread any with a context, holding no lock; within a handler, too
  */

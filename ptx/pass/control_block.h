@@ -8,7 +8,7 @@
  * It belongs to one launch of one kernel (two launches under way at once have one each) until that
  * launch is finished, over all its starts.
  *
- * Only the host writes ask, at once, by a write of four bytes that the device sees whole. Only the
+ * Only the host writes stop and ask, by writes of four bytes that the device sees whole. Only the
  * kernel writes the rest.
  *
  * A worker takes a task by one addition of 64 bits to the pair of next and ask, which gives both:
@@ -16,9 +16,8 @@
  *
  * Resume: take the stop out of ask and start again with the same block. Nothing else changes hands,
  * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
- * - 1 are done and no other was begun. A stop may only be taken out when that has come about (of a
- * persistent form: done is min(next, end); of the ticket form: its grids have gone), or somebody
- * may be about to give back.
+ * - 1 are done and no other was begun. A stop may only be taken out when that has come about
+ * (workers is 0; of the ticket form: its grids have gone), or somebody may be about to give back.
  */
 #ifndef WEIR_PTX_PASS_CONTROL_BLOCK_H
 #define WEIR_PTX_PASS_CONTROL_BLOCK_H
@@ -74,21 +73,26 @@ struct weir_ptx_form_args {
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 
 struct weir_ptx_control {
+    uint32_t stop; /* ticket: not 0: blocks end before they begin. The host's */
+    uint32_t host_reserved[31];
+
     uint32_t next;     /* the first block that nobody has taken; may pass end */
-    uint32_t ask;      /* WEIR_PTX_ASK(), WEIR_PTX_ASK_STOP */
+    uint32_t ask;      /* persistent: WEIR_PTX_ASK(), WEIR_PTX_ASK_STOP. The host's */
     uint32_t done;     /* persistent: blocks done by workers that have left */
+    uint32_t workers;  /* persistent: those that have begun and not left */
     uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
     uint32_t retired;  /* persistent: workers that left because of their SM or the quota */
-    uint32_t reserved[58];
+    uint32_t kernel_reserved[25];
 
     uint32_t running[WEIR_PTX_CONTROL_SMS]; /* persistent: workers per SM */
 };
 _Static_assert(sizeof(struct weir_ptx_control) == 1280, "written into PTX");
-_Static_assert(offsetof(struct weir_ptx_control, next) == 0 &&
-                   offsetof(struct weir_ptx_control, ask) == 4,
-               "one word of 64 bits");
+_Static_assert(offsetof(struct weir_ptx_control, next) == 128, "what all blocks poll is elsewhere");
+_Static_assert(offsetof(struct weir_ptx_control, ask) == 132, "one word of 64 bits with next");
+_Static_assert(offsetof(struct weir_ptx_control, done) == 136, "aligned to 8");
+_Static_assert(offsetof(struct weir_ptx_control, workers) == 140, "one word of 64 bits with done");
 _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
 /* What must be zero before a control block is used again: running comes back to zero by itself. */

@@ -207,7 +207,6 @@ static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list arg
     fprintf(out, ".version %u.%u\n.target sm_%u%s\n.address_size 64\n", module->version_major,
             module->version_minor, module->sm, suffix);
     fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_TASK_NAME "[%u];\n", WEIR_PTX_TASK_BYTES);
-    fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_WARPS_NAME "[%u];\n", WEIR_PTX_WARPS_BYTES);
     fprintf(out, ".shared .align 16 .b8 " WEIR_PTX_INDEX_NAME "[%u];\n", WEIR_PTX_INDEX_BYTES);
     fputs(".extern .shared .align 16 .b8 " WEIR_PTX_DYNAMIC_NAME "[];\n"
           ".const .align 8 .b64 " WEIR_PTX_BINDS_NAME "[1];\n",
@@ -250,7 +249,6 @@ static struct weir_ptx_var *move_var(const struct move *m, const struct weir_ptx
     } rows[] = {
         {WEIR_PTX_ARGS_NAME, twin->args},
         {WEIR_PTX_TASK_NAME, twin->task},
-        {WEIR_PTX_WARPS_NAME, twin->warps},
         {WEIR_PTX_INDEX_NAME, twin->index},
         {WEIR_PTX_DYNAMIC_NAME, twin->task ? twin->task : twin->index},
         {WEIR_PTX_BINDS_NAME, twin->binds},

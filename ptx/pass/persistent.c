@@ -4,8 +4,8 @@
  * quota.
  *
  *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
- *     take    the leader asks for the next task and tells it
- *             --- barrier ---
+ *     take    the leader asks for the next task
+ *             --- barrier ---, the leader tells it, --- barrier ---
  *             nothing: leave
  *     block   index of the logical block
  *             ... the kernel, its ends led to tail ...
@@ -14,28 +14,24 @@
  *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
  *
- * Telling. The leader is the first thread of the first warp that is through (of the first warp,
- * where barriers keep warps together). It asks while others may still be at work on the last task.
- * So there are two places for the first block of a task, used in turn: one still holds the task
- * under way while the other is written, and between two writes of one place all have passed a
- * barrier behind their last look at it. Nobody keeps in mind which is which: blocks are taken in
- * ascending order, so the task under way is the last one that begins at or before %wn, and the next
- * task the first one behind it. The barrier is also what keeps the kernel's own shared memory from
- * being overwritten while slow threads still read it. Between the blocks of one task it is left out
- * for kernels without shared memory and barriers, whose blocks may overlap.
+ * Telling. The leader asks when its own warp is through, while others may still be at work, and
+ * tells the others between two barriers: behind the first one nobody looks at the last task any
+ * more. It is also what keeps the kernel's own shared memory from being overwritten while slow
+ * threads still read it. Between the blocks of one task there is a barrier only for kernels with
+ * shared memory or barriers, whose blocks must not overlap.
  *
  * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
  * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
- * out of ask before done is next, and a worker that has done something adds that to done behind its
- * taking back; one that has not done anything (it may start at any time, seen by nobody) does not
- * take back, but does its one task. Places are another matter, since others go on taking tasks: who
+ * out of ask while a worker is counted in workers, and it is counted from before its first look
+ * until after the taking back. Places are another matter, since others go on taking tasks: who
  * finds in ask that there is something to look at does the task, and looks before the next one
- * (SLOT_CAREFUL), as at the start.
+ * (STATE_CAREFUL), as at the start.
  *
- * Cost. A turn is one trip to the L2 cache, which slower warps hide, and one barrier. One register
- * lives through the kernel's body, %wn; the rest is in the slot: the two places, and, for the
- * leader only, the blocks it has taken and a word with its SM. What it has done is added to done
- * once, when it leaves, behind one fence.
+ * Cost. What is done for each block counts most: in short kernels ten instructions are 5 %. So a
+ * block's end is one look into shared memory. A turn is one trip to the L2 cache and two barriers.
+ * One register lives through the kernel's body, %wn; the rest is in the slot: first block, end,
+ * and, for the leader only, the blocks it has taken and a word with its SM. What it has done is
+ * added to done once, when it leaves, behind one fence.
  *
  * Order. All threads have come to take's barrier before the leader leaves; its fence, then, puts
  * all they have written before its addition to done. Whoever finds that done is total has so seen
@@ -50,20 +46,19 @@
 #define AT(field)  offsetof(struct weir_ptx_control, field)
 #define ARG(field) offsetof(struct weir_ptx_form_args, field)
 
-/* In the slot, behind the two places. */
+/* In the slot, behind the task's first block. */
+#define SLOT_END   4u
 #define SLOT_TAKEN 8u
-#define SLOT_STATE 12u
 
-/* In SLOT_STATE, above the SM. */
-#define STATE_SECOND  (1u << 8)  /* the second place is written next */
-#define STATE_CAREFUL (1u << 9)  /* look at what the host wants before the next task */
-#define STATE_OUT     (1u << 10) /* not counted at its SM any more */
-_Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_SECOND, "SMs and flags in one word");
+/* In the slot's last word, above the SM. */
+#define STATE_CAREFUL (1u << 8) /* look at what the host wants before the next task */
+#define STATE_OUT     (1u << 9) /* not counted at its SM any more */
+_Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_CAREFUL, "SMs and flags in one word");
 
 /* The names that live from one text to the next. Only %wn does so through the body. */
 static void bind(struct weir_ptx_edit *edit)
 {
-    static const char *const words[] = {"%wnext", "%wask", "%wtaken", "%wstate"};
+    static const char *const words[] = {"%wnext", "%wend", "%wask", "%wtaken", "%wstate", "%wzero"};
 
     weir_ptx_edit_reg(edit, "%wlead", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_reg(edit, "%wctl", WEIR_PTX_TYPE_B64);
@@ -74,38 +69,18 @@ static void bind(struct weir_ptx_edit *edit)
 }
 
 /*
- * The thread of index 0 asks for all; the others go to WAIT. Found out again for each task, which
- * costs less than a register through the body.
+ * The thread of index 0 asks for all; the others go to MEET. Found out again for each task,
+ * which costs less than a register through the body. %wzero is 0 in the leader, which the compiler
+ * does not know: it makes much of an addition that all threads of a warp could be doing together.
  */
-static void emit_first_leads(struct weir_ptx_edit *edit)
-{
-    weir_ptx_edit_text(edit, ".reg .b32 %%a, %%b;\n"
-                             "mov.b32 %%a, %%tid.x;\nmov.b32 %%b, %%tid.y;\nor.b32 %%a, %%a, %%b;\n"
-                             "mov.b32 %%b, %%tid.z;\nor.b32 %%a, %%a, %%b;\n"
-                             "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
-                             "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n");
-}
-
-/* The first thread of the first warp that comes here does. All warps come once for each task. */
 static void emit_lead(struct weir_ptx_edit *edit)
 {
-    if (!edit->twin->elects) {
-        emit_first_leads(edit);
-        return;
-    }
-    const char *warps = weir_ptx_slot_warps(edit);
-
-    weir_ptx_edit_text(edit,
-                       ".reg .b32 %%a, %%b;\n"
-                       "mov.b32 %%a, %%laneid;\nsetp.eq.u32 %%wlead, %%a, 0;\n"
-                       "@!%%wlead bra WAIT;\n"
-                       "mov.b32 %%a, %%ntid.x;\nmov.b32 %%b, %%ntid.y;\n"
-                       "mul.lo.u32 %%a, %%a, %%b;\nmov.b32 %%b, %%ntid.z;\n"
-                       "mul.lo.u32 %%a, %%a, %%b;\nsub.u32 %%a, %%a, 1;\nshr.u32 %%a, %%a, 5;\n"
-                       "atom.shared.inc.u32 %%a, [%s], %%a;\n"
-                       "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
-                       "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n",
-                       warps);
+    weir_ptx_edit_text(edit, ".reg .b32 %%b;\n"
+                             "mov.b32 %%wzero, %%tid.x;\nmov.b32 %%b, %%tid.y;\n"
+                             "or.b32 %%wzero, %%wzero, %%b;\n"
+                             "mov.b32 %%b, %%tid.z;\nor.b32 %%wzero, %%wzero, %%b;\n"
+                             "setp.eq.u32 %%wlead, %%wzero, 0;\n@!%%wlead bra MEET;\n"
+                             "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n");
 }
 
 static void emit_counter(struct weir_ptx_edit *edit)
@@ -117,24 +92,22 @@ static void emit_counter(struct weir_ptx_edit *edit)
                        WEIR_PTX_CONTROL_SMS - 1);
 }
 
-/* No task yet is one behind all: both places say so. */
+/* Counted before the first look, and known to be: then whoever sees no worker has seen them all. */
 static void emit_start(struct weir_ptx_edit *edit)
 {
-    const char *task = weir_ptx_slot_task(edit);
-
-    weir_ptx_edit_text(edit, "mov.b32 %%wn, 0;\n");
-    emit_first_leads(edit);
+    emit_lead(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .b32 %%none;\nmov.b32 %%none, -1;\n"
                        "mov.b32 %%wtaken, 0;\nmov.b32 %%wstate, %%smid;\n"
-                       "and.b32 %%wstate, %%wstate, %u;\n"
-                       "st.shared.v2.b32 [%s], {%%none, %%none};\n",
-                       WEIR_PTX_CONTROL_SMS - 1, task);
-    if (edit->twin->elects) {
-        weir_ptx_edit_text(edit, "st.shared.b32 [%s], %%wtaken;\n", weir_ptx_slot_warps(edit));
-    }
+                       "and.b32 %%wstate, %%wstate, %u;\n",
+                       WEIR_PTX_CONTROL_SMS - 1);
     emit_counter(edit);
-    weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], 1;\nbra LOOK;\n", AT(running));
+    weir_ptx_edit_text(edit,
+                       ".reg .b32 %%a;\n.reg .b64 %%d;\n"
+                       "red.global.add.u32 [%%wcnt+%zu], 1;\n"
+                       "mov.b32 %%a, 1;\nmov.b64 %%d, {%%wtaken, %%a};\n"
+                       "red.global.add.u64 [%%wctl+%zu], %%d;\n"
+                       "membar.gl;\nbra LOOK;\n",
+                       AT(running), AT(done));
 }
 
 /* At TAKE: to CLAIM, or on to LOOK. */
@@ -155,7 +128,7 @@ static void emit_look(struct weir_ptx_edit *edit)
     weir_ptx_edit_text(
         edit,
         ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%first, %%count, %%quota;\n"
-        "ld.volatile.global.v2.b32 {%%wnext, %%wask}, [%%wctl];\n"
+        "ld.volatile.global.v2.b32 {%%wnext, %%wask}, [%%wctl+%zu];\n"
         "and.b32 %%a, %%wask, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra NONE;\n"
         "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
         "setp.ge.u32 %%p, %%wnext, %%a;\n@%%p bra NONE;\n"
@@ -183,72 +156,65 @@ static void emit_look(struct weir_ptx_edit *edit)
         "or.b32 %%wstate, %%wstate, %u;\n"
         "RETIRE:\n"
         "red.global.add.u32 [%%wctl+%zu], 1;\nbra NONE;\n",
-        WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range), WEIR_PTX_ASK_NO_QUOTA,
-        ARG(quota), AT(running), AT(running), AT(running), STATE_OUT, AT(retired));
+        AT(next), WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range),
+        WEIR_PTX_ASK_NO_QUOTA, ARG(quota), AT(running), AT(running), AT(running), STATE_OUT,
+        AT(retired));
 }
 
-/* At CLAIM and NONE: the task's first block, or -1, in the place whose turn it is. */
-static void emit_claim(struct weir_ptx_edit *edit, const char *task, uint32_t none)
+/* At CLAIM and NONE: the task in %wnext and %wend; none where they are equal. */
+static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
 {
-    uint32_t tell = weir_ptx_edit_label(edit, "TELL");
-
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%t, %%e, %%one;\n.reg .b64 %%d, %%pair;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a, %%t, %%one;\n.reg .b64 %%d, %%pair;\n"
                        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "cvt.u64.u32 %%d, %%t;\n"
-                       "atom.global.add.u64 %%pair, [%%wctl], %%d;\n"
+                       "add.u32 %%a, %%t, %%wzero;\ncvt.u64.u32 %%d, %%a;\n"
+                       "atom.global.add.u64 %%pair, [%%wctl+%zu], %%d;\n"
                        "mov.b64 {%%wnext, %%wask}, %%pair;\n"
-                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "setp.ge.u32 %%p, %%wnext, %%e;\n@%%p bra NONE;\n"
                        "and.b32 %%wstate, %%wstate, %u;\n"
                        "setp.eq.u32 %%p, %%wask, 0;\n@%%p bra TOOK;\n"
                        "or.b32 %%wstate, %%wstate, %u;\n"
                        "and.b32 %%a, %%wask, %u;\nsetp.eq.u32 %%p, %%a, 0;\n@%%p bra TOOK;\n"
-                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra TOOK;\n"
-                       "neg.s64 %%d, %%d;\nred.global.add.u64 [%%wctl], %%d;\nbra NONE;\n"
+                       "neg.s64 %%d, %%d;\nred.global.add.u64 [%%wctl+%zu], %%d;\nbra NONE;\n"
                        "TOOK:\n"
-                       "add.u32 %%a, %%wnext, %%t;\nmin.u32 %%e, %%e, %%a;\n"
+                       "ld.param.b32 %%wend, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ge.u32 %%p, %%wnext, %%wend;\n@%%p bra NONE;\n"
+                       "add.u32 %%a, %%wnext, %%t;\nmin.u32 %%wend, %%wend, %%a;\n"
                        "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "setp.gt.u32 %%p, %%e, %%a;\nmov.b32 %%one, 1;\n"
+                       "setp.gt.u32 %%p, %%wend, %%a;\nmov.b32 %%one, 1;\n"
                        "@%%p st.volatile.global.b32 [%%wctl+%zu], %%one;\n"
-                       "sub.u32 %%e, %%e, %%wnext;\nadd.u32 %%wtaken, %%wtaken, %%e;\n"
-                       "bra TELL;\n",
-                       ARG(task_blocks), ARG(end), ~STATE_CAREFUL, STATE_CAREFUL, WEIR_PTX_ASK_STOP,
-                       ARG(nearly_at), AT(nearly));
+                       "sub.u32 %%a, %%wend, %%wnext;\nadd.u32 %%wtaken, %%wtaken, %%a;\n"
+                       "bra MEET;\n",
+                       ARG(task_blocks), AT(next), ~STATE_CAREFUL, STATE_CAREFUL, WEIR_PTX_ASK_STOP,
+                       AT(next), ARG(end), ARG(nearly_at), AT(nearly));
     weir_ptx_edit_place(edit, none);
-    weir_ptx_edit_text(edit, "mov.b32 %%wnext, -1;\n");
-    weir_ptx_edit_place(edit, tell);
-    weir_ptx_edit_text(edit,
-                       ".reg .b32 %%a, %%b;\n"
-                       "mov.b32 %%a, %s;\nshr.u32 %%b, %%wstate, 6;\nand.b32 %%b, %%b, 4;\n"
-                       "add.u32 %%a, %%a, %%b;\nst.shared.b32 [%%a], %%wnext;\n"
-                       "xor.b32 %%wstate, %%wstate, %u;\n"
-                       "st.shared.v2.b32 [%s+%u], {%%wtaken, %%wstate};\n",
-                       task, STATE_SECOND, task, SLOT_TAKEN);
+    weir_ptx_edit_text(edit, "mov.b32 %%wnext, 0;\nmov.b32 %%wend, 0;\n");
 }
 
-/* At WAIT: %wn from behind the last task to the next one's first block; without one, leave. */
-static void emit_wait(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
+/* At MEET: the task becomes known to all, in %wn and the slot; without one they leave. */
+static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
 {
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n.reg .b64 %%d, %%e;\n"
                        "bar.sync %u;\n"
-                       "ld.shared.v2.b32 {%%a, %%b}, [%s];\n"
-                       "sub.u32 %%a, %%a, %%wn;\nsub.u32 %%b, %%b, %%wn;\n"
-                       "min.u32 %%a, %%a, %%b;\nadd.u32 %%wn, %%wn, %%a;\n"
-                       "setp.ne.u32 %%p, %%wn, -1;\n@%%p bra BLOCK;\n"
+                       "@%%wlead st.shared.v4.b32 [%s], {%%wnext, %%wend, %%wtaken, %%wstate};\n"
+                       "bar.sync %u;\n"
+                       "ld.shared.v2.b32 {%%wn, %%a}, [%s];\n"
+                       "setp.ne.u32 %%p, %%wn, %%a;\n@%%p bra BLOCK;\n"
                        "@!%%wlead bra END;\n"
-                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra OUT;\n"
                        "membar.gl;\n"
-                       "atom.global.add.u32 %%b, [%%wctl+%zu], %%wtaken;\n"
-                       "add.u32 %%a, %%wtaken, %%b;\n"
-                       "ld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "setp.ne.u32 %%p, %%a, %%b;\n@%%p bra OUT;\n"
+                       /* taken to done, -1 to workers */
+                       "mov.b32 %%a, -1;\nadd.u32 %%a, %%a, %%wzero;\n"
+                       "mov.b64 %%d, {%%wtaken, %%a};\n"
+                       "atom.global.add.u64 %%e, [%%wctl+%zu], %%d;\n"
+                       "cvt.u32.u64 %%a, %%e;\nadd.u32 %%a, %%a, %%wtaken;\n"
+                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra OUT;\n"
+                       "ld.param.b32 %%wend, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ne.u32 %%p, %%a, %%wend;\n@%%p bra OUT;\n"
                        "membar.sys;\nmov.b32 %%a, 1;\n"
                        "st.volatile.global.b32 [%%wctl+%zu], %%a;\n"
                        "OUT:\n"
                        "and.b32 %%a, %%wstate, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra END;\n",
-                       barrier, task, AT(done), ARG(total), AT(finished), STATE_OUT);
+                       barrier, task, barrier, task, AT(done), ARG(total), AT(finished), STATE_OUT);
     emit_counter(edit);
     weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], -1;\n", AT(running));
 }
@@ -272,19 +238,12 @@ static void emit_tail(struct weir_ptx_edit *edit, uint32_t barrier)
     }
     const char *task = weir_ptx_slot_task(edit);
 
-    /* Blocks of the task before %wn: from the nearer of the two places at or before it. */
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%t, %%e;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n"
+                       "add.u32 %%wn, %%wn, 1;\nld.shared.b32 %%a, [%s+%u];\n"
                        "bar.warp.sync -1;\n"
-                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "mov.b32 %%b, %%wn;\nadd.u32 %%wn, %%wn, 1;\n"
-                       "setp.eq.u32 %%p, %%t, 1;\n@%%p bra TAKE;\n"
-                       "ld.shared.v2.b32 {%%a, %%e}, [%s];\n"
-                       "sub.u32 %%a, %%b, %%a;\nsub.u32 %%e, %%b, %%e;\nmin.u32 %%a, %%a, %%e;\n"
-                       "add.u32 %%a, %%a, 1;\nsetp.ge.u32 %%p, %%a, %%t;\n@%%p bra TAKE;\n"
-                       "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "setp.ge.u32 %%p, %%wn, %%e;\n@%%p bra TAKE;\n",
-                       ARG(task_blocks), task, ARG(end));
+                       "setp.eq.u32 %%p, %%wn, %%a;\n@%%p bra TAKE;\n",
+                       task, SLOT_END);
     if (twin->block_barrier) {
         weir_ptx_edit_text(edit, "bar.sync %u;\n", barrier);
     }
@@ -298,9 +257,10 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     uint32_t look = weir_ptx_edit_label(edit, "LOOK");
     uint32_t claim = weir_ptx_edit_label(edit, "CLAIM");
     uint32_t none = weir_ptx_edit_label(edit, "NONE");
-    uint32_t wait = weir_ptx_edit_label(edit, "WAIT");
+    uint32_t meet = weir_ptx_edit_label(edit, "MEET");
     uint32_t end = weir_ptx_edit_label(edit, "END");
 
+    (void)weir_ptx_slot_task(edit);
     emit_start(edit);
     weir_ptx_edit_place(edit, take);
     const char *task = weir_ptx_slot_task(edit);
@@ -309,9 +269,9 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     weir_ptx_edit_place(edit, look);
     emit_look(edit);
     weir_ptx_edit_place(edit, claim);
-    emit_claim(edit, task, none);
-    weir_ptx_edit_place(edit, wait);
-    emit_wait(edit, task, barrier);
+    emit_claim(edit, none);
+    weir_ptx_edit_place(edit, meet);
+    emit_tell(edit, task, barrier);
     weir_ptx_edit_place(edit, end);
     weir_ptx_edit_text(edit, "ret;\n");
     weir_ptx_edit_place(edit, block);
@@ -341,6 +301,6 @@ enum weir_status weir_ptx_pass_persistent(struct weir_ptx_twin *twin)
     weir_ptx_edit_keep(&edit, 0, twin->entry->n_insts);
     /* twin->tail stands at the old body's end, which is here. */
     emit_tail(&edit, barrier);
-    twin->info->barriers = 1;
+    twin->info->barriers = 2;
     return weir_ptx_edit_finish(&edit);
 }

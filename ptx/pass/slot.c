@@ -9,8 +9,6 @@
  */
 #include "ptx/pass/twin.h"
 
-#include <string.h>
-
 #define MAX_STATIC_SHARED_BYTES 49152u /* of every GPU */
 
 static bool reads_shared_size(const struct weir_ptx_inst *inst)
@@ -39,8 +37,8 @@ bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
             return true;
         }
     }
-    return kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_WARPS_BYTES +
-               WEIR_PTX_INDEX_BYTES + WEIR_PTX_SLOT_ALIGN >
+    return kernel->shared_static_bytes + WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES +
+               WEIR_PTX_SLOT_ALIGN >
            MAX_STATIC_SHARED_BYTES;
 }
 
@@ -57,17 +55,6 @@ bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
     return true;
 }
 
-/* From a part's begin to the end of the dynamic memory. */
-static uint32_t from_end(const struct weir_ptx_twin *twin, const char *name)
-{
-    uint32_t bytes = WEIR_PTX_TASK_BYTES;
-
-    if (twin->elects && strcmp(name, WEIR_PTX_TASK_NAME) != 0) {
-        bytes += WEIR_PTX_WARPS_BYTES;
-    }
-    return strcmp(name, WEIR_PTX_INDEX_NAME) == 0 ? bytes + WEIR_PTX_INDEX_BYTES : bytes;
-}
-
 enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,
                                     struct weir_ptx_var **ret_var)
 {
@@ -75,8 +62,10 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
         twin->info->static_shared_bytes += bytes;
         return weir_ptx_shared_var(twin->module, name, bytes, ret_var);
     }
-    /* Room for all of it: the task lies last, so that its place is the same whatever else. */
-    twin->info->dynamic_shared_bytes = from_end(twin, name);
+    /* Room for all of it: the task lies last, so that its place is the same with an index. */
+    twin->info->dynamic_shared_bytes = bytes == WEIR_PTX_TASK_BYTES && !twin->index
+                                           ? WEIR_PTX_TASK_BYTES
+                                           : WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES;
     return weir_ptx_shared_var(twin->module, WEIR_PTX_DYNAMIC_NAME, 0, ret_var);
 }
 
@@ -95,22 +84,15 @@ static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_
     return reg;
 }
 
-static const char *address(struct weir_ptx_edit *edit, const char *name, const char *reg)
-{
-    return edit->twin->slot_dynamic ? end_less(edit, reg, from_end(edit->twin, name)) : name;
-}
-
 const char *weir_ptx_slot_task(struct weir_ptx_edit *edit)
 {
-    return address(edit, WEIR_PTX_TASK_NAME, "%wtask");
-}
-
-const char *weir_ptx_slot_warps(struct weir_ptx_edit *edit)
-{
-    return address(edit, WEIR_PTX_WARPS_NAME, "%wwarps");
+    return edit->twin->slot_dynamic ? end_less(edit, "%wtask", WEIR_PTX_TASK_BYTES)
+                                    : WEIR_PTX_TASK_NAME;
 }
 
 const char *weir_ptx_slot_index(struct weir_ptx_edit *edit)
 {
-    return address(edit, WEIR_PTX_INDEX_NAME, "%windex");
+    return edit->twin->slot_dynamic
+               ? end_less(edit, "%windex", WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES)
+               : WEIR_PTX_INDEX_NAME;
 }

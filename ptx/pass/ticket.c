@@ -9,6 +9,8 @@
  */
 #include "ptx/pass/twin.h"
 
+_Static_assert(offsetof(struct weir_ptx_control, stop) == 0, "read at the block's address");
+
 enum weir_status weir_ptx_pass_ticket(struct weir_ptx_twin *twin)
 {
     struct weir_ptx_edit edit;
@@ -24,8 +26,8 @@ enum weir_status weir_ptx_pass_ticket(struct weir_ptx_twin *twin)
                        "setp.ne.u32 %%p, %%a, 0;\n@%%p bra TOLD;\n"
                        "ld.param.b64 %%c, [" WEIR_PTX_ARGS_NAME "];\n"
                        "mov.b32 %%k, -1;\n"
-                       "ld.volatile.global.u32 %%s, [%%c+%zu];\n"
-                       "and.b32 %%s, %%s, %u;\nsetp.ne.u32 %%p, %%s, 0;\n@%%p bra TELL;\n"
+                       "ld.volatile.global.u32 %%s, [%%c];\n"
+                       "setp.ne.u32 %%p, %%s, 0;\n@%%p bra TELL;\n"
                        "atom.global.add.u32 %%a, [%%c+%zu], 1;\n"
                        "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "setp.lt.u32 %%p, %%a, %%e;\n@%%p mov.b32 %%k, %%a;\n"
@@ -33,7 +35,6 @@ enum weir_status weir_ptx_pass_ticket(struct weir_ptx_twin *twin)
                        "TOLD:\nbar.sync 0;\n"
                        "ld.shared.b32 %%wn, [%s];\n"
                        "setp.ne.s32 %%p, %%wn, -1;\n@%%p bra BODY;\nret;\n",
-                       offsetof(struct weir_ptx_control, ask), WEIR_PTX_ASK_STOP,
                        offsetof(struct weir_ptx_control, next),
                        offsetof(struct weir_ptx_form_args, end), task, task);
     weir_ptx_edit_place(&edit, body);

@@ -128,9 +128,8 @@ static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_p
 /* Whether the text has something by a name that twins need; what twins made has no line. */
 static bool has_our_names(const struct weir_ptx_module *module, const struct weir_ptx_func *entry)
 {
-    static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_WARPS_NAME,
-                                        WEIR_PTX_INDEX_NAME, WEIR_PTX_DYNAMIC_NAME,
-                                        WEIR_PTX_BINDS_NAME};
+    static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,
+                                        WEIR_PTX_DYNAMIC_NAME, WEIR_PTX_BINDS_NAME};
 
     for (uint32_t i = 0; i < entry->n_params; i++) {
         if (strcmp(entry->params[i]->name, WEIR_PTX_ARGS_NAME) == 0) {
@@ -180,15 +179,6 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
     return status == WEIR_OK ? choose_votes(twin) : status;
 }
 
-/* Whether one logical block could disturb the next one of the same worker. */
-static bool blocks_interfere(const struct weir_ptx_twin *twin)
-{
-    return twin->kernel->shared_static_bytes > 0 ||
-           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_DYNAMIC_SHARED) ||
-           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_BARRIER) ||
-           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_CP_ASYNC);
-}
-
 static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
 {
     struct weir_ptx_module *module = twin->module;
@@ -206,18 +196,22 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     if (status == WEIR_OK) {
         status = weir_ptx_add_args(module, twin->entry, &twin->args);
     }
-    /* With barriers of their own, warps come to a block's end together. */
-    twin->elects = twin->form == WEIR_PTX_FORM_PERSISTENT && !blocks_interfere(twin);
     if (status == WEIR_OK && twin->form != WEIR_PTX_FORM_SLICE) {
         status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
-    }
-    if (status == WEIR_OK && twin->elects) {
-        status = weir_ptx_slot_make(twin, WEIR_PTX_WARPS_NAME, WEIR_PTX_WARPS_BYTES, &twin->warps);
     }
     if (status == WEIR_OK) {
         status = weir_ptx_copy_reached(twin, must_change(twin));
     }
     return status;
+}
+
+/* Whether one logical block could disturb the next one of the same worker. */
+static bool blocks_interfere(const struct weir_ptx_twin *twin)
+{
+    return twin->kernel->shared_static_bytes > 0 ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_DYNAMIC_SHARED) ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_BARRIER) ||
+           weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_CP_ASYNC);
 }
 
 static enum weir_status run_passes(struct weir_ptx_twin *twin)

@@ -17,13 +17,11 @@
 
 #define WEIR_PTX_ARGS_NAME    "weir$args"  /* parameter: struct weir_ptx_form_args */
 #define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and its form's own */
-#define WEIR_PTX_WARPS_NAME   "weir$warps" /* shared: warps that are through with a task */
 #define WEIR_PTX_INDEX_NAME   "weir$index" /* shared: block index and grid size, .v4 each */
 #define WEIR_PTX_DYNAMIC_NAME "weir$dynamic" /* the dynamic shared memory */
 
 #define WEIR_PTX_SLOT_ALIGN  16u
 #define WEIR_PTX_TASK_BYTES  16u
-#define WEIR_PTX_WARPS_BYTES 16u
 #define WEIR_PTX_INDEX_BYTES 32u
 
 /* Registers of the twin's entry that every pass may name; b32. */
@@ -49,7 +47,6 @@ struct weir_ptx_twin {
     bool in_place; /* some of them are not copies */
     struct weir_ptx_var *args;
     struct weir_ptx_var *task;  /* ticket, persistent: weir$task or weir$dynamic */
-    struct weir_ptx_var *warps; /* persistent, if elects: weir$warps or weir$dynamic */
     struct weir_ptx_var *index; /* where reached functions read the index, else NULL */
     struct weir_ptx_var *binds; /* weir$binds, in the pass that makes it */
     bool slot_dynamic;          /* task and index lie at the end of the dynamic shared memory */
@@ -58,7 +55,6 @@ struct weir_ptx_twin {
     uint32_t exit_barrier; /* persistent: id of the barrier that threads which left keep complete,
                               or WEIR_PTX_NONE */
     bool block_barrier;    /* persistent: logical blocks of one task must not overlap */
-    bool elects;           /* persistent: the first warp that is through asks for the next task */
     bool warp_votes;       /* persistent: exchanges within a warp that has parted need a vote */
     struct weir_ptx_twin_info *info;
 };
@@ -239,8 +235,7 @@ bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
 bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
                             const struct weir_ptx_kernel *kernel);
 
-/** The variable for a part of the slot. @param name  WEIR_PTX_TASK_NAME, _WARPS_NAME, _INDEX_NAME.
- */
+/** The variable for a part of the slot. @param name  WEIR_PTX_TASK_NAME or WEIR_PTX_INDEX_NAME. */
 enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,
                                     struct weir_ptx_var **ret_var) WEIR_MUST_CHECK;
 
@@ -249,7 +244,6 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
  * is loaded here.
  */
 const char *weir_ptx_slot_task(struct weir_ptx_edit *edit);
-const char *weir_ptx_slot_warps(struct weir_ptx_edit *edit);
 const char *weir_ptx_slot_index(struct weir_ptx_edit *edit);
 
 /* virtual_index.c */

@@ -162,6 +162,7 @@ static void *stop_later(void *user)
         __asm__ volatile("" ::: "memory");
     }
     __atomic_or_fetch(&run->control->ask, WEIR_PTX_ASK_STOP, __ATOMIC_RELAXED);
+    __atomic_store_n(&run->control->stop, 1, __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -176,6 +177,7 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
     pthread_t thread;
     bool stopper = false;
 
+    control->stop = 0;
     args->end = args->total;
     args->task_blocks = 1 + (uint32_t)random_below(run, 8);
     args->nearly_at = (uint32_t)random_below(run, args->total);
@@ -220,7 +222,7 @@ static enum weir_status check_control(const struct run *run, bool persistent)
     }
     /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
     bool ok =
-        workers == 0 &&
+        workers == 0 && control->workers == 0 &&
         (!persistent || (control->done == done && control->finished == (done == args->total)));
 
     if (!ok) {

@@ -277,7 +277,8 @@ static void choose(struct state *st, struct weir_ptx_form_args *args,
     args->sm_range = in_args && count ? WEIR_PTX_SM_RANGE(first, count) : 0;
     args->quota = in_args ? quota : 0;
     control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, quota);
-    control->ask |= below(st, 8) == 0 ? WEIR_PTX_ASK_STOP : 0;
+    control->stop = below(st, 8) == 0;
+    control->ask |= control->stop ? WEIR_PTX_ASK_STOP : 0;
 }
 
 static bool control_holds(const struct weir_ptx_control *control,
@@ -290,7 +291,8 @@ static bool control_holds(const struct weir_ptx_control *control,
             return false;
         }
     }
-    return !persistent || (control->done == done && control->finished == (done == args->total));
+    return !persistent || (control->done == done && control->workers == 0 &&
+                           control->finished == (done == args->total));
 }
 
 static bool finish(struct state *st, const struct twin *twin, const struct params *params)
@@ -435,11 +437,11 @@ static void twins_broken_on_purpose_are_found_out(void **state)
     } cases[] = {
         {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
         {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {T, 2, {"%rd4], 1;", "%rd4], 2;"}},           /* every second block */
+        {T, 2, {"+128], 1;", "+128], 2;"}},           /* every second block */
         {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
         {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
-        {P, 2, {"+12], %r", "+20], %r"}},             /* finished: another word */
-        {P, 2, {"min.u32 ", "max.u32 "}},             /* the place that is not meant */
+        {P, 2, {"+144], %r", "+148], %r"}},           /* finished: another word */
+        {P, 2, {"min.u32 ", "max.u32 "}},             /* the last task: not cut */
     };
     struct state *st = &the_state;
 

@@ -66,32 +66,37 @@ static bool write_word(enum weir_forms_way way, CUdeviceptr at, uint32_t value, 
     }
 }
 
-static CUdeviceptr ask_word(void)
+/* Workers are told elsewhere than blocks of the ticket form; both look for anything but 0. */
+static CUdeviceptr stop_word(const struct weir_forms_variant *variant)
 {
-    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, ask));
+    return weir_forms_control_word(CONTROL, variant->build == WEIR_FORMS_TICKET
+                                                ? offsetof(struct weir_ptx_control, stop)
+                                                : offsetof(struct weir_ptx_control, ask));
 }
+_Static_assert(WEIR_PTX_ASK_STOP == 1, "both are told by 1");
 
-static bool stop_now(const struct weir_forms_bench *bench)
+static bool stop_now(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant)
 {
-    return write_word(bench->stop_by, ask_word(), WEIR_PTX_ASK_STOP, bench->control) &&
+    return write_word(bench->stop_by, stop_word(variant), 1, bench->control) &&
            weir_forms_ok(cu.cuEventRecord(bench->stopped, bench->control), "cuEventRecord");
 }
 
 /* Before the next start in the main stream. */
-static bool go_on(const struct weir_forms_bench *bench)
+static bool go_on(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant)
 {
-    return write_word(WEIR_FORMS_WAY_WRITE, ask_word(), 0, bench->main);
+    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(variant), 0, bench->main);
 }
 
 bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
 {
+    static const struct weir_forms_variant variant = {WEIR_FORMS_PERSISTENT, 1};
     static double samples[MAX_STOPS];
 
     for (uint32_t way = 0; way < WEIR_FORMS_WAY_COUNT; way++) {
         for (uint32_t i = 0; i < n && i < MAX_STOPS; i++) {
             uint64_t begin = weir_forms_now_ns();
 
-            if (!write_word((enum weir_forms_way)way, ask_word(), 0, bench->control) ||
+            if (!write_word((enum weir_forms_way)way, stop_word(&variant), 0, bench->control) ||
                 !weir_forms_word_write(bench->control, WEIR_FORMS_WORD_DONE, ++done_number) ||
                 !weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number,
                                       bench->control)) {
@@ -180,7 +185,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         if (stop) {
             weir_forms_pause_ns(random_pause_ns(bench, run->form_us));
             decided = weir_forms_now_ns();
-            if (!stop_now(bench)) {
+            if (!stop_now(bench, run->variant)) {
                 return false;
             }
             asked = weir_forms_now_ns();
@@ -209,7 +214,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
             run->device[run->n_samples] = (double)ms * 1e3;
             run->samples[run->n_samples++] = (double)(seen - decided) * 1e-3;
         }
-        if (!go_on(bench)) {
+        if (!go_on(bench, run->variant)) {
             return false;
         }
     }
@@ -444,7 +449,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
                 return false;
             }
             weir_forms_pause_ns(random_pause_ns(bench, subject->item->original_us) / 4);
-            if (!stop_now(bench)) {
+            if (!stop_now(bench, variant)) {
                 return false;
             }
         }
@@ -454,7 +459,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!go_on(bench)) {
+        if (!go_on(bench, variant)) {
             return false;
         }
     }

@@ -230,20 +230,20 @@ static void numbers_and_counts_of_barriers_stay(void **state)
     (void)state;
     assert_int_equal(count(&made, "bar.sync 1, 64;"), 1);
     assert_int_equal(count(&made, "bar.sync 0;"), 1);
-    /* The loop's own has the lowest number that is free; before a task and between its blocks. */
-    assert_int_equal(count(&made, "bar.sync 2;"), 2);
-    assert_int_equal(made.twins.infos[0].barriers, 1);
+    /* The loop's own has the lowest number that is free: two for a task, one between its blocks. */
+    assert_int_equal(count(&made, "bar.sync 2;"), 3);
+    assert_int_equal(made.twins.infos[0].barriers, 2);
     drop(&made);
 }
 
-/* Between telling and reading. */
-static void kernels_without_barriers_get_one_in_each_turn(void **state)
+/* A leader must not tell the next task before all have read the last one. */
+static void kernels_without_barriers_get_two_in_each_turn(void **state)
 {
     struct made made = make(plain, P);
 
     (void)state;
-    assert_int_equal(count(&made, "bar.sync 0;"), 2); /* k and other */
-    assert_int_equal(made.twins.infos[0].barriers, 1);
+    assert_int_equal(count(&made, "bar.sync 0;"), 4); /* k and other */
+    assert_int_equal(made.twins.infos[0].barriers, 2);
     drop(&made);
 }
 
@@ -285,9 +285,9 @@ static void warp_exchanges_after_exits_are_voted_on(void **state)
     (void)state;
     /* One for both, one in the tail. */
     assert_int_equal(count(&parted, "vote.sync.ballot.b32"), 2);
-    assert_has_not(&parted, "31, -1;");
+    assert_has_not(&parted, ", 31, -1;");
     assert_has_not(&uniform, "vote.sync");
-    assert_has(&uniform, "31, -1;");
+    assert_has(&uniform, ", 31, -1;");
     drop(&parted);
     drop(&uniform);
 }
@@ -471,7 +471,7 @@ int main(void)
         cmocka_unit_test(every_way_to_end_leads_to_the_tail),
         cmocka_unit_test(barriers_wait_for_those_who_left),
         cmocka_unit_test(numbers_and_counts_of_barriers_stay),
-        cmocka_unit_test(kernels_without_barriers_get_one_in_each_turn),
+        cmocka_unit_test(kernels_without_barriers_get_two_in_each_turn),
         cmocka_unit_test(barriers_that_cannot_be_known_are_refused),
         cmocka_unit_test(warp_exchanges_after_exits_are_voted_on),
         cmocka_unit_test(masks_of_unknown_origin_are_refused_after_exits),
