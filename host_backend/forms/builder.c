@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/image_check.h"
+#include "host_backend/worker/quiet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,9 @@ static void log_counts(const struct weir_forms_module *m)
     for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
         const struct weir_forms_kernel *k = &m->kernels[i];
 
-        if (k->found) {
+        if (k->launches[WEIR_PTX_FORM_ORIGINAL] + k->launches[WEIR_PTX_FORM_TICKET] +
+                k->launches[WEIR_PTX_FORM_PERSISTENT] !=
+            0) {
             weir_log_debug("forms: launches tenant=%s kernel=%.100s original=%llu ticket=%llu "
                            "persistent=%llu block_ns=%llu plain_ps=%llu capped_ps=%llu",
                            m->tenant, k->info->name,
@@ -100,10 +103,32 @@ static enum weir_status extract(struct weir_forms_module *m, struct weir_image *
     return status;
 }
 
+/* Looking a kernel up may load its code, for which all of the device's later work waits. */
+static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module *m)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool ticket = false;
+
+    for (uint32_t i = 0; i < m->set->n_kernels; i++) {
+        struct weir_forms_kernel *k = &m->kernels[i];
+
+        for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
+            const char *name = k->info->twins[form].name;
+
+            k->useless |= name != NULL &&
+                          d->cuModuleGetFunction(&k->twins[form], m->twins, name) != CUDA_SUCCESS;
+        }
+        ticket |= k->twins[WEIR_PTX_FORM_TICKET] != NULL;
+    }
+    if (ticket) {
+        result = d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME);
+    }
+    return result;
+}
+
 static enum weir_status load(struct weir_forms_module *m)
 {
     const struct weir_driver *d = &m->device->forms->worker->driver;
-    bool ticket = false;
     CUresult loaded;
     uint32_t calm;
 
@@ -114,20 +139,16 @@ static enum weir_status load(struct weir_forms_module *m)
     for (uint32_t i = 0; i < m->set->n_kernels; i++) {
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
-        ticket |= m->set->kernels[i].twins[WEIR_PTX_FORM_TICKET].name != NULL;
     }
-    calm = weir_forms_calm_begin(m->device->forms);
+    calm = weir_quiet_begin(m->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
-    weir_forms_calm_end(m->device->forms, calm);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
-        return WEIR_ERR_DRIVER;
+    } else {
+        loaded = find_twins(d, m);
     }
-    if (ticket &&
-        d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME) != CUDA_SUCCESS) {
-        return WEIR_ERR_INVALID;
-    }
-    return WEIR_OK;
+    weir_quiet_end(m->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
 /* A kernel's capped twin, or (NULL) all twins of the module. */
@@ -178,14 +199,15 @@ static bool load_capped(struct weir_forms_kernel *k)
     if (twin->name == NULL) {
         return false;
     }
-    calm = weir_forms_calm_begin(k->module->device->forms);
+    calm = weir_quiet_begin(k->module->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
-    weir_forms_calm_end(k->module->device->forms, calm);
     if (loaded != CUDA_SUCCESS) {
         c->module = NULL;
-        return false;
+    } else {
+        loaded = d->cuModuleGetFunction(&c->twin, c->module, twin->name);
     }
-    return d->cuModuleGetFunction(&c->twin, c->module, twin->name) == CUDA_SUCCESS;
+    weir_quiet_end(k->module->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS;
 }
 
 static void do_capped(struct weir_forms_kernel *k)

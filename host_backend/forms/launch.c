@@ -68,21 +68,6 @@ static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m, struct
     return f->form;
 }
 
-static bool find_twins(const struct weir_driver *d, struct weir_forms_kernel *k)
-{
-    for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
-        const char *name = k->info->twins[form].name;
-
-        if (name != NULL &&
-            d->cuModuleGetFunction(&k->twins[form], k->module->twins, name) != CUDA_SUCCESS) {
-            return false;
-        }
-    }
-    k->found = true;
-    k->attributes_seen = k->module->attributes_set - 1; /* not seen yet */
-    return true;
-}
-
 static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kernel *k,
                        enum weir_ptx_form form, enum weir_forms_variant variant,
                        CUfunction_attribute id, int value)
@@ -109,7 +94,7 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     static const CUfunction_attribute ids[] = {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT};
 
-    if (k->attributes_seen == k->module->attributes_set) {
+    if (k->attributes_mirrored && k->attributes_seen == k->module->attributes_set) {
         return true;
     }
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
@@ -128,6 +113,7 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
         }
     }
     k->attributes_seen = k->module->attributes_set;
+    k->attributes_mirrored = true;
     k->fit.threads = 0;
     return true;
 }
@@ -269,10 +255,6 @@ bool weir_forms_launch(struct weir_session *session, struct weir_function *funct
     if (k == NULL || k->useless || !attributes_ok(in) || !geometry_ok(in) ||
         atomic_load_explicit(&k->never_stop, memory_order_relaxed) ||
         weir_stream_capturing(session, stream) || !weir_forms_bind(session, m)) {
-        return false;
-    }
-    if (!k->found && !find_twins(d, k)) {
-        k->useless = true;
         return false;
     }
     if (!mirror_attributes(d, k, native)) {

@@ -152,6 +152,8 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
 {
     CUstream work;
+    uint32_t calm;
+    bool ok;
 
     if (module->bound || module->refused) {
         return !module->refused;
@@ -159,9 +161,12 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (writes_open(session, module)) {
         return false;
     }
-    if (weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
-        !weir_forms_bind_globals(session, module, module->twins, module->set) ||
-        !bind_consts(session, module, work)) {
+    calm = weir_forms_calm_begin(module->device->forms); /* looking them up may load code */
+    ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
+         weir_forms_bind_globals(session, module, module->twins, module->set) &&
+         bind_consts(session, module, work);
+    weir_forms_calm_end(module->device->forms, calm);
+    if (!ok) {
         weir_forms_refuse(module, "its variables cannot be bound");
         return false;
     }

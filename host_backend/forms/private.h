@@ -59,9 +59,10 @@ struct weir_forms_timing {
 struct weir_forms_kernel {
     struct weir_forms_module *module;
     const struct weir_forms_kernel_info *info;
-    CUfunction twins[WEIR_PTX_FORM_COUNT]; /* found at the first launch */
-    bool found, useless;                   /* useless: the driver does not want it */
-    uint32_t attributes_seen;              /* of module->attributes_set */
+    CUfunction twins[WEIR_PTX_FORM_COUNT]; /* NULL: not of this form */
+    bool useless;                          /* the driver does not want it */
+    bool attributes_mirrored;
+    uint32_t attributes_seen; /* of module->attributes_set */
     struct weir_forms_fit fit;
     struct weir_forms_capped capped;
     struct weir_forms_timing timing;

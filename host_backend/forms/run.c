@@ -11,8 +11,8 @@
 #include <time.h>
 
 #define READ_WORDS    5u
-#define CALM_WAIT_NS  (3 * WEIR_NS_PER_S) /* more than a stop may take */
-#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
+#define CALM_WAIT_NS  (60 * WEIR_NS_PER_S) /* the driver would wait for them as long, too */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S)  /* for the first chunk's zeroes */
 
 /* ---------------------------------------------------------------- a device's runs */
 
@@ -201,14 +201,19 @@ static CUresult hold_stream(struct weir_run *run)
 
 /* ---------------------------------------------------------------- start */
 
-static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
+static void calm_again_locked(struct weir_runs *runs);
+
+static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
     uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
 
     run->p = *p;
     run->p.arguments = NULL;
-    run->place = p->place;
+    if (calm) { /* it goes where it likes */
+        run->p.place = (struct weir_run_place){.task_blocks = p->place.task_blocks};
+    }
+    run->place = run->p.place;
     run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
     if (run->params == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -219,9 +224,9 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
     run->args.control = weir_run_control(run);
     run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
     run->args.sm_range =
-        p->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(p->place.sm_first, p->place.sm_count) : 0;
-    run->args.quota = p->place.quota;
-    run->plain = p->place.sm_count == 0 && p->place.quota == 0;
+        run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
+    run->args.quota = run->place.quota;
+    run->plain = run->place.sm_count == 0 && run->place.quota == 0;
     memset(run->params, 0, p->param_bytes);
     if (n != 0) { /* a kernel without parameters has no arguments */
         memcpy(run->params, p->arguments, n);
@@ -249,18 +254,22 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 {
     struct weir_run *run;
     CUresult result;
+    bool calm;
 
     pthread_mutex_lock(&runs->lock);
+    calm = runs->calm != 0;
     run = weir_run_take_locked(runs);
     if (run == NULL) {
         pthread_cond_signal(&runs->work); /* let it look for room */
+    } else if (!calm) {
+        runs->starting++;
     }
     pthread_mutex_unlock(&runs->lock);
     if (run == NULL) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
         goto out;
     }
-    result = fill(run, params);
+    result = fill(run, params, calm);
     if (result == CUDA_SUCCESS) {
         result = weir_run_launch(run, params->stream);
     }
@@ -280,6 +289,9 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
             *ret_run = run;
         }
         link_locked(runs, run);
+    }
+    if (!calm && --runs->starting == 0 && runs->calm != 0) {
+        calm_again_locked(runs);
     }
     pthread_mutex_unlock(&runs->lock);
 out:
@@ -305,7 +317,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         result = weir_run_ask(run, runs->control, true);
         if (result == CUDA_SUCCESS) {
             run->state = WEIR_RUN_STOPPING;
-            run->plain = false;
+            run->plain = run->sure = false;
             run->stop_ns = weir_clock_now_ns();
             runs->counts.stops++;
             pthread_cond_signal(&runs->work);
@@ -401,6 +413,24 @@ static bool grows(const struct weir_run *run, const struct weir_run_place *to)
            (to->quota == 0 ? per : to->quota) > (from->quota == 0 ? per : from->quota);
 }
 
+static CUresult resize_locked(struct weir_run *run, const struct weir_run_place *place)
+{
+    uint32_t task = run->place.task_blocks;
+
+    if (run->state == WEIR_RUN_FINISHED) {
+        return CUDA_SUCCESS;
+    }
+    run->want_grow |= grows(run, place);
+    run->place = *place;
+    run->place.task_blocks = task;
+    run->plain = run->sure = false;
+    run->replaced = true;
+    run->runs->counts.resizes++;
+    pthread_cond_signal(&run->runs->work);
+    return weir_run_ask(run, run->runs->control,
+                        run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
+}
+
 CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
 {
     struct weir_runs *runs = run->runs;
@@ -411,18 +441,10 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&runs->lock);
-    if (run->state != WEIR_RUN_FINISHED && !run->no_stop) {
-        uint32_t task = run->place.task_blocks;
-
-        run->want_grow |= grows(run, place);
-        run->place = *place;
-        run->place.task_blocks = task;
-        run->plain = false;
-        runs->counts.resizes++;
-        run->replaced = true;
-        result = weir_run_ask(run, runs->control,
-                              run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
-        pthread_cond_signal(&runs->work);
+    if (runs->calm != 0) {
+        result = CUDA_ERROR_NOT_READY;
+    } else if (!run->no_stop) {
+        result = resize_locked(run, place);
     }
     pthread_mutex_unlock(&runs->lock);
     return result;
@@ -490,6 +512,41 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
     return run != NULL;
 }
 
+/* A plain run comes to its end without us. One that was stopped must be started again, one whose
+ * workers all left because of its range or quota, too. */
+static bool any_needs_us_locked(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && (run->plain || run->sure || run->state == WEIR_RUN_FINISHED)) {
+        run = run->next;
+    }
+    return run != NULL || runs->starting != 0;
+}
+
+/* Everything goes on, and where it likes. */
+static void let_go_locked(struct weir_runs *runs)
+{
+    const struct weir_run_place all = {0};
+
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (!run->plain && !run->sure && run->p.form == WEIR_PTX_FORM_PERSISTENT) {
+            (void)resize_locked(run, &all);
+        }
+        (void)weir_run_resume_locked(run);
+    }
+    pthread_cond_signal(&runs->work);
+}
+
+/* What was on its way into the list when somebody wanted calm has come. */
+static void calm_again_locked(struct weir_runs *runs)
+{
+    if (any_needs_us_locked(runs)) {
+        let_go_locked(runs);
+    }
+    pthread_cond_broadcast(&runs->ended);
+}
+
 void weir_runs_calm_begin(struct weir_runs *runs)
 {
     uint64_t end_ns = weir_clock_now_ns() + CALM_WAIT_NS;
@@ -497,14 +554,12 @@ void weir_runs_calm_begin(struct weir_runs *runs)
 
     pthread_mutex_lock(&runs->lock);
     runs->calm++;
-    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
-        (void)weir_run_resume_locked(run);
-    }
-    if (weir_runs_any_stopped_locked(runs)) {
-        pthread_cond_signal(&runs->work);
-    }
-    while (weir_runs_any_stopped_locked(runs) &&
+    calm_again_locked(runs);
+    while (any_needs_us_locked(runs) &&
            pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    if (any_needs_us_locked(runs)) {
+        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
     }
     pthread_mutex_unlock(&runs->lock);
 }

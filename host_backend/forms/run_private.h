@@ -25,6 +25,7 @@ struct weir_run {
     bool no_stop;     /* its owner goes, or it does not obey */
     bool want_resume; /* when stopped, or when there is a lane */
     bool want_grow;   /* when begun */
+    bool sure;        /* has a grid that nothing keeps from finishing it, since the last change */
     bool replaced;    /* its place is another than that of its parameter */
     bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
@@ -84,7 +85,8 @@ struct weir_runs {
     struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
     uint32_t n_lanes;
     struct weir_run *first, *last; /* under way */
-    uint32_t calm;                 /* callers that want no run stopped */
+    uint32_t calm;                 /* callers that want no run to need us */
+    uint32_t starting;             /* runs on their way into the list, begun before calm */
     struct weir_runs_counts counts;
 };
 

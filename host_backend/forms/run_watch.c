@@ -154,11 +154,35 @@ static void look_unfinished(struct weir_run *run)
     (void)weir_run_again_locked(run);
 }
 
+/* Somebody wants calm. A further grid, behind everything that was written, does what is left. It
+ * may not overtake the run's own stream; and while the first grid has not taken a block, its
+ * workers may all be about to leave by what they have read. */
+static void make_sure(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    uint32_t finished;
+
+    if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS ||
+        (!run->begun && !run->first_gone && !read_words(run, &finished)) ||
+        run->state != WEIR_RUN_RUNNING || (!run->begun && !run->first_gone)) {
+        return;
+    }
+    if (weir_run_again_locked(run) == CUDA_SUCCESS) {
+        run->sure = true;
+        pthread_cond_broadcast(&runs->ended);
+    }
+}
+
 static void look_running(struct weir_run *run)
 {
     uint32_t finished;
 
-    if (run->plain) {
+    if (run->plain || run->sure) {
+        return;
+    }
+    if (run->runs->calm != 0) {
+        (void)all_gone(run);
+        make_sure(run);
         return;
     }
     if (all_gone(run)) {
@@ -230,7 +254,7 @@ static bool look(struct weir_run *run)
         return run->want_resume;
     case WEIR_RUN_RUNNING:
         look_running(run);
-        return run->want_grow;
+        return run->want_grow || (run->runs->calm != 0 && !run->plain && !run->sure);
     case WEIR_RUN_FINISHED:
     default:
         return false;
