@@ -10,8 +10,8 @@
 #include "host_backend/worker/order.h"
 #include <string.h>
 
-#define TASK_NS          (10 * WEIR_NS_PER_US) /* what a worker should do between two looks */
-#define TASKS_PER_WORKER 8u                    /* at least, so that the last ones end together */
+#define TASK_NS          (8 * WEIR_NS_PER_US) /* what a worker should do between two looks */
+#define TASKS_PER_WORKER 8u                   /* at least, so that the last ones end together */
 #define TASK_UNKNOWN     4u /* of blocks of 1 us nothing is lost from there on (H200, 2026-11-21) */
 #define TASK_MAX         32u
 #define SHORT_NS         (100 * WEIR_NS_PER_US) /* not worth stopping */

@@ -156,7 +156,8 @@ static void look_unfinished(struct weir_run *run)
 
 /* Somebody wants calm. A further grid, behind everything that was written, does what is left. It
  * may not overtake the run's own stream; and while the first grid has not taken a block, its
- * workers may all be about to leave by what they have read. */
+ * workers may all be about to leave by what they have read. Of the ticket form one grid at a time:
+ * the kernel behind it says that all blocks are done when all have begun. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -164,7 +165,8 @@ static void make_sure(struct weir_run *run)
 
     if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS ||
         (!run->begun && !run->first_gone && !read_words(run, &finished)) ||
-        run->state != WEIR_RUN_RUNNING || (!run->begun && !run->first_gone)) {
+        run->state != WEIR_RUN_RUNNING || (!run->begun && !run->first_gone) ||
+        (run->p.form == WEIR_PTX_FORM_TICKET && !all_gone(run))) {
         return;
     }
     if (weir_run_again_locked(run) == CUDA_SUCCESS) {

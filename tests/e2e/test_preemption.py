@@ -42,6 +42,16 @@ class Forms(lib.Case):
         self.assertGreater(counts["started"], 1000)
         self.assertGreater(counts["stops"], 100)
 
+    def test_twins_with_fewer_registers_take_turns(self):
+        host = self.explored(seed=2)
+        for _ in range(2):
+            self.finished(host, "drv_streams_many")
+        host.wait_idle()
+        self.assertTrue(self.said(host, r"forms: capped .* ready=1"), host.process.tail())
+        counts = self.counts(host)
+        self.assertEqual(counts["started"], counts["finished"])
+        self.assertEqual(counts["stuck"], 0)
+
     def test_kills_with_runs_under_way(self):
         host = self.explored()
         self.finished(host, "e2e_minimal")
