@@ -23,6 +23,8 @@ int weir_cmd_serve(int argc, char **argv)
          &params.config_path, NULL},
         {"run-dir", "DIR", "where the sockets go (default /run/weir)", &params.run_dir, NULL},
         {"listen", "ADDRESS:PORT", "also serve remote guests over TCP", &params.listen_tcp, NULL},
+        {"metrics", "WHERE", "serve GET /metrics at ADDRESS:PORT or a socket's path (Prometheus)",
+         &params.metrics, NULL},
         {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
          &params.driver, NULL},
         {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
