@@ -69,5 +69,7 @@ int weir_cmd_serve(int argc, char **argv)
     params.log = log;
     char softgpu[PATH_MAX];
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
+    char libvirt[PATH_MAX];
+    params.libvirt = weir_path_libvirt(libvirt, sizeof(libvirt)) ? libvirt : NULL;
     return weir_serve_main(&params);
 }

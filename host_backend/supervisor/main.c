@@ -5,6 +5,7 @@
  * device memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
+#include "host_backend/supervisor/libvirt.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (3 + WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                     \
+    (4 + WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                     \
      WEIR_METRICS_CLIENTS_MAX)
 
 /* The command line wins over the file. */
@@ -175,6 +176,7 @@ static void reload(struct weir_supervisor *sup)
         load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        weir_sup_libvirt_again(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }
@@ -190,6 +192,7 @@ static void on_signals(struct weir_supervisor *sup)
         switch (info.ssi_signo) {
         case SIGCHLD:
             weir_sup_workers_reap(sup);
+            weir_sup_libvirt_reap(sup);
             break;
         case SIGHUP:
             reload(sup);
@@ -211,7 +214,8 @@ struct source {
         SOURCE_WORKER,
         SOURCE_CLIENT,
         SOURCE_METRICS,
-        SOURCE_METRICS_CLIENT
+        SOURCE_METRICS_CLIENT,
+        SOURCE_LIBVIRT
     } kind;
     int index;
 };
@@ -241,6 +245,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
     watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
+    watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
                   (struct source){SOURCE_METRICS_CLIENT, i});
@@ -293,6 +298,11 @@ static void serve(struct weir_supervisor *sup, struct source source)
     case SOURCE_METRICS:
         weir_sup_metrics_accept(sup);
         break;
+    case SOURCE_LIBVIRT:
+        if (sup->libvirt.link >= 0) {
+            weir_sup_libvirt_receive(sup);
+        }
+        break;
     case SOURCE_METRICS_CLIENT:
         if (sup->metrics[source.index].fd >= 0) {
             weir_sup_metrics_serve(sup, &sup->metrics[source.index]);
@@ -319,6 +329,7 @@ static void loop(struct weir_supervisor *sup)
             sooner(weir_sup_workers_wait_ms(sup, now_ns), weir_sup_admin_wait_ms(sup, now_ns));
 
         wait_ms = sooner(wait_ms, weir_sup_metrics_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -335,6 +346,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_workers_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
         weir_sup_metrics_tick(sup, now_ns);
+        weir_sup_libvirt_tick(sup, now_ns);
     }
 }
 
@@ -356,7 +368,8 @@ static enum weir_status open_all(struct weir_supervisor *sup)
         }
     }
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
-    return status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }
 
 /* Each piece of device memory is a descriptor here, each exported one a descriptor in the worker.
@@ -380,7 +393,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     sup->params = *params;
-    sup->signal_fd = sup->admin_fd = sup->metrics_fd = -1;
+    sup->signal_fd = sup->admin_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
@@ -410,6 +423,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_notify("STOPPING=1");
     weir_sup_tenants_close(sup);
+    weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);
     }

@@ -72,6 +72,21 @@ struct weir_admin_client {
     uint64_t deadline_ns;
 };
 
+#define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
+
+struct weir_sup_domain;
+
+/* weir-libvirt, and what it has said (libvirt.c). */
+struct weir_sup_libvirt {
+    pid_t pid; /* 0: not running */
+    int link;  /* -1: not running */
+    uint32_t failures;
+    uint64_t started_ns;
+    uint64_t restart_at_ns; /* 0: it need not */
+    struct weir_sup_domain *domains;
+    size_t n_domains;
+};
+
 #define WEIR_METRICS_CLIENTS_MAX 8
 
 enum weir_metrics_state {
@@ -120,6 +135,7 @@ struct weir_supervisor {
     int metrics_fd;                     /* -1: none */
     char metrics_path[108];             /* of a unix socket; else "" */
     struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
+    struct weir_sup_libvirt libvirt;
 };
 
 /* main.c */

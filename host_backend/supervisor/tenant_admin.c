@@ -5,6 +5,7 @@
  * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
  * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
  */
+#include "host_backend/supervisor/libvirt.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/log.h"
@@ -138,6 +139,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
         note(report, "error", diag.message);
         return;
     }
+    weir_sup_libvirt_again(sup);
     tenant = weir_sup_tenant_find(sup, name);
     for (size_t i = 0; tenant != NULL && i < weir_setting_count(); i++) {
         show(report, tenant, i, &config);

@@ -687,9 +687,11 @@ class Result(unittest.TextTestResult):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.outcomes = {}  # name: [outcome, seconds, why]
+        self._start = time.monotonic()
 
     def note(self, test, outcome, why=""):
-        name = getattr(test, "test_case", test)._testMethodName
+        case = getattr(test, "test_case", test)
+        name = getattr(case, "_testMethodName", str(case))  # setUpClass has no case
         if self.outcomes.get(name, [""])[0] != "failed":  # a subtest's failure is the case's
             self.outcomes[name] = [outcome, round(time.monotonic() - self._start, 2), str(why)]
 
