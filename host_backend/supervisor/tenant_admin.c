@@ -9,9 +9,11 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/log.h"
+#include "proto/wire/accept.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void note(struct weir_status_report *report, const char *kind, const char *text)
 {
@@ -164,6 +166,14 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     return true;
 }
 
+/* Whoever opens admin.sock may look; root and the host's own user may also change. */
+static bool may_change(const struct weir_admin_client *client)
+{
+    struct weir_peer peer = {.uid = (uint32_t)-1};
+
+    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char *request)
 {
@@ -184,6 +194,11 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
     }
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
     tenant = weir_sup_tenant_find(sup, words[2]);
+    if (strcmp(words[1], "show") != 0 && !may_change(client)) {
+        note(client->report, "error",
+             "permission denied: root and the user of weir serve may change tenants");
+        return true;
+    }
     if (strcmp(words[1], "add") == 0) {
         add(sup, client->report, words[2], words + 3, n - 3);
         return true;
