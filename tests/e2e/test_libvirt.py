@@ -186,6 +186,29 @@ class Metadata(lib.Case):
         self.steady_undisturbed(steady)
         self.assertEqual(host.stop(), 0)
 
+    def test_shares_follow(self):
+        host = self.followed_host({"vm1": {"weight": 100}, "bob": {"weight": 100}})
+        self.connected(host)
+        guests = [self.busy(host, "vm1"), self.busy(host, "bob")]
+
+        def share():
+            def served():
+                return [host.tenant(t)["service_sm_ns"] for t in ("vm1", "bob")]
+
+            before = served()
+            end = time.monotonic() + 2
+            lib.until(lambda: time.monotonic() >= end, 3, "two seconds are over", 0.05)
+            vm1, bob = (b - a for a, b in zip(before, served()))
+            return vm1 / (vm1 + bob)
+
+        self.assertAlmostEqual(share(), 0.5, delta=0.1)
+        self.libvirt.set("vm1", "<tenant weight='300'/>")
+        self.has(host, weight=300)
+        self.assertAlmostEqual(share(), 0.75, delta=0.1)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+
     def test_bad_values_are_named_once(self):
         host = self.followed_host({"vm1": {}})
         self.connected(host)

@@ -77,6 +77,30 @@ class Metrics(lib.Case):
         self.steady_undisturbed(steady)
         self.assertEqual(host.stop(), 0)
 
+    def test_shares(self):
+        """weir top and the metrics show what the scheduler counts."""
+        host, address = self.metrics_host({"alice": {"weight": 300}, "bob": {}, "idle": {}})
+        guests = [self.busy(host, "alice"), self.busy(host, "bob")]
+        name = 'weir_tenant_sm_seconds_total{tenant="%s"}'
+        before = self.values(self.fetch(address)[1])
+        top = lib.run_weir("top", "--run-dir", host.run_dir, "--batch", "-n", "1", "--interval-ms",
+                           "3000")
+        after = self.values(self.fetch(address)[1])
+        got = {t: after[name % t] - before[name % t] for t in ("alice", "bob", "idle")}
+        self.assertEqual(got["idle"], 0)
+        self.assertAlmostEqual(got["alice"] / (got["alice"] + got["bob"]), 0.75, delta=0.1)
+        shares = {m[1]: float(m[2])
+                  for m in re.finditer(r"(?m)^(\w+) +\d+ normal +([\d.]+)%", top.stdout)}
+        self.assertEqual(sorted(shares), ["alice", "bob", "idle"], top.stdout)
+        self.assertAlmostEqual(shares["alice"], 75, delta=10, msg=top.stdout)
+        self.assertAlmostEqual(sum(shares.values()), 100, delta=0.3)
+        self.assertGreater(after['weir_tenant_items_total{tenant="alice"}'],
+                           before['weir_tenant_items_total{tenant="alice"}'])
+        self.assertGreater(after['weir_tenant_wait_seconds_total{tenant="bob"}'], 0)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+
     def test_unix_socket(self):
         path = os.path.join(self.folder(), "metrics.sock")
         with open(path, "w") as f:
