@@ -204,6 +204,10 @@ static bool save(const struct request *r, const struct weir_status_report *repor
     char *text = read_file(report->config);
     char *next = text ? edited(r, text) : NULL;
     bool good = next && replace_file(report->config, next);
+    if (good && !weir_toml_has_tenants(next)) {
+        fprintf(stderr, "weir tenant: warning: %s has no tenant left, which means one, 'default'\n",
+                report->config);
+    }
     free(text);
     free(next);
     if (!good) {

@@ -79,6 +79,16 @@ static bool find_section(const char *text, const char *tenant, struct section *r
     return s.name_end;
 }
 
+bool weir_toml_has_tenants(const char *text)
+{
+    for (const char *line = text; *line; line = next_line(line)) {
+        if (is_tenant_header(line)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Numbers stand bare, as people write them. */
 static void print_value(FILE *out, const char *key, const char *value)
 {
@@ -157,6 +167,9 @@ char *weir_toml_set(const char *text, const char *tenant, const char *key, const
         print_set(out, text, &section, key, value);
     } else {
         print_until(out, text, text + strlen(text));
+        if (!weir_toml_has_tenants(text) && strcmp(tenant, "default") != 0) {
+            fprintf(out, "\n[[tenant]]\nname = \"default\"\n");
+        }
         fprintf(out, "\n[[tenant]]\nname = \"%s\"\n", tenant);
         if (key && value && *value) {
             print_value(out, key, value);

@@ -73,6 +73,12 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     }
 }
 
+uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
+{
+    start_gathering(sup, false);
+    return sup->n_gatherings;
+}
+
 /* What a whole line asks for; does what it says about a tenant. false: nothing known. */
 static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
@@ -170,7 +176,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
 }
 
 /* A row for every configured tenant, with what its worker said of it. */
-void weir_sup_admin_tenants(struct weir_supervisor *sup, struct weir_status_report *report)
+static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report *report)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
@@ -237,7 +243,7 @@ static void fill_tenant_answer(struct weir_supervisor *sup, const struct weir_ad
     const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
     struct weir_status_report all = {0};
 
-    weir_sup_admin_tenants(sup, &all);
+    fill_tenants(sup, &all);
     for (size_t i = 0; i < all.n_tenants; i++) {
         if (strcmp(all.tenants[i].name, client->tenant) == 0) {
             weir_sup_append((void **)&report->tenants, &report->n_tenants, &all.tenants[i],
@@ -271,25 +277,38 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
     }
 }
 
+static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    report->pid = (uint64_t)getpid();
+    report->kept_fds = sup->n_kept;
+    snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
+    memcpy(report->run_dir, sup->config.run_dir,
+           strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
+    fill_config_path(sup, report);
+    report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
+}
+
+void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    fill_host(sup, report);
+    fill_tenants(sup, report);
+    fill_workers(sup, report);
+    report->sessions = sup->gathered.sessions;
+    report->n_sessions = sup->gathered.n_sessions;
+}
+
 static void answer(struct weir_supervisor *sup, const struct weir_admin_client *client)
 {
-    struct weir_status_report report = {.pid = (uint64_t)getpid(), .kept_fds = sup->n_kept};
+    struct weir_status_report report = {0};
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    snprintf(report.version, sizeof report.version, "%s", WEIR_VERSION);
-    memcpy(report.run_dir, sup->config.run_dir,
-           strnlen(sup->config.run_dir, sizeof report.run_dir - 1));
-    fill_config_path(sup, &report);
-    report.age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
     if (client->wish == WEIR_WANTS_TENANT) {
+        fill_host(sup, &report);
         fill_tenant_answer(sup, client, &report);
     } else {
-        weir_sup_admin_tenants(sup, &report);
-        fill_workers(sup, &report);
-        report.sessions = sup->gathered.sessions;
-        report.n_sessions = sup->gathered.n_sessions;
+        weir_sup_admin_report(sup, &report);
     }
     if (out != NULL) {
         weir_status_text_write(out, &report);
@@ -352,6 +371,7 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
         }
     }
     if (complete) {
+        sup->gathered_ns = now_ns;
         again = answer_all(sup, &stats);
         sup->gathering = false;
         free(sup->stats_text);

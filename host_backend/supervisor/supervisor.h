@@ -9,6 +9,7 @@
 
 #include "host_backend/link.h"
 #include "host_backend/supervisor/config.h"
+#include "host_backend/supervisor/metrics.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -71,6 +72,43 @@ struct weir_admin_client {
     uint64_t deadline_ns;
 };
 
+#define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
+
+struct weir_sup_domain;
+
+/* weir-libvirt, and what it has said (libvirt.c). */
+struct weir_sup_libvirt {
+    pid_t pid; /* 0: not running */
+    int link;  /* -1: not running */
+    uint32_t failures;
+    uint64_t started_ns;
+    uint64_t restart_at_ns; /* 0: it need not */
+    struct weir_sup_domain *domains;
+    size_t n_domains;
+};
+
+#define WEIR_METRICS_CLIENTS_MAX 8
+
+enum weir_metrics_state {
+    WEIR_METRICS_READING,
+    WEIR_METRICS_WAITING,
+    WEIR_METRICS_SENDING,
+    WEIR_METRICS_DRAINING,
+};
+
+/* One connection for metrics (metrics_http.c). */
+struct weir_metrics_client {
+    int fd; /* -1: free */
+    enum weir_metrics_state state;
+    bool head_only;
+    char head[WEIR_HTTP_HEAD_MAX];
+    size_t n_head;
+    uint64_t gathering; /* which one's end it waits for */
+    char *text;         /* the answer */
+    size_t bytes, sent;
+    uint64_t deadline_ns;
+};
+
 struct weir_supervisor {
     struct weir_host_config config;
     struct weir_serve_params params;
@@ -93,7 +131,20 @@ struct weir_supervisor {
     size_t stats_bytes;
     uint64_t gather_deadline_ns;
     struct weir_status_report gathered; /* rows that workers have sent so far */
+    uint64_t gathered_ns;               /* when the last gathering was complete */
+    int metrics_fd;                     /* -1: none */
+    char metrics_path[108];             /* of a unix socket; else "" */
+    struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
+    struct weir_sup_libvirt libvirt;
 };
+
+/* main.c */
+
+/**
+ * Listen on a unix stream socket; a socket file that nobody listens on is replaced.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
 /* tenants.c */
 
@@ -167,8 +218,10 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
 
 /** Append a copy of an element to an array; a lack of memory loses it. */
 void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
-/** Rows of all tenants as last gathered; append to report->tenants. */
-void weir_sup_admin_tenants(struct weir_supervisor *sup, struct weir_status_report *report);
+/** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
+void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
+/** Ask the workers for their status, if that is not under way. @return the gathering's number */
+uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
@@ -179,5 +232,18 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
+
+/* metrics_http.c */
+
+/** Listen where the configuration says; complains on stderr. */
+enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+void weir_sup_metrics_accept(struct weir_supervisor *sup);
+/** What poll() is to wait for. */
+short weir_sup_metrics_events(const struct weir_metrics_client *client);
+void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client);
+/** Answer whose gathering is over; drop who is late. */
+void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns);
+int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 #endif

@@ -5,12 +5,15 @@
  * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
  * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
  */
+#include "host_backend/supervisor/libvirt.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/log.h"
+#include "proto/wire/accept.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void note(struct weir_status_report *report, const char *kind, const char *text)
 {
@@ -138,6 +141,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
         note(report, "error", diag.message);
         return;
     }
+    weir_sup_libvirt_again(sup);
     tenant = weir_sup_tenant_find(sup, name);
     for (size_t i = 0; tenant != NULL && i < weir_setting_count(); i++) {
         show(report, tenant, i, &config);
@@ -162,6 +166,14 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     return true;
 }
 
+/* Whoever opens admin.sock may look; root and the host's own user may also change. */
+static bool may_change(const struct weir_admin_client *client)
+{
+    struct weir_peer peer = {.uid = (uint32_t)-1};
+
+    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char *request)
 {
@@ -182,6 +194,11 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
     }
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
     tenant = weir_sup_tenant_find(sup, words[2]);
+    if (strcmp(words[1], "show") != 0 && !may_change(client)) {
+        note(client->report, "error",
+             "permission denied: root and the user of weir serve may change tenants");
+        return true;
+    }
     if (strcmp(words[1], "add") == 0) {
         add(sup, client->report, words[2], words + 3, n - 3);
         return true;

@@ -655,6 +655,18 @@ class Case(unittest.TestCase):
         guest.wait_line(r"^round 0$")
         return guest
 
+    def busy(self, host, tenant, seconds=60):
+        """A guest that launches kernels without end, on a host that schedules."""
+        where = (os.path.join(places.build, "tests/bench") if places.build
+                 else os.path.join(os.path.dirname(places.programs), "bench"))
+        program = os.path.join(where, "sched_load")
+        if not os.access(program, os.X_OK) or not host.tenant(tenant)["scheduled"]:
+            self.skipTest("nothing is scheduled here")
+        guest = self.guest(host, program, "loop", "--blocks", "16", "--rounds", "300", "--us",
+                           "1000", "--seconds", seconds, "--depth", "4", tenant=tenant)
+        guest.wait_line("^ready$")
+        return guest
+
     def rounds(self, steady):
         for line in reversed(list(steady.lines)):
             match = re.match(r"round (\d+)$", line)
@@ -690,9 +702,11 @@ class Result(unittest.TextTestResult):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.outcomes = {}  # name: [outcome, seconds, why]
+        self._start = time.monotonic()
 
     def note(self, test, outcome, why=""):
-        name = getattr(test, "test_case", test)._testMethodName
+        case = getattr(test, "test_case", test)
+        name = getattr(case, "_testMethodName", str(case))  # setUpClass has no case
         if self.outcomes.get(name, [""])[0] != "failed":  # a subtest's failure is the case's
             self.outcomes[name] = [outcome, round(time.monotonic() - self._start, 2), str(why)]
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """weir tenant and weir top: a running host's tenants shown and changed."""
 import os
+import pty
+import subprocess
+import termios
 import time
 
 import lib
@@ -22,10 +25,14 @@ class Tenant(lib.Case):
         host = self.host({"alice": {"weight": 100, "memory": "512MiB"}, "bob": {}})
         steady = self.steady(host)
         before = self.config(host)
-        begin = time.monotonic()
-        result = self.tenant(host, "set", "alice", "weight=300", "priority=high", "memory=256MiB",
-                             "sm-limit=50")
-        self.assertLess(time.monotonic() - begin, 2)
+        took = []
+        for _ in range(5):  # the best of some, because this machine may be busy
+            self.tenant(host, "set", "alice", "weight=")
+            begin = time.monotonic()
+            result = self.tenant(host, "set", "alice", "weight=300", "priority=high",
+                                 "memory=256MiB", "sm-limit=50")
+            took.append(time.monotonic() - begin)
+        self.assertLess(min(took), 0.1)
         self.assertRegex(result.stdout, r"alice: weight 100 -> 300 \(until the host ends; "
                          r"weir.toml: 100\)")
         row = host.tenant("alice")
@@ -97,6 +104,29 @@ class Tenant(lib.Case):
         self.steady_undisturbed(steady)
         host.wait_idle()
 
+    def test_the_group_may_look_but_not_change(self):
+        if os.geteuid() != 0:
+            self.skipTest("becoming another user needs root")
+        host = self.host({"alice": {}})
+        os.chmod(host.folder, 0o755)
+
+        def as_nobody(*words):
+            return subprocess.run([lib.places.weir, "tenant", *words, "--run-dir", host.run_dir],
+                                  user=65534, group=0, extra_groups=[], capture_output=True,
+                                  text=True, timeout=20, env=lib.clean_environment())
+
+        try:
+            shown = as_nobody("show", "alice")
+        except PermissionError:
+            self.skipTest("nobody cannot reach the program")
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        for words in (("set", "alice", "weight=3"), ("add", "carol"), ("remove", "alice")):
+            refused = as_nobody(*words)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("permission denied", refused.stderr)
+        self.assertEqual([(t["name"], t["changed"]) for t in host.status()["tenant"]],
+                         [("alice", 0)])
+
     def test_save(self):
         host = self.host({"alice": {"weight": 100}, "bob": {}})
         with open(host.config, "a") as f:
@@ -143,10 +173,32 @@ class Tenant(lib.Case):
             self.assertRegex(frame, r"(?m)^bob +100 normal .* 1$")
             self.assertNotIn("\033", frame)
         self.steady_undisturbed(steady)
+        self.terminal(host)
         self.assertEqual(host.stop(), 0)
         gone = lib.run_weir("top", "--run-dir", host.run_dir, "-n", "1")
         self.assertEqual(gone.returncode, 1)
         self.assertIn("is weir serve running?", gone.stderr)
+
+    def terminal(self, host):
+        """On a terminal it takes the other screen, and gives everything back when q is pressed."""
+        master, slave = pty.openpty()
+        before = termios.tcgetattr(slave)
+        top = subprocess.Popen([lib.places.weir, "top", "--run-dir", host.run_dir,
+                                "--interval-ms", "50"], stdin=slave, stdout=slave,
+                               env=lib.clean_environment(), preexec_fn=lib.die_with_parent)
+        self.addCleanup(top.kill)
+        seen = b""
+        while seen.count(b"\x1b[H") < 3:
+            seen += os.read(master, 4096)
+        self.assertIn(b"\x1b[?1049h", seen)
+        self.assertNotEqual(termios.tcgetattr(slave)[3], before[3], "keys without Enter")
+        os.write(master, b"q")
+        while b"\x1b[?1049l" not in seen:
+            seen += os.read(master, 4096)
+        self.assertEqual(top.wait(10), 0)
+        self.assertEqual(termios.tcgetattr(slave), before)
+        os.close(master)
+        os.close(slave)
 
 
 if __name__ == "__main__":

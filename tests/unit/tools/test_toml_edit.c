@@ -25,10 +25,13 @@ static const struct row {
      HEAD ALICE "\n[[tenant]]\nname = \"carol\"\npriority = \"high\"\n"},
     {HEAD ALICE, "ali", NULL, NULL, HEAD ALICE "\n[[tenant]]\nname = \"ali\"\n"},
     {HEAD ALICE, "alice", NULL, NULL, HEAD ALICE},
-    {"", "a", "weight", "1", "\n[[tenant]]\nname = \"a\"\nweight = 1\n"},
+    {"", "a", "weight", "1",
+     "\n[[tenant]]\nname = \"default\"\n\n[[tenant]]\nname = \"a\"\nweight = 1\n"},
+    {"", "default", "weight", "1", "\n[[tenant]]\nname = \"default\"\nweight = 1\n"},
     /* A name in another table, or in a comment, is no tenant's. */
     {"[host]\nname = \"a\"\n# name = \"a\"\n", "a", NULL, NULL,
-     "[host]\nname = \"a\"\n# name = \"a\"\n\n[[tenant]]\nname = \"a\"\n"},
+     "[host]\nname = \"a\"\n# name = \"a\"\n\n[[tenant]]\nname = \"default\"\n\n[[tenant]]\nname = "
+     "\"a\"\n"},
     {"[[tenant]]\r\nname = \"a\"\r\nweight = 3\r\n", "a", "weight", "4",
      "[[tenant]]\r\nname = \"a\"\r\nweight = 4\n"},
 };
