@@ -36,6 +36,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
                                    const struct weir_sched_env *env, struct weir_sched **ret_sched)
 {
     struct weir_sched *sched;
+    enum weir_status status;
 
     if (!config_is_sound(config) || env->start == NULL || env->timer == NULL ||
         (env->stop == NULL) != (env->resume == NULL)) {
@@ -50,6 +51,12 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
     table_init(&sched->tenants, sizeof(struct tenant), TENANTS_MAX);
     table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);
     table_init(&sched->items, sizeof(struct item), ITEMS_MAX);
+    sched->armed_ns = NEVER;
+    status = weir_sched_policy_clear(sched, 0, WEIR_POLICY_NEXT);
+    if (status != WEIR_OK) {
+        weir_sched_destroy(sched);
+        return status;
+    }
     *ret_sched = sched;
     return WEIR_OK;
 }
@@ -59,6 +66,10 @@ void weir_sched_destroy(struct weir_sched *sched)
     if (sched == NULL) {
         return;
     }
+    policies_finish(sched);
+    measures_finish(&sched->measures);
+    free(sched->ready);
+    free(sched->order);
     table_finish(&sched->tenants);
     table_finish(&sched->queues);
     table_finish(&sched->items);
@@ -114,18 +125,45 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     if (status != WEIR_OK) {
         return status;
     }
+    tenant->view.id = id;
     time_is(sched, now_ns);
     snprintf(tenant->name, sizeof(tenant->name), "%s", params->name != NULL ? params->name : "");
     tenant->user = params->user;
     take_params(sched, tenant, params);
-    tenant->view.id = id;
+    tenant->idle_ns = NEVER;
     tenant->view.name = tenant->name;
     tenant->view.waiting_since_ns = NEVER;
     tenant->view.ready_since_ns = NEVER;
+    tenant->view.gap_ns = NEVER;
     tenant->view.stop_ns = sched->config.stop_ns;
+    status = ready_reserve(sched);
+    if (status == WEIR_OK) {
+        status = policies_join(sched, tenant);
+    }
+    if (status != WEIR_OK) {
+        table_remove(&sched->tenants, id);
+        return status;
+    }
     trace(sched, WEIR_SCHED_REC_TENANT_ADD, tenant, NULL, NULL, packed(tenant));
     *ret_tenant = id;
     return WEIR_OK;
+}
+
+/* Its place among fronts and in lists of copies follows its class. */
+static void resort(struct weir_sched *sched, struct tenant *tenant,
+                   enum weir_sched_priority priority)
+{
+    tenant->view.priority = priority;
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        if (queue->first != NULL && queue->first->is_front) {
+            front_remove(sched, queue->first);
+            front_add(sched, queue->first);
+        }
+        if (queue->listed != NULL && !is_compute(queue->listed)) {
+            copy_unlist(sched, queue);
+            copy_list(sched, queue);
+        }
+    }
 }
 
 enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
@@ -140,7 +178,17 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
+    policies_changing(sched, tenant);
+    if (params->priority != tenant->view.priority) {
+        resort(sched, tenant, params->priority);
+    }
     take_params(sched, tenant, params);
+    sched->changed = true;
+    if (tenant->view.member) {
+        group_alone(sched);
+        sched->group_stale = true;
+        sched->group_why = WEIR_POLICY_CHANGED;
+    }
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);
     return WEIR_OK;
@@ -177,6 +225,9 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     if (atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == id) {
         weir_sched_close(sched);
     }
+    tenant_refresh(sched, tenant);
+    reign_forget(sched, tenant);
+    policies_leave(sched, tenant);
     table_remove(&sched->tenants, id);
     decide(sched);
     return WEIR_OK;
@@ -212,13 +263,16 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
                                          weir_sched_id id)
 {
     struct queue *queue = table_get(&sched->queues, id);
+    struct tenant *tenant;
 
     if (queue == NULL) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
     trace(sched, WEIR_SCHED_REC_QUEUE_REMOVE, queue->tenant, queue, NULL, 0);
+    tenant = queue->tenant;
     drop_queue(sched, queue);
+    tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;
 }
@@ -263,37 +317,4 @@ void weir_sched_allow_alone(struct weir_sched *sched, bool allow)
     if (!allow) {
         weir_sched_close(sched);
     }
-}
-
-enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
-                                       const struct weir_policy_ops *ops)
-{
-    if ((unsigned)ops->kind >= WEIR_POLICY_KIND_COUNT) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    sched->policy[ops->kind] = (struct weir_policy){.ops = ops, .config = &sched->config};
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)
-{
-    if (kind < 0 || kind >= WEIR_POLICY_KIND_COUNT) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    sched->policy[kind] = (struct weir_policy){0};
-    return WEIR_OK;
-}
-
-const char *weir_sched_check(const struct weir_sched *sched)
-{
-    uint32_t items = 0;
-    uint32_t at = 0;
-    const struct tenant *tenant;
-
-    while ((tenant = table_next(&sched->tenants, &at)) != NULL) {
-        items += tenant->waiting + tenant->granted + tenant->stopped;
-    }
-    return items == sched->items.live ? NULL : "items that no tenant counts";
 }

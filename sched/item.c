@@ -1,4 +1,7 @@
-/* Items: how they come, what becomes of them, how they go. */
+/*
+ * Items: how they come, what becomes of them, how they go. Every entry does its part, makes the
+ * queue's and tenant's standing anew (view.c) and ends with decide().
+ */
 #include "sched/private.h"
 
 void time_is(struct weir_sched *sched, uint64_t now_ns)
@@ -17,12 +20,8 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
     if (sched->env.trace == NULL) {
         return;
     }
-    if (item != NULL) {
-        queue = item->queue;
-    }
-    if (queue != NULL) {
-        tenant = queue->tenant;
-    }
+    queue = item != NULL ? item->queue : queue;
+    tenant = queue != NULL ? queue->tenant : tenant;
     record = (struct weir_sched_record){
         .at_ns = sched->now_ns,
         .tenant = tenant != NULL ? tenant->view.id : 0,
@@ -57,8 +56,10 @@ static uint64_t predict(struct weir_sched *sched, const struct weir_sched_item_p
                             kernel ? params->blocks : params->bytes);
 }
 
-static void append(struct queue *queue, struct item *item)
+static void append(struct weir_sched *sched, struct queue *queue, struct item *item)
 {
+    struct tenant *tenant = queue->tenant;
+
     item->queue = queue;
     item->prev = queue->last;
     *(queue->last != NULL ? &queue->last->next : &queue->first) = item;
@@ -66,24 +67,35 @@ static void append(struct queue *queue, struct item *item)
     if (queue->candidate == NULL) {
         queue->candidate = item;
     }
-    queue->tenant->waiting++;
+    sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
+    tenant->waiting++;
 }
 
 /* From waiting to granted; it must be the candidate of its queue. */
 static void grant(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
+    struct tenant *tenant = queue->tenant;
+    enum weir_sched_resource resource = resource_of(item);
 
     queue->candidate = item->next;
     queue->on_device++;
-    queue->tenant->waiting--;
-    queue->tenant->granted++;
-    queue->tenant->waited_ns += sched->now_ns - item->arrived_ns;
+    queue->device_ns += item->counted_ns;
+    tenant->waiting--;
+    tenant->granted++;
+    tenant->waited_ns += sched->now_ns - item->arrived_ns;
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
+    if (resource != WEIR_SCHED_COMPUTE) {
+        queue->copies_ns += item->counted_ns;
+        sched->copies_on[resource]++;
+        sched->copy_tenants[resource] += tenant->copies[resource]++ == 0;
+    }
+    task_grow(sched, item);
     if (item == queue->first) {
         front_add(sched, item);
     }
+    queue_refresh(sched, queue);
 }
 
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
@@ -95,19 +107,95 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     sched->env.start(sched->env.user, item->id, item->params.user, place);
 }
 
+void item_stop(struct weir_sched *sched, struct item *item)
+{
+    item->state = WEIR_SCHED_STOPPING;
+    item->stop_asked_ns = sched->now_ns;
+    item->disturbed = true;
+    item->queue->tenant->stops++;
+    item->queue->tenant->stale = true;
+    sched->counts.stops++;
+    trace(sched, WEIR_SCHED_REC_STOP, NULL, NULL, item, sched->config.lease_ns);
+    sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
+}
+
+/* Stopped, and goes on: whoever let it. */
+static void goes_on(struct weir_sched *sched, struct item *item)
+{
+    item->state = WEIR_SCHED_GRANTED;
+    item->started_ns = sched->now_ns;
+    item->queue->tenant->stopped--;
+    item->queue->tenant->granted++;
+    item->queue->tenant->waited_ns += sched->now_ns - item->since_ns;
+    item->queue->tenant->stale = true;
+    if (item->queue->first == item) {
+        front_add(sched, item);
+    }
+}
+
+void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+{
+    item->place = *place;
+    goes_on(sched, item);
+    sched->counts.resumes++;
+    trace(sched, WEIR_SCHED_REC_RESUME, NULL, NULL, item, 0);
+    sched->env.resume(sched->env.user, item->id, item->params.user, place);
+}
+
+void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+{
+    item->place = *place;
+    item->disturbed = true;
+    sched->counts.resizes++;
+    trace(sched, WEIR_SCHED_REC_RESIZE, NULL, NULL, item, 0);
+    sched->env.resize(sched->env.user, item->id, item->params.user, place);
+}
+
+/* The way past the scheduler opens when nobody else has had work for a while. */
+static void look_alone(struct weir_sched *sched, struct tenant *tenant)
+{
+    weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
+
+    if (sched->busy_tenants > 1 || sched->sole != tenant) {
+        sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
+        sched->sole_since_ns = sched->now_ns;
+        if (alone != 0 && (alone != tenant->view.id || sched->sole == NULL)) {
+            weir_sched_close(sched);
+        }
+    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 &&
+               sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
+        atomic_store(&sched->shared.alone, tenant->view.id);
+    }
+}
+
+static void params_take(struct weir_sched *sched, struct item *item,
+                        const struct weir_sched_item_params *params)
+{
+    item->params = *params;
+    if (sched->env.stop == NULL) {
+        item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+    }
+    item->predicted_ns = min_u64(predict(sched, params), PREDICTED_MAX_NS);
+    item->counted_ns = item->predicted_ns != 0 ? item->predicted_ns : sched->config.guess_ns;
+    item->arrived_ns = sched->now_ns;
+    item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
+}
+
 enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
                                    weir_sched_id queue_id,
                                    const struct weir_sched_item_params *params,
                                    weir_sched_id *ret_item)
 {
     struct queue *queue = table_get(&sched->queues, queue_id);
+    bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
     struct item *item;
     enum weir_status status;
 
     if (queue == NULL) {
         return WEIR_ERR_STALE;
     }
-    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || params->flags > ITEM_FLAGS) {
+    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
+        (started && queue->candidate != NULL)) {
         return WEIR_ERR_INVALID;
     }
     status = table_add(&sched->items, ret_item, (void **)&item);
@@ -116,19 +204,49 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     }
     time_is(sched, now_ns);
     item->id = *ret_item;
-    item->params = *params;
-    item->predicted_ns = predict(sched, params);
-    item->arrived_ns = sched->now_ns;
-    append(queue, item);
+    params_take(sched, item, params);
+    append(sched, queue, item);
     sched->counts.arrivals++;
     trace(sched, WEIR_SCHED_REC_ARRIVE, NULL, NULL, item, item->predicted_ns);
-    if ((params->flags & WEIR_SCHED_STARTED) != 0 && queue->candidate == item) {
+    if (started) {
         grant(sched, item);
+    } else {
+        queue_refresh(sched, queue);
     }
+    look_alone(sched, queue->tenant);
+    tenant_refresh(sched, queue->tenant);
     decide(sched);
     return WEIR_OK;
 }
 
+/* The counts that an item on the device stands in. */
+static void leave_device(struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    struct tenant *tenant = queue->tenant;
+    enum weir_sched_resource resource = resource_of(item);
+
+    front_remove(sched, item);
+    queue->on_device--;
+    queue->device_ns -= item->counted_ns;
+    if (resource != WEIR_SCHED_COMPUTE) {
+        queue->copies_ns -= item->counted_ns;
+        sched->copies_on[resource]--;
+        sched->copy_tenants[resource] -= --tenant->copies[resource] == 0;
+    }
+    if (item->state == WEIR_SCHED_STOPPED) {
+        tenant->stopped--;
+    } else {
+        tenant->granted--;
+    }
+}
+
+static bool is_at_work(const struct item *item)
+{
+    return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
+}
+
+/* Take an item out, whatever its state. The tenant's standing is the caller's to refresh. */
 void item_drop(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
@@ -136,34 +254,37 @@ void item_drop(struct weir_sched *sched, struct item *item)
     struct item *next = item->next;
     bool was_first = item == queue->first;
 
-    front_remove(sched, item);
-    *(item->prev != NULL ? &item->prev->next : &queue->first) = item->next;
-    *(item->next != NULL ? &item->next->prev : &queue->last) = item->prev;
     if (item->state == WEIR_SCHED_WAITING) {
         tenant->waiting--;
-        if (queue->candidate == item) {
-            queue->candidate = next;
-        }
+        queue->candidate = queue->candidate == item ? next : queue->candidate;
     } else {
-        queue->on_device--;
-        if (item->state == WEIR_SCHED_STOPPED) {
-            tenant->stopped--;
-        } else {
-            tenant->granted--;
-        }
+        leave_device(sched, item);
     }
-    table_remove(&sched->items, item->id);
-    if (was_first && next != NULL &&
-        (next->state == WEIR_SCHED_GRANTED || next->state == WEIR_SCHED_STOPPING)) {
+    *(item->prev != NULL ? &item->prev->next : &queue->first) = item->next;
+    *(item->next != NULL ? &item->next->prev : &queue->last) = item->prev;
+    sched->busy_tenants -= tenant->waiting + tenant->granted + tenant->stopped == 0;
+    if (was_first && next != NULL && is_at_work(next)) {
         front_add(sched, next);
     }
+    queue_refresh(sched, queue);
+    task_shrink(sched, queue);
+    table_remove(&sched->items, item->id);
 }
 
-static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns)
+static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught)
 {
-    item->queue->tenant->finished++;
+    struct tenant *tenant = item->queue->tenant;
+    struct reign *reign = &sched->reign;
+
+    tenant->finished++;
     sched->counts.finishes++;
     trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
+    if (taught) {
+        learn(sched, item, took_ns);
+    }
+    for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
+        reign->tried[i] |= reign->member[i] == tenant;
+    }
     item_drop(sched, item);
 }
 
@@ -171,6 +292,7 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
                                      uint64_t took_ns)
 {
     struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
 
     if (item == NULL) {
         return WEIR_ERR_STALE;
@@ -179,9 +301,32 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    finish(sched, item, took_ns);
+    tenant = item->queue->tenant;
+    finish(sched, item, took_ns, item->is_front || took_ns != 0);
+    tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;
+}
+
+/*
+ * Several that were seen to be done at once: when each was is not known, but of like ones the mean
+ * is. What the first has been charged is what they all took.
+ */
+static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
+{
+    struct item *first = queue->first;
+    uint64_t count = 1;
+
+    for (struct item *i = first; i != last; i = i->next, count++) {
+        if (i->next->params.key != first->params.key || i->next->disturbed ||
+            i->next->params.blocks != first->params.blocks ||
+            i->next->params.bytes != first->params.bytes ||
+            i->next->params.class != first->params.class) {
+            return false;
+        }
+    }
+    learn(sched, first, first->busy_ns / count);
+    return true;
 }
 
 enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
@@ -189,7 +334,7 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
 {
     struct item *item = table_get(&sched->items, id);
     struct queue *queue;
-    bool last = false;
+    bool last;
 
     if (item == NULL) {
         return WEIR_ERR_STALE;
@@ -199,10 +344,12 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
     }
     time_is(sched, now_ns);
     queue = item->queue;
-    while (!last) {
+    (void)learn_alike(sched, queue, item);
+    do {
         last = queue->first == item;
-        finish(sched, queue->first, 0);
-    }
+        finish(sched, queue->first, 0, false);
+    } while (!last);
+    tenant_refresh(sched, queue->tenant);
     decide(sched);
     return WEIR_OK;
 }
@@ -210,22 +357,41 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
 enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
 {
     struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
 
     if (item == NULL) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
+    tenant = item->queue->tenant;
     sched->counts.withdrawals++;
     trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
     item_drop(sched, item);
+    tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;
+}
+
+/* How far it has come is known exactly now: what was charged for it is only time. */
+static void note_done(struct weir_sched *sched, struct item *item, uint32_t done_blocks)
+{
+    uint32_t blocks = item->params.blocks;
+
+    done_blocks = blocks != 0 && done_blocks > blocks ? blocks : done_blocks;
+    if (done_blocks > item->done_blocks) {
+        item->done_blocks = done_blocks;
+    }
+    if (blocks != 0 && item->predicted_ns != 0) {
+        item->served_ns =
+            (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
+    }
 }
 
 enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
                                     uint32_t done_blocks)
 {
     struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
 
     if (item == NULL) {
         return WEIR_ERR_STALE;
@@ -234,10 +400,14 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    item->done_blocks = done_blocks > item->done_blocks ? done_blocks : item->done_blocks;
+    tenant = item->queue->tenant;
+    note_done(sched, item, done_blocks);
     item->state = WEIR_SCHED_STOPPED;
-    item->queue->tenant->granted--;
-    item->queue->tenant->stopped++;
+    item->since_ns = sched->now_ns;
+    tenant->granted--;
+    tenant->stopped++;
+    tenant->stale = true;
+    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
     front_remove(sched, item);
     trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
     decide(sched);
@@ -257,13 +427,11 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
     }
     time_is(sched, now_ns);
     if (item->state == WEIR_SCHED_STOPPED) {
-        item->queue->tenant->stopped--;
-        item->queue->tenant->granted++;
-        if (item->queue->first == item) {
-            front_add(sched, item);
-        }
+        goes_on(sched, item);
     }
     item->state = WEIR_SCHED_GRANTED;
+    item->queue->tenant->stale = true;
+    item->no_stop_before_ns = sched->now_ns + STOP_AGAIN_NS;
     if (!may_stop) {
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
     }
@@ -275,6 +443,7 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
 void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)
 {
     time_is(sched, now_ns);
+    sched->armed_ns = NEVER;
     trace(sched, WEIR_SCHED_REC_TICK, NULL, NULL, NULL, 0);
     decide(sched);
 }

@@ -164,7 +164,8 @@ struct weir_policy_order_view {
     uint64_t now_ns;
     enum weir_sched_resource direction;
     const struct weir_policy_task *tasks;
-    uint32_t task_count; /* 1 .. WEIR_POLICY_TASKS_MAX: the first to have come */
+    uint32_t task_count; /* 1 .. WEIR_POLICY_TASKS_MAX: of the highest class that has any, in the
+                            order in which they could have begun */
     uint64_t busy_ns[WEIR_SCHED_RESOURCE_COUNT];    /* predicted rest of what each has granted */
     uint64_t memory_used_bytes, memory_limit_bytes; /* limit 0: none */
 };

@@ -278,7 +278,7 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
  * @param ret_item  written before the environment is called.
  * @return WEIR_OK
  * @return WEIR_ERR_STALE      no such queue.
- * @return WEIR_ERR_INVALID    class or flags out of range.
+ * @return WEIR_ERR_INVALID    class or flags out of range; STARTED behind one that waits.
  * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG  nothing happened.
  * @thread owner
  */
