@@ -424,7 +424,7 @@ static void stop_now(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
 {
     uint64_t drain_ns = 0;
     if (unit->state == WEIR_SIM_UNIT_STOPPING && unit->work.one_shot && unit->has_begun) {
-        drain_ns = (uint64_t)((double)blocks_left(unit) * unit->work.block_threads *
+        drain_ns = (uint64_t)((double)blocks_left(unit) * ((unit->work.block_threads + 31) / 32) *
                               (double)gpu->params.drain_ps / 1000.0);
     }
     if (drain_ns) {

@@ -32,7 +32,7 @@ struct weir_sim_gpu_params {
     uint64_t d2h_ns;
     uint64_t stop_ns;
     uint64_t resume_ns;
-    uint64_t drain_ps; /* for each thread */
+    uint64_t drain_ps; /* for each warp */
 };
 
 /**

@@ -24,6 +24,9 @@
 /* Keys that a run learns durations of. */
 #define PREDICT_KEYS 65536u
 
+/* Traces do not say; the kernels whose ticket form was measured have that many. */
+#define BLOCK_THREADS 256u
+
 /* So many events in a row at one time: nothing goes on, somebody loops. */
 #define STANDSTILL_MAX 10000000u
 
@@ -289,6 +292,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
         .sm_ns = item->sm_ns,
         .blocks = item->blocks,
         .blocks_per_sm = item->blocks_per_sm,
+        .block_threads = BLOCK_THREADS,
         .one_shot = (item->params.flags & WEIR_SCHED_STOPPABLE) &&
                     !(item->params.flags & WEIR_SCHED_MOVABLE),
         .need = item->nature.need_ppm / 1e6,
