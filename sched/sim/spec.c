@@ -237,16 +237,16 @@ static bool set_value(struct weir_sim_group *group, const struct key *key, char 
         is_good = read_number(text, key->kind == AMOUNT_NS ? time_units : byte_units, key, &value);
         break;
     }
-    uint32_t count = (uint32_t)value;
-    uint64_t amount = (uint64_t)value;
     if (!is_good || (key->kind == COUNT && value != floor(value))) {
         return false;
     }
     if (key->kind == PART) {
         memcpy(field, &value, sizeof value);
     } else if (key->kind == COUNT && key->offset != AT(items)) {
+        uint32_t count = (uint32_t)value;
         memcpy(field, &count, sizeof count);
     } else {
+        uint64_t amount = (uint64_t)value;
         memcpy(field, &amount, sizeof amount);
     }
     return true;
