@@ -149,18 +149,24 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     return WEIR_OK;
 }
 
-/* Its place among fronts and in lists of copies follows its class. */
+/* Its place among fronts and in lists of copies follows its class: all out, and all in again. */
 static void resort(struct weir_sched *sched, struct tenant *tenant,
                    enum weir_sched_priority priority)
 {
-    tenant->view.priority = priority;
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
         if (queue->first != NULL && queue->first->is_front) {
             front_remove(sched, queue->first);
-            front_add(sched, queue->first);
         }
         if (queue->listed != NULL && !is_compute(queue->listed)) {
             copy_unlist(sched, queue);
+        }
+    }
+    tenant->view.priority = priority;
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        if (queue->first != NULL && is_at_work(queue->first)) {
+            front_add(sched, queue->first);
+        }
+        if (queue->listed != NULL && !is_compute(queue->listed)) {
             copy_list(sched, queue);
         }
     }

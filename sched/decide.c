@@ -425,7 +425,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
 
         *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : WAKE_MIN_NS));
     }
-    if (reign->valid_until_ns != 0) {
+    if (reign->valid_until_ns > sched->now_ns) {
         *wake_ns = min_u64(*wake_ns, reign->valid_until_ns);
     }
 }
@@ -472,6 +472,9 @@ void decide(struct weir_sched *sched)
         decide_compute(sched, &wake_ns);
         copies_decide(sched, &wake_ns);
     } while (sched->again);
+    if (wake_ns <= sched->now_ns) {
+        wake_ns = sched->now_ns + WAKE_MIN_NS;
+    }
     if (wake_ns != sched->armed_ns) {
         sched->armed_ns = wake_ns;
         sched->env.timer(sched->env.user, wake_ns);

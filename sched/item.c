@@ -241,11 +241,6 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     }
 }
 
-static bool is_at_work(const struct item *item)
-{
-    return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
-}
-
 /* Take an item out, whatever its state. The tenant's standing is the caller's to refresh. */
 void item_drop(struct weir_sched *sched, struct item *item)
 {

@@ -150,7 +150,7 @@ struct weir_policy_measure {
 struct weir_policy_task {
     weir_sched_id item; /* the copy */
     const struct weir_policy_tenant *tenant;
-    uint64_t arrived_ns;     /* of the copy; tasks come in this order */
+    uint64_t arrived_ns;     /* of the copy */
     uint64_t copy_ns;        /* predicted, of the copy itself; 0: not known, as below */
     uint64_t to_device_ns;   /* of the whole task: copies to the device that go first, */
     uint64_t compute_ns;     /* then kernels, */

@@ -159,6 +159,10 @@ static inline bool is_compute(const struct item *item)
 {
     return resource_of(item) == WEIR_SCHED_COMPUTE;
 }
+static inline bool is_at_work(const struct item *item)
+{
+    return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
+}
 static inline struct tenant *tenant_of(const struct weir_policy_tenant *view)
 {
     return (struct tenant *)(void *)((char *)(uintptr_t)view - offsetof(struct tenant, view));

@@ -182,7 +182,8 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
             continue;
         }
         at = deadline(self, round, tenant);
-        if (best == UINT32_MAX || (int64_t)(at - best_at) < 0) {
+        if (best == UINT32_MAX || (int64_t)(at - best_at) < 0 ||
+            (at == best_at && view->ready[best] == view->leader)) {
             best = i;
             best_at = at;
         }

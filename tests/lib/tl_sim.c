@@ -1,4 +1,5 @@
 #include "tests/lib/tl_sim.h"
+#include "base/hash.h"
 #include "tests/lib/tl_cmocka.h"
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +93,8 @@ struct tl_sim {
     uint32_t tenants;
     struct work *dev_first, *dev_last; /* launched, in order */
     uint32_t samples;
-    uint32_t stops, pending;
+    uint32_t stops, pending, dropped;
+    uint64_t trace_hash;
     uint32_t log_lines;
     char last_line[200];
     bool inside; /* a call into the scheduler is under way */
@@ -372,6 +374,16 @@ static void sim_timer(void *user, uint64_t at_ns)
     ((struct tl_sim *)user)->timer_ns = at_ns;
 }
 
+static void sim_trace(void *user, const struct weir_sched_record *record)
+{
+    struct tl_sim *sim = user;
+    uint64_t both[2] = {sim->trace_hash, weir_hash64_of(record, sizeof(*record))};
+
+    assert_true(record->kind < WEIR_SCHED_REC_KIND_COUNT);
+    assert_int_equal(record->at_ns, sim->now_ns);
+    sim->trace_hash = weir_hash64_of(both, sizeof(both));
+}
+
 static void sim_log(void *user, const char *line)
 {
     struct tl_sim *sim = user;
@@ -643,6 +655,7 @@ struct tl_sim *tl_sim_create(const struct tl_sim_params *params)
         .resume = sim_resume,
         .resize = sim_resize,
         .timer = sim_timer,
+        .trace = params->check ? sim_trace : NULL,
         .log = sim_log,
     };
 
@@ -666,6 +679,7 @@ static void lane_clear(struct tl_sim *sim, struct lane *lane)
         dev_remove(sim, work);
         work->gone = true;
         sim->pending--;
+        sim->dropped++;
         work_put(work);
     }
     lane->last = NULL;
@@ -762,6 +776,7 @@ void tl_sim_leave(struct tl_sim *sim, uint32_t number)
         if (work != NULL && work->lane->tenant == number && !work->gone) {
             work->gone = true;
             sim->pending--;
+            sim->dropped++;
         }
     }
     enter(sim);
@@ -782,6 +797,35 @@ double tl_sim_service_at(const struct tl_sim *sim, uint32_t tenant, uint32_t k)
 uint32_t tl_sim_pending(const struct tl_sim *sim)
 {
     return sim->pending;
+}
+
+uint32_t tl_sim_dropped(const struct tl_sim *sim)
+{
+    return sim->dropped;
+}
+
+bool tl_sim_is_endless(const struct tl_sim *sim, uint32_t tenant)
+{
+    return sim->tenant[tenant]->load.count == 0;
+}
+
+void tl_sim_change(struct tl_sim *sim, uint32_t number,
+                   const struct weir_sched_tenant_params *params)
+{
+    struct sim_tenant *tenant = sim->tenant[number];
+
+    if (tenant->gone) {
+        return;
+    }
+    tenant->priority = params->priority; /* of what it launches from now on */
+    enter(sim);
+    assert_int_equal(weir_sched_tenant_set(sim->sched, sim->now_ns, tenant->id, params), WEIR_OK);
+    leave(sim);
+}
+
+uint64_t tl_sim_trace_hash(const struct tl_sim *sim)
+{
+    return sim->trace_hash;
 }
 
 uint32_t tl_sim_log_lines(const struct tl_sim *sim)

@@ -66,6 +66,12 @@ weir_sched_id tl_sim_id(const struct tl_sim *sim, uint32_t tenant);
 /* The tenant goes, with what it has under way: that is gone from the device, too. */
 void tl_sim_leave(struct tl_sim *sim, uint32_t tenant);
 
+/* weir_sched_tenant_set(), if it has not left. */
+void tl_sim_change(struct tl_sim *sim, uint32_t tenant,
+                   const struct weir_sched_tenant_params *params);
+
+bool tl_sim_is_endless(const struct tl_sim *sim, uint32_t tenant);
+
 void tl_sim_run(struct tl_sim *sim, uint64_t for_ns);
 
 struct tl_sim_stats {
@@ -84,6 +90,12 @@ double tl_sim_service_at(const struct tl_sim *sim, uint32_t tenant, uint32_t k);
 
 /* Items that the scheduler was given and that were neither finished nor withdrawn. */
 uint32_t tl_sim_pending(const struct tl_sim *sim);
+
+/* Items that went with their tenants. */
+uint32_t tl_sim_dropped(const struct tl_sim *sim);
+
+/* A hash of all that the scheduler traced. */
+uint64_t tl_sim_trace_hash(const struct tl_sim *sim);
 
 /* What the scheduler wrote to the log: lines. */
 uint32_t tl_sim_log_lines(const struct tl_sim *sim);

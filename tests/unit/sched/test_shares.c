@@ -46,8 +46,13 @@ static bool check_windows(const struct tl_sim *sim, const struct share_case *c, 
     double weights = 0;
     double worst = 0;
     double least = 1;
+    double lost = 0;
 
     for (uint32_t i = 0; i < tenants; i++) {
+        struct tl_sim_stats stats;
+
+        tl_sim_stats(sim, i, &stats);
+        lost += stats.lost_ns / (c->tenths * 1e8);
         weights += c->weight[i];
     }
     for (uint32_t k = WINDOW - 1; k + WINDOW + 1 < c->tenths * 10; k++) {
@@ -64,6 +69,7 @@ static bool check_windows(const struct tl_sim *sim, const struct share_case *c, 
         }
         least = sum < least ? sum : least;
     }
+    least -= lost;
     print_message("%-45s off by %.4f, served %.4f\n", c->name, worst, least);
     if (worst > OFF_MAX || least < 0.97) {
         print_error("%s: a share is off by %.4f, the device is served %.4f of the time\n", c->name,
