@@ -16,14 +16,24 @@
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_KEPT_MAX          65536 /* descriptors of device memory; the limit on files is lower */
 
+/* Who said a setting, or made a tenant. */
+enum weir_origin {
+    WEIR_ORIGIN_FILE,    /* weir.toml, or the built-in defaults */
+    WEIR_ORIGIN_COMMAND, /* weir tenant */
+    WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
+};
+
 struct weir_sup_tenant {
-    struct weir_tenant_config config;
+    struct weir_tenant_config config; /* in effect */
+    struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
+    enum weir_origin source;          /* who made it; of WEIR_ORIGIN_FILE only reloads remove it */
+    uint8_t origins[WEIR_SETTINGS_MAX]; /* enum weir_origin of each setting in config */
     uint32_t index;
     int worker; /* index in workers */
     int listen_fd;
     char path[108];
     bool used; /* this slot; a slot is never given to another tenant */
-    bool gone; /* removed from the file */
+    bool gone; /* removed */
 };
 
 struct weir_sup_worker {
@@ -47,10 +57,17 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
+enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT };
+
 struct weir_admin_client {
     int fd; /* -1: free */
     bool asked;
-    bool wants_stats;
+    enum weir_admin_wish wish;
+    uint64_t gathering; /* which one's end it waits for */
+    char request[4096]; /* so far */
+    size_t request_bytes;
+    char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
+    struct weir_status_report *report;   /* what was done: notes and settings; owned */
     uint64_t deadline_ns;
 };
 
@@ -70,8 +87,9 @@ struct weir_supervisor {
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     bool gathering;
-    bool gathering_stats; /* .. statistics, too */
-    char *stats_text;     /* rows of statistics so far */
+    bool gathering_stats;  /* .. statistics, too */
+    uint64_t n_gatherings; /* begun */
+    char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
     uint64_t gather_deadline_ns;
     struct weir_status_report gathered; /* rows that workers have sent so far */
@@ -82,6 +100,26 @@ struct weir_supervisor {
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
+struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name);
+/** Make a tenant while the host runs. The diagnosis says why not; what failed later is logged. */
+enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
+                                     const struct weir_tenant_config *config,
+                                     enum weir_origin source,
+                                     struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/** Its socket goes and its sessions end. */
+void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/**
+ * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
+ * @param text  "": back to what its source says.
+ */
+enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
+                                      const struct weir_sup_tenant *tenant, size_t setting,
+                                      const char *text, struct weir_tenant_config *config,
+                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/** Put new settings in effect, and tell the worker. */
+void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                            const struct weir_tenant_config *config);
+const char *weir_origin_text(enum weir_origin origin);
 /** Take one connection and pass it to the tenant's worker. */
 void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Close all tenants' sockets. */
@@ -115,7 +153,22 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
+/* tenant_admin.c */
+
+/**
+ * A client's "tenant\t..." request: does it and fills client->report and client->tenant.
+ * @param request  changed.
+ * @return false: not such a request, or no memory
+ */
+bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             char *request);
+
 /* admin.c */
+
+/** Append a copy of an element to an array; a lack of memory loses it. */
+void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
+/** Rows of all tenants as last gathered; append to report->tenants. */
+void weir_sup_admin_tenants(struct weir_supervisor *sup, struct weir_status_report *report);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
