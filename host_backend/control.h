@@ -25,6 +25,8 @@ struct weir_serve_params {
     const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
     const char *listen_tcp; /* "ADDRESS:PORT"; default: no TCP */
     const char *driver;     /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
+    const char *guest_lib;  /* folder of the guest's libcuda.so.1; NULL: containers get none */
+    const char *cdi;        /* path of the CDI file, or "none"; NULL: the file's or the default */
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
