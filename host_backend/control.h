@@ -87,6 +87,8 @@ struct weir_status_session {
     uint64_t id;
     uint64_t pid;
     uint64_t used_bytes;
+    uint64_t memory_limit_bytes; /* that the guest asked for, of its first device; 0: none */
+    uint32_t sm_limit_pct;       /* likewise, of the multiprocessors */
     uint64_t calls;
     double calls_per_s;
     double age_s;
