@@ -1,0 +1,196 @@
+"""Container engines and images for test_containers.py.
+
+Images are made by mmdebstrap from the machine's own Debian or Ubuntu release, and kept in the build
+tree with the engines' storage, so that only the first run pays for them. WEIR_E2E_IMAGES names
+another folder. What is missing (root, an engine, mmdebstrap, the network) skips the cases.
+"""
+import hashlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import lib
+
+IMAGE_LIMIT_S = 400
+# An ssh server and client, and a program that makes containers: for the ways around limits.
+PACKAGES = "dropbear-bin,bubblewrap"
+LEAN = "--dpkgopt=path-exclude=/usr/share/{doc,man,locale}/*"
+
+
+def need(condition, why):
+    if not condition:
+        raise unittest.SkipTest(why)
+
+
+def need_program(name):
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    need(path, f"no {name} here")
+    return path
+
+
+def own_release():
+    """The codename of this machine's Debian or Ubuntu: the programs were built for its libc."""
+    fields = {}
+    with open("/etc/os-release") as f:
+        for line in f:
+            key, _, value = line.strip().partition("=")
+            fields[key] = value.strip('"')
+    need(fields.get("ID") in ("debian", "ubuntu"), "images are made on Debian and Ubuntu only")
+    return fields["VERSION_CODENAME"]
+
+
+def cache_folder():
+    need(lib.places.build, "containers are tested from a build tree")
+    folder = os.environ.get("WEIR_E2E_IMAGES", os.path.join(lib.places.build, "containers"))
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def cached(name, recipe, make):
+    """The path of a file that make(path) makes, once for each text of the recipe."""
+    tag = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    path = os.path.join(cache_folder(), f"{name}-{tag}.tar")
+    if not os.path.exists(path):
+        part = path + ".part"
+        make(part)
+        os.rename(part, path)
+    return path
+
+
+def debian_image(release, packages):
+    """A root filesystem of a release as a tar file."""
+    command = [need_program("mmdebstrap"), "--mode=root", "--variant=essential",
+               f"--include={packages}", LEAN, "--format=tar", release]
+
+    def make(path):
+        begun = time.monotonic()
+        made = subprocess.run([*command, path], capture_output=True, text=True,
+                              timeout=IMAGE_LIMIT_S)
+        if made.returncode != 0:
+            lines = [line for line in made.stderr.splitlines() if line.startswith("E:")]
+            raise unittest.SkipTest(f"mmdebstrap {release}: {(lines or ['failed'])[0]}")
+        print(f"made an image of {release} in {time.monotonic() - begun:.0f} s", flush=True)
+
+    return cached(release, " ".join(command[1:]), make)
+
+
+class Engine:
+    """What podman and docker have in common: images by name, containers that end with the test."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
+        self.env = dict(lib.clean_environment(), TMPDIR=self.folder)
+
+    def command(self, *args, limit_s=60):
+        return subprocess.run([*self.base, *args], env=self.env, capture_output=True, text=True,
+                              timeout=limit_s)
+
+    def must(self, *args, limit_s=120):
+        done = self.command(*args, limit_s=limit_s)
+        if done.returncode != 0:
+            raise lib.Stuck(f"{' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def image(self, tar):
+        """The name of an image of a tar file, imported once."""
+        name = "localhost/weir-e2e:" + os.path.basename(tar).removesuffix(".tar")
+        if self.command("image", "inspect", name).returncode != 0:
+            self.must("import", tar, name)
+        return name
+
+    def run(self, image, *program, options=(), tenant=None, limit_s=40):
+        """One container, to its end."""
+        return self.command("run", "--rm", *self.common, *self.tenant_options(tenant), *options,
+                            image, *program, limit_s=limit_s)
+
+    def start(self, image, *program, options=(), tenant=None):
+        """A container in the background; gives its id."""
+        return self.must("run", "--rm", "--detach", *self.common,
+                         *self.tenant_options(tenant), *options, image, *program)
+
+    def remove(self, container):
+        self.command("kill", container)  # at once, where rm asks and waits first
+        self.command("rm", "--force", container)
+
+
+class Podman(Engine):
+    """podman with a storage of its own; it knows CDI."""
+
+    def __init__(self):
+        self.base = [need_program("podman")]
+        need(os.geteuid() == 0, "podman's containers need root here")
+        super().__init__()
+        root = os.path.join(cache_folder(), "podman")
+        # One for each root, and short: podman remembers them, and sockets lie in them.
+        place = "/tmp/weir-e2e-podman-" + hashlib.sha256(root.encode()).hexdigest()[:8]
+        self.base += ["--root", root, "--runroot", f"{place}/run", "--tmpdir", f"{place}/tmp"]
+        runc = shutil.which("runc", path="/usr/sbin:/usr/bin:/sbin:/bin")
+        self.base += ["--runtime", runc] if runc else []
+        # Its defaults are more than a machine without CAP_SYS_RESOURCE may set.
+        self.common = ["--network", "none"]
+        for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+            hard = resource.getrlimit(number)[1]
+            limit = min(hard, 20000) if hard != resource.RLIM_INFINITY else 20000
+            self.common += ["--ulimit", f"{name}={limit}:{limit}"]
+        self.host = None
+        works = self.command("info")
+        if works.returncode != 0:
+            shutil.rmtree(self.folder, True)
+            raise unittest.SkipTest(f"podman does not work here: {works.stderr.strip()[-200:]}")
+
+    def tenant_options(self, tenant):
+        return ["--device", f"weir.dev/gpu={tenant}"] if tenant else []
+
+    def close(self):
+        shutil.rmtree(self.folder, True)
+
+
+class Docker(Engine):
+    """A dockerd of its own; before version 25 it does not know CDI."""
+
+    def __init__(self):
+        dockerd = need_program("dockerd")
+        self.base = [need_program("docker")]
+        need_program("containerd")
+        need(os.geteuid() == 0, "dockerd needs root")
+        super().__init__()
+        self.common = ["--network", "none"]
+        self.host = None
+        socket = os.path.join(self.folder, "docker.sock")
+        self.env["DOCKER_HOST"] = f"unix://{socket}"
+        self.daemon = lib.Process(
+            [dockerd, "--data-root", os.path.join(cache_folder(), "docker"), "--exec-root",
+             os.path.join(self.folder, "exec"), "--pidfile", os.path.join(self.folder, "pid"),
+             "--host", self.env["DOCKER_HOST"], "--bridge", "none", "--iptables=false"],
+            env=self.env, name="dockerd", new_group=True)
+        try:
+            lib.until(lambda: not self.daemon.alive() or self.command("info").returncode == 0, 30,
+                      "dockerd answers", pause_s=0.2)
+            alive = self.daemon.alive()
+        except lib.Stuck:
+            alive = False
+        if not alive:
+            why = "".join(self.daemon.errors[-1:])
+            self.close()
+            raise unittest.SkipTest(f"dockerd does not work here: {why[-200:]}")
+
+    def tenant_options(self, tenant):
+        if not tenant:
+            return []
+        made = self.host.weir("docker-args", "--run-dir", self.host.run_dir, tenant)
+        if made.returncode != 0:
+            raise lib.Stuck(made.stderr)
+        return made.stdout.split()  # as a shell would, for $(weir docker-args A)
+
+    def close(self):
+        self.daemon.signal(signal.SIGTERM)
+        try:
+            self.daemon.wait(15)
+        except lib.Stuck:
+            pass
+        shutil.rmtree(self.folder, True)
