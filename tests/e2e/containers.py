@@ -194,3 +194,51 @@ class Docker(Engine):
         except lib.Stuck:
             pass
         shutil.rmtree(self.folder, True)
+
+
+def download(packages, folder, architecture=None):
+    """Unpack Debian packages of this machine's release into a folder, with lists of their own."""
+    state = tempfile.mkdtemp(prefix="weir-e2e-apt-")
+    options = ["-qq", "-o", f"Dir::State::Lists={state}/lists", "-o", f"Dir::Cache={state}/cache",
+               "-o", "Dir::State::status=/dev/null", "-o", "APT::Sandbox::User=root"]
+    if architecture:
+        options += ["-o", f"APT::Architecture={architecture}",
+                    "-o", f"APT::Architectures::={architecture}"]
+    try:
+        for part in ("lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(state, part))
+        subprocess.run(["apt-get", *options, "update"], capture_output=True, timeout=120)
+        got = subprocess.run(["apt-get", *options, "download", *packages], cwd=state,
+                             capture_output=True, text=True, timeout=120)
+        need(got.returncode == 0, f"cannot download {' '.join(packages)}: {got.stderr.strip()}")
+        for name in sorted(os.listdir(state)):
+            if name.endswith(".deb"):
+                subprocess.run(["dpkg-deb", "-x", name, folder], cwd=state, check=True)
+    finally:
+        shutil.rmtree(state)
+
+
+def lib64_image():
+    """A root filesystem whose loader looks into /lib64 and /usr/lib64, as RHEL's does.
+
+    Debian has such a loader: that of amd64 programs on i386.
+    """
+    need(own_release() and shutil.which("dpkg-deb"), "no dpkg-deb here")
+
+    def make(path):
+        with tempfile.TemporaryDirectory(prefix="weir-e2e-lib64-") as root:
+            for folder in ("usr/bin", "usr/lib", "usr/lib64", "tmp", "proc", "sys", "dev", "etc"):
+                os.makedirs(os.path.join(root, folder))
+            for link in ("bin", "lib", "lib64"):
+                os.symlink(f"usr/{link}", os.path.join(root, link))
+            download(["libc6-amd64"], os.path.join(root, "unpacked"), "i386")
+            download(["busybox-static"], os.path.join(root, "unpacked"))
+            for folder in ("lib64", "usr/lib64"):
+                shutil.copytree(os.path.join(root, "unpacked", folder),
+                                os.path.join(root, "usr/lib64"), symlinks=True, dirs_exist_ok=True)
+            shutil.copy(os.path.join(root, "unpacked/bin/busybox"),
+                        os.path.join(root, "usr/bin/sh"))
+            shutil.rmtree(os.path.join(root, "unpacked"))
+            subprocess.run(["tar", "-C", root, "-cf", path, "."], check=True)
+
+    return cached("lib64", own_release() + " libc6-amd64 busybox-static 1", make)

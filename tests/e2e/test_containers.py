@@ -6,8 +6,7 @@ adds what makes more images: an old release, and a loader that looks where RHEL'
 """
 import json
 import os
-import re
-import subprocess
+import signal
 import unittest
 
 import containers
@@ -231,6 +230,38 @@ class PodmanCases(Containers):
 
     def test_places(self):
         self.check_places()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_old_release(self):
+        """Programs that an old release built, on its libc (bullseye: glibc 2.31)."""
+        signal.setitimer(signal.ITIMER_REAL, 600)  # it makes an image
+        tar = containers.debian_image("bullseye", "gcc,libc6-dev")
+        image = self.engine.image(tar)
+        self.serve()
+        compile_all = "; ".join(
+            f"gcc -std=gnu11 -O1 -DWEIR_CUDA_HEADER='\"/g/proto/cuda_abi.h\"' -I/s/tests/cuda "
+            f"-Wa,-I,/s/tests/cuda/ptx /s/tests/cuda/{p}.c -o /tmp/{p} -ldl -lpthread -lm && "
+            f"/tmp/{p}" for p in PROGRAMS)
+        options = ["--volume", f"{lib.places.source}:/s:ro",
+                   "--volume", f"{lib.places.build}/gen:/g:ro"]
+        out = self.contained("sh", "-ec", f"ldd --version; {compile_all}", options=options,
+                             image=image)
+        self.assertRegex(out, r"GLIBC 2\.31")
+        for program in PROGRAMS:
+            self.assertRegex(out, rf"PASS {program}")
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_loader_of_lib64(self):
+        """A loader that knows nothing of Debian's folders, as that of RHEL and its kin."""
+        signal.setitimer(signal.ITIMER_REAL, 600)
+        image = self.engine.image(containers.lib64_image())
+        self.serve()
+        path = self.contained("/lib64/ld-linux-x86-64.so.2", "--help", image=image)
+        self.assertRegex(path, r"/usr/lib64 \(system search path\)")
+        self.assertNotIn("linux-gnu (system", path)
+        out = self.contained(*in_turn(*(f"cuda/{p}" for p in PROGRAMS)), image=image)
+        for program in PROGRAMS:
+            self.assertRegex(out, rf"PASS {program}")
 
     def devices(self):
         with open(self.cdi) as f:
