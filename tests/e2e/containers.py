@@ -6,6 +6,7 @@ another folder. What is missing (root, an engine, mmdebstrap, the network) skips
 """
 import hashlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -151,20 +152,30 @@ class Podman(Engine):
 
 
 class Docker(Engine):
-    """A dockerd of its own; before version 25 it does not know CDI."""
+    """A dockerd of its own, with `weir docker-args`: before version 25 it does not know CDI."""
+
+    storage = "docker"
+
+    def dockerd(self):
+        """The command that starts a dockerd, to which options are added."""
+        need_program("containerd")
+        return [need_program("dockerd")]
 
     def __init__(self):
-        dockerd = need_program("dockerd")
         self.base = [need_program("docker")]
-        need_program("containerd")
         need(os.geteuid() == 0, "dockerd needs root")
         super().__init__()
+        try:
+            dockerd = self.dockerd()
+        except unittest.SkipTest:
+            shutil.rmtree(self.folder, True)
+            raise
         self.common = ["--network", "none"]
         self.host = None
         socket = os.path.join(self.folder, "docker.sock")
         self.env["DOCKER_HOST"] = f"unix://{socket}"
         self.daemon = lib.Process(
-            [dockerd, "--data-root", os.path.join(cache_folder(), "docker"), "--exec-root",
+            [*dockerd, "--data-root", os.path.join(cache_folder(), self.storage), "--exec-root",
              os.path.join(self.folder, "exec"), "--pidfile", os.path.join(self.folder, "pid"),
              "--host", self.env["DOCKER_HOST"], "--bridge", "none", "--iptables=false"],
             env=self.env, name="dockerd", new_group=True)
@@ -194,6 +205,47 @@ class Docker(Engine):
         except lib.Stuck:
             pass
         shutil.rmtree(self.folder, True)
+
+
+class DockerWithCdi(Docker):
+    """A dockerd that knows CDI: this machine's, or that of Debian 13 in a root tree of its own."""
+
+    storage = "docker-cdi"
+    packages = "docker.io,containerd,runc,iptables,ca-certificates"
+
+    def dockerd(self):
+        with open(os.path.join(self.folder, "daemon.json"), "w") as f:
+            f.write('{"features": {"cdi": true}}\n')
+        options = ["--config-file", f.name]
+        own = shutil.which("dockerd", path="/usr/sbin:/usr/bin:/usr/local/bin")
+        if own:
+            text = subprocess.run([own, "--version"], capture_output=True, text=True).stdout
+            if int(re.search(r"version (\d+)", text)[1]) >= 25:
+                return [own, *options]
+        tree = os.path.join(cache_folder(), "docker-tree")
+        if not os.path.exists(tree):
+            tar = debian_image("trixie", self.packages)
+            os.makedirs(tree + ".part", exist_ok=True)
+            subprocess.run(["tar", "-C", tree + ".part", "-xf", tar], check=True)
+            os.rename(tree + ".part", tree)
+        # The daemon sees its own programs and libraries, and this machine's files where it matters.
+        # runc wants a root that is a mount: hence pivot_root.
+        script = f"""set -e
+mount --make-rprivate /
+mount --bind {tree} {tree}
+cd {tree}
+mkdir -p before
+for d in /proc /sys /dev /tmp /run/cdi {cache_folder()} {lib.places.build} {lib.places.guest_lib}; do
+    mkdir -p .$d && mount --rbind $d .$d
+done
+pivot_root . before
+exec chroot . dockerd "$@"
+"""
+        os.makedirs("/run/cdi", exist_ok=True)
+        return [need_program("unshare"), "--mount", "sh", "-c", script, "sh", *options]
+
+    def tenant_options(self, tenant):
+        return ["--device", f"weir.dev/gpu={tenant}"] if tenant else []
 
 
 def download(packages, folder, architecture=None):

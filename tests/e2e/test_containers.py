@@ -338,5 +338,21 @@ class DockerCases(Containers):
             self.assertEqual(done.stdout, "")
 
 
+@unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+class DockerCdiCases(Containers):
+    """Docker 25 and later."""
+
+    engine_type = containers.DockerWithCdi
+
+    def test_programs(self):
+        self.check_programs()
+
+    def test_users(self):
+        self.check_users()
+
+    def test_tenant_is_the_socket(self):
+        self.check_tenant()
+
+
 if __name__ == "__main__":
     lib.main()
