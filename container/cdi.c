@@ -7,6 +7,7 @@
  * everything later stays out.
  */
 #include "container/cdi.h"
+#include "container/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,35 +32,12 @@ bool weir_cdi_name_ok(const char *tenant)
     return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]);
 }
 
-static bool text_ok(const char *text)
-{
-    for (; *text != 0; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Text without control characters: quotes and backslashes are all that JSON wants escaped. */
-static void put_text(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (; *text != 0; text++) {
-        if (*text == '"' || *text == '\\') {
-            putc('\\', out);
-        }
-        putc(*text, out);
-    }
-    putc('"', out);
-}
-
 static void put_mount(FILE *out, const struct weir_container_mount *mount, const char *indent)
 {
     fprintf(out, "%s{\"hostPath\": ", indent);
-    put_text(out, mount->source);
+    weir_text_put(out, mount->source);
     fputs(", \"containerPath\": ", out);
-    put_text(out, mount->target);
+    weir_text_put(out, mount->target);
     fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
 }
 
@@ -70,7 +48,7 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits, const
         fprintf(out, "%s  \"env\": [", indent);
         for (size_t i = 0; i < edits->n_env; i++) {
             fputs(i == 0 ? "" : ", ", out);
-            put_text(out, edits->env[i]);
+            weir_text_put(out, edits->env[i]);
         }
         fputs("],\n", out);
     }
@@ -95,7 +73,7 @@ static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, 
     if (status == WEIR_OK) {
         fputs(first ? "\n" : ",\n", out);
         fputs("    {\n      \"name\": ", out);
-        put_text(out, tenant);
+        weir_text_put(out, tenant);
         fputs(",\n", out);
         put_edits(out, edits, "      ");
         fputs("\n    }", out);
@@ -107,7 +85,7 @@ static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, 
 /* Look before anything is written: how many devices, and are all texts fit for JSON? */
 static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret_version)
 {
-    bool good = text_ok(spec->run_dir);
+    bool good = weir_text_ok(spec->run_dir);
     size_t n = 0;
 
     *ret_version = "0.3.0";
@@ -120,7 +98,7 @@ static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret
         }
     }
     for (size_t i = 0; i < spec->common->n_mounts; i++) {
-        good &= text_ok(spec->common->mounts[i].source);
+        good &= weir_text_ok(spec->common->mounts[i].source);
     }
     if (!good) {
         return WEIR_ERR_INVALID;

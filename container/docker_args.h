@@ -19,4 +19,18 @@
 enum weir_status weir_docker_args_write(FILE *out, const struct weir_container_edits *const *edits,
                                         size_t n_edits, const char **ret_wrong) WEIR_MUST_CHECK;
 
+/**
+ * Write the same as a compose file that adds it to one service, for `docker compose -f FILE -f`
+ * this file.
+ *
+ * @param service    its name in the other file: letters, digits, ".", "_", "-".
+ * @param ret_wrong  on WEIR_ERR_INVALID the text that is to blame: the service's name, or a path
+ *                   with control characters or a "$", which compose would replace.
+ * @return WEIR_OK, WEIR_ERR_INVALID (nothing was written), WEIR_ERR_IO
+ * @thread any
+ */
+enum weir_status weir_docker_compose_write(FILE *out, const char *service,
+                                           const struct weir_container_edits *const *edits,
+                                           size_t n_edits, const char **ret_wrong) WEIR_MUST_CHECK;
+
 #endif

@@ -31,7 +31,8 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
     return true;
 }
 
-static enum weir_status print(const char *guest_lib, const char *run_dir, const char *tenant)
+static enum weir_status print(const char *guest_lib, const char *run_dir, const char *tenant,
+                              const char *service)
 {
     struct weir_container_edits *edits = calloc(2, sizeof *edits);
     const struct weir_container_edits *lists[2] = {edits, edits + 1};
@@ -45,10 +46,11 @@ static enum weir_status print(const char *guest_lib, const char *run_dir, const 
         status = weir_container_edits_tenant(run_dir, tenant, &edits[1]);
     }
     if (status == WEIR_OK) {
-        status = weir_docker_args_write(stdout, lists, 2, &wrong);
+        status = service ? weir_docker_compose_write(stdout, service, lists, 2, &wrong)
+                         : weir_docker_args_write(stdout, lists, 2, &wrong);
     }
     if (wrong) {
-        fprintf(stderr, "weir docker-args: docker's arguments cannot hold the path '%s'\n", wrong);
+        fprintf(stderr, "weir docker-args: docker could not read '%s' as it is meant\n", wrong);
     } else if (status != WEIR_OK) {
         fprintf(stderr, "weir docker-args: %s\n", weir_status_text(status));
     }
@@ -59,8 +61,10 @@ static enum weir_status print(const char *guest_lib, const char *run_dir, const 
 int weir_cmd_docker_args(int argc, char **argv)
 {
     const char *run_dir = NULL;
+    const char *service = NULL;
     const struct weir_option options[] = {
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {"compose", "SERVICE", "print a compose file that adds them to a service", &service, NULL},
         {.name = NULL},
     };
     char resolved[PATH_MAX];
@@ -89,5 +93,6 @@ int weir_cmd_docker_args(int argc, char **argv)
                         "(see weir doctor)\n");
         return WEIR_EXIT_FAILED;
     }
-    return print(guest_lib, run_dir, argv[first]) == WEIR_OK ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+    return print(guest_lib, run_dir, argv[first], service) == WEIR_OK ? WEIR_EXIT_OK
+                                                                      : WEIR_EXIT_FAILED;
 }

@@ -6,7 +6,9 @@ adds what makes more images: an old release, and a loader that looks where RHEL'
 """
 import json
 import os
+import shlex
 import signal
+import subprocess
 import unittest
 
 import containers
@@ -189,6 +191,30 @@ dbclient -y -y -i key root@127.0.0.1 'test -z "$CUDA_DEVICE_MEMORY_LIMIT" && {co
     def container_id(self):
         return self.engine.must("ps", "--quiet", "--latest")
 
+    def check_compose(self, command, lines, override):
+        folder = self.folder()
+        files = []
+        for name, text in (("compose.yaml", f"""
+version: "3.4"
+services:
+  train:
+    image: {self.image}
+    command: ["/t/e2e/e2e_quota", "shows", "{QUOTA}"]
+    volumes: ["{self.mounts[1]}"]
+{lines}"""), ("weir.yaml", override)):
+            if text:
+                files += ["--file", name]
+                with open(os.path.join(folder, name), "w") as f:
+                    f.write(text)
+        project = f"weir-e2e-{os.getpid()}"
+        self.addCleanup(self.engine.command, "network", "rm", f"{project}_default")
+        about = {"cwd": folder, "env": self.engine.env, "stdin": subprocess.DEVNULL, "text": True,
+                 "capture_output": True, "timeout": 40}
+        command = [*command, *files, "--project-name", project]
+        self.addCleanup(lambda: subprocess.run([*command, "down"], **about))
+        done = subprocess.run([*command, "run", "--rm", "-T", "train"], **about)
+        self.passed_check(done.stdout, done.stderr)
+
     def check_places(self):
         """Where programs and images look for the library."""
         self.serve()
@@ -230,6 +256,19 @@ class PodmanCases(Containers):
 
     def test_places(self):
         self.check_places()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_compose(self):
+        """The device in a compose file."""
+        compose = containers.need_program("podman-compose")
+        self.serve()
+        wrapper = os.path.join(self.folder(), "podman")
+        with open(wrapper, "w") as f:
+            f.write(f'#!/bin/sh\nexec {shlex.join(self.engine.base)} "$@"\n')
+        os.chmod(wrapper, 0o755)
+        ulimits = shlex.join(self.engine.common[2:])
+        self.check_compose([compose, "--podman-path", wrapper, "--podman-run-args", ulimits],
+                           f'    devices: ["weir.dev/gpu={ALICE}"]\n', None)
 
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_old_release(self):
@@ -326,6 +365,15 @@ class DockerCases(Containers):
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_requests_below_the_grant(self):
         self.check_requests()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_compose(self):
+        """A compose file and the one that adds the tenant, for engines without CDI."""
+        compose = containers.need_program("docker-compose")
+        host = self.serve()
+        made = host.weir("docker-args", "--run-dir", host.run_dir, "--compose", "train", ALICE)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.check_compose([compose], "    network_mode: none\n", made.stdout)
 
     def test_docker_args_says_what_is_wrong(self):
         host = self.serve()
