@@ -18,8 +18,12 @@ import unittest
 import lib
 
 IMAGE_LIMIT_S = 400
-# An ssh server and client, and a program that makes containers: for the ways around limits.
-PACKAGES = "dropbear-bin,bubblewrap"
+# A shell and its tools; an ssh server and client and a program that makes containers, for the ways
+# around limits.
+PACKAGES = "dash,coreutils,sed,grep,libc-bin,dropbear-bin,bubblewrap"
+HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr"
+USERS = ('mkdir -p "$1/root"; echo root:x:0:0:root:/root:/bin/sh > "$1/etc/passwd"; '
+         'echo /bin/sh > "$1/etc/shells"')
 LEAN = "--dpkgopt=path-exclude=/usr/share/{doc,man,locale}/*"
 
 
@@ -63,10 +67,16 @@ def cached(name, recipe, make):
     return path
 
 
-def debian_image(release, packages):
+def small_image():
+    """A root filesystem of this machine's release as a tar file: unpacked, not configured."""
+    return debian_image(own_release(), PACKAGES, ["--variant=extract", f"--hook-dir={HOOKS}",
+                                                  f"--extract-hook={USERS}"])
+
+
+def debian_image(release, packages, options=("--variant=essential",)):
     """A root filesystem of a release as a tar file."""
-    command = [need_program("mmdebstrap"), "--mode=root", "--variant=essential",
-               f"--include={packages}", LEAN, "--format=tar", release]
+    command = [need_program("mmdebstrap"), "--mode=root", *options, f"--include={packages}", LEAN,
+               "--format=tar", release]
 
     def make(path):
         begun = time.monotonic()

@@ -39,7 +39,7 @@ class Containers(lib.Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.tar = containers.debian_image(containers.own_release(), containers.PACKAGES)
+        cls.tar = containers.small_image()
         cls.engine = cls.engine_type()
         cls.addClassCleanup(cls.engine.close)
         cls.image = cls.engine.image(cls.tar)
