@@ -97,7 +97,7 @@ class Engine:
         self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
         self.env = dict(lib.clean_environment(), TMPDIR=self.folder)
 
-    def command(self, *args, limit_s=60):
+    def command(self, *args, limit_s=120):
         return subprocess.run([*self.base, *args], env=self.env, capture_output=True, text=True,
                               timeout=limit_s)
 
@@ -114,7 +114,7 @@ class Engine:
             self.must("import", tar, name)
         return name
 
-    def run(self, image, *program, options=(), tenant=None, limit_s=40):
+    def run(self, image, *program, options=(), tenant=None, limit_s=120):
         """One container, to its end."""
         return self.command("run", "--rm", *self.common, *self.tenant_options(tenant), *options,
                             image, *program, limit_s=limit_s)

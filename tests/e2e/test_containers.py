@@ -45,6 +45,10 @@ class Containers(lib.Case):
         cls.image = cls.engine.image(cls.tar)
         cls.mounts = ["--volume", f"{os.path.join(lib.places.build, 'tests')}:/t:ro"]
 
+    def setUp(self):
+        super().setUp()
+        signal.setitimer(signal.ITIMER_REAL, 3 * lib.CASE_LIMIT_S)  # a container costs processes
+
     def serve(self, tenants=None, start=True):
         """A host that writes a CDI file of its own."""
         self.cdi = f"{CDI_FOLDER}/weir-e2e-{os.getpid()}.json"
@@ -127,7 +131,7 @@ class Containers(lib.Case):
 mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && cd /root/.ssh
 for name in key host; do dropbearkey -t ed25519 -f $name >/dev/null 2>&1; done
 dropbearkey -y -f key | grep ^ssh- > authorized_keys
-dropbear -r host -E -s -p 127.0.0.1:22 2>/root/log
+dropbear -r host -E -s -p 127.0.0.1:22 </dev/null >/root/log 2>&1
 dbclient -y -y -i key root@127.0.0.1 'test -z "$CUDA_DEVICE_MEMORY_LIMIT" && {command}' 2>>/root/log ||
 {{ cat /root/log; exit 1; }}
 """
@@ -230,6 +234,79 @@ services:
         self.contained("sh", "-c", stub, options=nvidia)
 
 
+class HostCases(lib.Case):
+    """The host's part, which needs no engine and no root."""
+
+    def setUp(self):
+        super().setUp()
+        self.cdi = os.path.join(self.folder(), "cdi", "weir.json")
+
+    def serve(self, tenants, lines=(), **options):
+        return self.host(tenants, host_lines=[f"cdi = {json.dumps(self.cdi)}", *lines], **options)
+
+    def mode(self, *path):
+        return os.stat(os.path.join(*path)).st_mode & 0o777
+
+    def devices(self):
+        with open(self.cdi) as f:
+            spec = json.load(f)
+        return spec["cdiVersion"], [device["name"] for device in spec["devices"]]
+
+    def test_file_and_folders(self):
+        host = self.serve(["A", "b.c"], start=False)
+        containers_dir = os.path.join(host.run_dir, "containers")
+        os.makedirs(os.path.join(containers_dir, "gone"))
+        with open(os.path.join(containers_dir, "gone", "default.sock"), "w"):
+            pass
+        host.start()
+        self.assertEqual(self.devices(), ("0.3.0", ["A", "b.c"]))
+        self.assertEqual(self.mode(self.cdi), 0o644)
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["A", "b.c"])
+        self.assertEqual(self.mode(containers_dir), 0o710)
+        self.assertEqual(self.mode(containers_dir, "A"), 0o755)
+        self.assertEqual(self.mode(containers_dir, "A", "default.sock"), 0o666)
+        env = {"LD_LIBRARY_PATH": lib.places.guest_lib,
+               "WEIR_HOST": f"ipc://{containers_dir}/b.c/default.sock"}
+        guest = self.guest(host, "e2e_quota", "hold", MIB, arrangement=lib.NATIVE, env=env)
+        guest.wait_line("^held$")
+        self.assertEqual(host.status()["session"][0]["tenant"], "b.c")
+        host.write_config(["A", "7b", "_odd"])
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: self.devices() == ("0.5.0", ["A", "7b"]), 5, "the file follows")
+        self.assertIn("tenant=_odd", host.process.err)
+        lib.until(lambda: not host.status()["session"], 10, "the removed tenant's session ends")
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+        guest.close_stdin()
+        guest.wait()
+        self.assertEqual(host.stop(), 0)
+        self.assertFalse(os.path.exists(self.cdi))
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+
+    def test_modes_follow_the_sockets(self):
+        for mode, folder in ((0o600, 0o700), (0o666, 0o711)):
+            host = self.serve(["A"], [f"socket_mode = 0o{mode:o}"])
+            self.assertEqual(self.mode(host.run_dir, "containers"), folder)
+            self.assertEqual(host.stop(), 0)
+
+    def test_no_file_unasked_nor_where_it_cannot_be(self):
+        host = self.host(["A"])
+        self.assertFalse(os.path.exists(os.path.join(host.run_dir, "containers")))
+        done = host.weir("docker-args", "--run-dir", host.run_dir, "A")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no host that serves containers", done.stderr)
+        self.assertEqual(host.stop(), 0)
+        self.cdi = "/proc/none/weir.json"
+        host = self.serve(["A"])
+        self.assertRegex(host.process.err, r"no CDI file path=/proc/none/weir.json")
+        self.assertEqual(host.weir("docker-args", "--run-dir", host.run_dir, "A").returncode, 0)
+
+    def test_wrong_paths_are_refused(self):
+        for path in ("weir.json", "/run/cdi/weir", "/.json"):
+            done = lib.run_weir("serve", "--check", "--cdi", path)
+            self.assertEqual(done.returncode, 2, path)
+            self.assertIn("cdi must be", done.stderr)
+
+
 class PodmanCases(Containers):
     engine_type = containers.Podman
 
@@ -314,7 +391,7 @@ class PodmanCases(Containers):
         with open(self.cdi) as f:
             self.assertEqual(made.stdout, f.read(), made.stderr)
         host.write_config({ALICE: {"memory": "128MiB"}, CAROL: {"memory": "64MiB"}})
-        host.process.signal(1)  # SIGHUP
+        host.process.signal(signal.SIGHUP)
         lib.until(lambda: self.devices() == [ALICE, CAROL], 5, "the file follows")
         self.contained("/t/e2e/e2e_quota", "shows", str(64 * MIB), tenant=CAROL)
         # Who was removed has no device any more, also in a container that runs on.
