@@ -8,6 +8,7 @@
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/front.h"
+#include "guest_lib/limits.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
@@ -268,13 +269,16 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     const char *key = getenv("WEIR_KEY");
     char secret[WEIR_KEY_PATH_BYTES];
     char program[WEIR_PROGRAM_BYTES];
+    struct weir_limit_wish wish;
     weir_program_name(program);
+    weir_limits_read(getenv, &wish);
     struct weir_connect_params params = {.host = host_url(),
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,
                                          .version = WEIR_VERSION,
                                          .wire_hash = weir_op_hash(),
                                          .monitor = monitor,
+                                         .wish = &wish,
                                          .secret_key = key,
                                          .public_key = weir_public_key_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};

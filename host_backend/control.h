@@ -25,6 +25,8 @@ struct weir_serve_params {
     const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
     const char *listen_tcp; /* "ADDRESS:PORT"; default: no TCP */
     const char *driver;     /* "auto", "nvidia", "softgpu", or the path of a libcuda.so */
+    const char *guest_lib;  /* folder of the guest's libcuda.so.1; NULL: containers get none */
+    const char *cdi;        /* path of the CDI file, or "none"; NULL: the file's or the default */
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
@@ -99,6 +101,8 @@ struct weir_status_session {
     uint64_t id;
     uint64_t pid;
     uint64_t used_bytes;
+    uint64_t memory_limit_bytes; /* that the guest asked for, of its first device; 0: none */
+    uint32_t sm_limit_pct;       /* likewise, of the multiprocessors */
     uint64_t calls;
     double calls_per_s;
     double age_s;

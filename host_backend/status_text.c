@@ -38,12 +38,18 @@ static const struct field tenant_fields[] = {
     F(tenant, copy_h2d_bytes, U64), F(tenant, copy_d2h_bytes, U64),
     F(tenant, wait_ns, U64),        F(tenant, items, U64),
     F(tenant, stops, U64),          {0}};
-static const struct field session_fields[] = {
-    F(session, tenant, TEXT),    F(session, program, TEXT),
-    F(session, transport, TEXT), F(session, id, U64),
-    F(session, pid, U64),        F(session, used_bytes, U64),
-    F(session, calls, U64),      F(session, calls_per_s, REAL),
-    F(session, age_s, REAL),     {0}};
+static const struct field session_fields[] = {F(session, tenant, TEXT),
+                                              F(session, program, TEXT),
+                                              F(session, transport, TEXT),
+                                              F(session, id, U64),
+                                              F(session, pid, U64),
+                                              F(session, used_bytes, U64),
+                                              F(session, memory_limit_bytes, U64),
+                                              F(session, sm_limit_pct, U32),
+                                              F(session, calls, U64),
+                                              F(session, calls_per_s, REAL),
+                                              F(session, age_s, REAL),
+                                              {0}};
 static const struct field worker_fields[] = {F(worker, device, TEXT),
                                              F(worker, devices, TEXT),
                                              F(worker, n_devices, U32),

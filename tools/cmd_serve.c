@@ -31,6 +31,8 @@ int weir_cmd_serve(int argc, char **argv)
          &params.policy, NULL},
         {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
          &params.devices, NULL},
+        {"cdi", "FILE", "where to write the CDI specification for containers, or none", &params.cdi,
+         NULL},
         {"device", "N", "the same for one GPU", &params.devices, NULL},
         {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},
         {"window-bytes", "SIZE", "size of each tenant's window (default 1T)", &window_bytes, NULL},
@@ -69,7 +71,9 @@ int weir_cmd_serve(int argc, char **argv)
         return WEIR_EXIT_USAGE;
     }
     params.log = log;
+    char guest_lib[PATH_MAX];
     char softgpu[PATH_MAX];
+    params.guest_lib = weir_path_guest_lib(guest_lib, sizeof(guest_lib)) ? guest_lib : NULL;
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
     char libvirt[PATH_MAX];
     params.libvirt = weir_path_libvirt(libvirt, sizeof(libvirt)) ? libvirt : NULL;

@@ -35,15 +35,23 @@ static void print_tenants(const struct weir_status_report *report)
 
 static void print_sessions(const struct weir_status_report *report)
 {
-    printf("\n%-8s %-16s %8s %-20s %-6s %12s %12s %10s %8s\n", "SESSION", "TENANT", "PID",
-           "PROGRAM", "VIA", "MEMORY", "CALLS", "CALLS/S", "AGE");
+    printf("\n%-8s %-16s %8s %-20s %-6s %12s %10s %4s %12s %10s %8s\n", "SESSION", "TENANT", "PID",
+           "PROGRAM", "VIA", "MEMORY", "LIMIT", "SM%", "CALLS", "CALLS/S", "AGE");
     for (size_t i = 0; i < report->n_sessions; i++) {
         const struct weir_status_session *s = &report->sessions[i];
         char used[16];
-        printf("%-8llu %-16s %8llu %-20.20s %-6s %12s %12llu %10.0f %7.0fs\n",
+        char limit[16] = "-";
+        char sm[16] = "-";
+        if (s->memory_limit_bytes) {
+            weir_human_bytes(s->memory_limit_bytes, limit);
+        }
+        if (s->sm_limit_pct) {
+            snprintf(sm, sizeof(sm), "%u", s->sm_limit_pct);
+        }
+        printf("%-8llu %-16s %8llu %-20.20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
                (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid, s->program,
-               s->transport, weir_human_bytes(s->used_bytes, used), (unsigned long long)s->calls,
-               s->calls_per_s, s->age_s);
+               s->transport, weir_human_bytes(s->used_bytes, used), limit, sm,
+               (unsigned long long)s->calls, s->calls_per_s, s->age_s);
     }
     if (!report->n_sessions) {
         printf("(none)\n");

@@ -30,7 +30,7 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
     }
     weir_range_remove(&session->ranges, grant);
     if (!grant->opened && !grant->chunk->pinned) {
-        atomic_fetch_sub(&session->held_bytes, grant->chunk->bytes);
+        weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(grant->chunk);
     session->n_grants--;
@@ -57,7 +57,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_chunk *chunk, bool
     s->grants = grant;
     s->n_grants++;
     if (!opened && !chunk->pinned) {
-        atomic_fetch_add(&s->held_bytes, chunk->bytes);
+        weir_session_hold(s, chunk->device, chunk->bytes);
     }
     *ret_grant = grant;
     return CUDA_SUCCESS;
@@ -75,6 +75,11 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     }
     if (in->kind > 1) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (in->kind == 0 && in->bytes <= s->worker->config.window_bytes) { /* else refused below */
+        uint64_t unit = s->worker->granularity_bytes;
+
+        WEIR_TRY(weir_session_may_hold(s, s->device, (in->bytes + unit - 1) / unit * unit));
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
     WEIR_TRY(weir_chunk_create(s->tenant, s->device, in->bytes, in->kind == 1, work, &chunk));
@@ -139,6 +144,7 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     if (out->free > device_free) {
         out->free = device_free;
     }
+    weir_session_limit_info(s, s->device, &out->free, &out->total);
     return CUDA_SUCCESS;
 }
 

@@ -58,7 +58,7 @@ static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_
     ((struct weir_vmm_handle *)o)->alloc = alloc;
     ((struct weir_vmm_handle *)o)->imported = imported;
     if (!imported) {
-        atomic_fetch_add(&s->held_bytes, alloc->bytes);
+        weir_session_hold(s, alloc->device, alloc->bytes);
     }
     return CUDA_SUCCESS;
 }
@@ -78,6 +78,7 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
     if ((in->handle_types & ~known) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    WEIR_TRY(weir_session_may_hold(s, (uint32_t)in->device, in->bytes));
     WEIR_TRY(weir_vmm_alloc_create(s->tenant, (uint32_t)in->device, in->bytes, in->handle_types,
                                    &alloc));
     return name_alloc(s, in->h, alloc, false);

@@ -58,6 +58,7 @@ static const struct row host_rows[] = {
     {"driver", ROW_TEXT, AT(weir_host_config, driver), 0, 0, NULL},
     {"softgpu", ROW_TEXT, AT(weir_host_config, softgpu), 0, 0, NULL},
     {"log", ROW_TEXT, AT(weir_host_config, log), 0, 0, NULL},
+    {"cdi", ROW_TEXT, AT(weir_host_config, cdi), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
@@ -717,6 +718,14 @@ bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag)
     struct weir_policy_set set;
 
     return strcmp(policy, "off") == 0 || weir_policy_set_parse(policy, &set, ret_diag) == WEIR_OK;
+}
+
+bool weir_config_cdi_ok(const char *cdi)
+{
+    size_t n = strlen(cdi);
+
+    return n == 0 || strcmp(cdi, "none") == 0 ||
+           (cdi[0] == '/' && n > 6 && strcmp(cdi + n - 5, ".json") == 0);
 }
 
 enum weir_status weir_config_parse(const char *text, size_t bytes,

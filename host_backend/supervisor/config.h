@@ -54,7 +54,8 @@ struct weir_host_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
-    uint32_t socket_mode; /* of the tenants' sockets */
+    char cdi[WEIR_CONFIG_PATH_BYTES]; /* the CDI file; "none"; "": the default */
+    uint32_t socket_mode;             /* of the tenants' sockets */
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;
@@ -89,6 +90,9 @@ bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_dia
 
 /** Is it "off" or a list of policies? Says why not. */
 bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
+
+/** Is this an absolute path that ends in .json, "none", or ""? */
+bool weir_config_cdi_ok(const char *cdi);
 
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (4 + WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                     \
+    (4 + 2 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_METRICS_CLIENTS_MAX)
 
 /* The command line wins over the file. */
@@ -34,10 +34,13 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
     const struct {
         char *to;
         const char *from;
-    } texts[] = {
-        {config->run_dir, params->run_dir},        {config->listen_tcp, params->listen_tcp},
-        {config->driver, params->driver},          {config->log, params->log},
-        {config->metrics_listen, params->metrics}, {config->softgpu, params->softgpu}};
+    } texts[] = {{config->run_dir, params->run_dir},
+                 {config->listen_tcp, params->listen_tcp},
+                 {config->driver, params->driver},
+                 {config->log, params->log},
+                 {config->metrics_listen, params->metrics},
+                 {config->softgpu, params->softgpu},
+                 {config->cdi, params->cdi}};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].from != NULL) {
@@ -96,6 +99,10 @@ static enum weir_status load(const struct weir_serve_params *params,
                     config->tenants[i].name);
             return WEIR_ERR_INVALID;
         }
+    }
+    if (status == WEIR_OK && !weir_config_cdi_ok(config->cdi)) {
+        fprintf(stderr, "cdi must be \"none\" or an absolute path that ends in .json\n");
+        return WEIR_ERR_INVALID;
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
         fprintf(stderr, "listen_tcp needs server_key (see weir keygen)\n");
@@ -220,6 +227,7 @@ struct source {
         SOURCE_SIGNAL,
         SOURCE_ADMIN,
         SOURCE_TENANT,
+        SOURCE_CONTAINER,
         SOURCE_WORKER,
         SOURCE_CLIENT,
         SOURCE_METRICS,
@@ -265,6 +273,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         /* Guests of a worker that is not ready wait in the socket's backlog. */
         if (t->used && !t->gone && t->worker >= 0 && sup->workers[t->worker].ready) {
             watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
+            watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
         }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -291,7 +300,14 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_TENANT:
         if (sup->tenants[source.index].listen_fd >= 0) {
-            weir_sup_tenant_accept(sup, &sup->tenants[source.index]);
+            weir_sup_tenant_accept(sup, &sup->tenants[source.index],
+                                   sup->tenants[source.index].listen_fd);
+        }
+        break;
+    case SOURCE_CONTAINER:
+        if (sup->tenants[source.index].container_fd >= 0) {
+            weir_sup_tenant_accept(sup, &sup->tenants[source.index],
+                                   sup->tenants[source.index].container_fd);
         }
         break;
     case SOURCE_WORKER:

@@ -32,6 +32,7 @@ struct weir_sup_tenant {
     uint32_t index;
     int worker; /* index in workers */
     int listen_fd;
+    int container_fd; /* the socket that containers have; -1: none (containers.c) */
     char path[108];
     bool used; /* this slot; a slot is never given to another tenant */
     bool gone; /* removed */
@@ -171,12 +172,20 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
 void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                             const struct weir_tenant_config *config);
 const char *weir_origin_text(enum weir_origin origin);
-/** Take one connection and pass it to the tenant's worker. */
-void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Take one connection of one of its sockets and pass it to the tenant's worker. */
+void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                            int listen_fd);
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
 /** Send a worker all that it must know of tenants. */
 enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+
+/* containers.c */
+
+/** After any change of the tenants: their sockets for containers, and the CDI file. */
+void weir_sup_containers_follow(struct weir_supervisor *sup);
+/** Close those sockets and remove the file. */
+void weir_sup_containers_close(struct weir_supervisor *sup);
 
 /* workers.c */
 

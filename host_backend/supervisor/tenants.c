@@ -30,8 +30,8 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (!sup->tenants[i].used) {
-            sup->tenants[i] =
-                (struct weir_sup_tenant){.index = (uint32_t)i, .listen_fd = -1, .worker = -1};
+            sup->tenants[i] = (struct weir_sup_tenant){
+                .index = (uint32_t)i, .listen_fd = -1, .container_fd = -1, .worker = -1};
             return &sup->tenants[i];
         }
     }
@@ -253,6 +253,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
 
         status = status == WEIR_OK ? one : status;
     }
+    weir_sup_containers_follow(sup);
     return status;
 }
 
@@ -287,9 +288,10 @@ static void program_of(pid_t pid, char *name, size_t bytes)
     name[strcspn(name, "\n")] = 0;
 }
 
-void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                            int listen_fd)
 {
-    int fd = accept4(tenant->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
 
@@ -313,6 +315,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, struct weir_sup_tenant 
 
 void weir_sup_tenants_close(struct weir_supervisor *sup)
 {
+    weir_sup_containers_close(sup);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {
             close_tenant(&sup->tenants[i]);

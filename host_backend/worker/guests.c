@@ -34,6 +34,7 @@ struct arrival {
     uint32_t uid;
     uint32_t guest_pid;
     bool monitor;
+    struct weir_limit_wish wish;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_zmq_pending *pending;
 };
@@ -155,6 +156,10 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         if (devices[i].total_memory_bytes > params.memory_quota_bytes) {
             devices[i].total_memory_bytes = params.memory_quota_bytes;
         }
+        if (a->wish.memory_bytes[i] != 0 &&
+            devices[i].total_memory_bytes > a->wish.memory_bytes[i]) {
+            devices[i].total_memory_bytes = a->wish.memory_bytes[i];
+        }
     }
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
@@ -206,6 +211,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .uid = a->uid,
                                          .guest_pid = a->guest_pid,
                                          .monitor = a->monitor,
+                                         .wish = &a->wish,
                                          .program = a->program};
     struct weir_session *session;
 
@@ -247,6 +253,7 @@ static void *guest_thread(void *argument)
     if (status == WEIR_OK && hello != NULL) {
         a->guest_pid = hello->pid;
         a->monitor = hello->monitor;
+        a->wish = hello->wish;
     }
     if (status == WEIR_OK && hello != NULL && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
@@ -355,6 +362,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
     }
     a->pid = a->guest_pid = hello->pid;
     a->monitor = hello->monitor;
+    a->wish = hello->wish;
     a->pending = pending;
     snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     start(a);

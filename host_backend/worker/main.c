@@ -106,6 +106,8 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     snprintf(row->program, sizeof row->program, "%s", s->program);
     snprintf(row->transport, sizeof row->transport, "%s", s->transport->ops->name);
     row->used_bytes = atomic_load(&((struct weir_session *)(uintptr_t)s)->held_bytes);
+    row->memory_limit_bytes = s->wish.memory_bytes[0];
+    row->sm_limit_pct = s->wish.sm_pct;
     row->age_s = (double)(weir_clock_now_ns() - s->started_ns) / (double)WEIR_NS_PER_S;
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }

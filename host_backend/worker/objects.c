@@ -162,7 +162,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
     if (o->charged_bytes != 0) {
         weir_tenant_uncharge(session->tenant, o->charged_bytes);
-        atomic_fetch_sub(&session->held_bytes, o->charged_bytes);
+        weir_session_let_go(session, o->device, o->charged_bytes);
     }
     if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
         struct weir_stream **at = &o->ctx->streams;
@@ -510,11 +510,14 @@ static uint64_t array_bytes(struct weir_session *session, const struct weir_obje
 static CUresult charge_array(struct weir_session *session, struct weir_object *o)
 {
     uint64_t bytes = array_bytes(session, o);
-    CUresult result = weir_tenant_charge(session->tenant, bytes);
+    CUresult result = weir_session_may_hold(session, o->device, bytes);
 
     if (result == CUDA_SUCCESS) {
+        result = weir_tenant_charge(session->tenant, bytes);
+    }
+    if (result == CUDA_SUCCESS) {
         o->charged_bytes = bytes;
-        atomic_fetch_add(&session->held_bytes, bytes);
+        weir_session_hold(session, o->device, bytes);
     }
     return result;
 }

@@ -76,6 +76,9 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->uid = params->uid;
     s->guest_pid = params->guest_pid;
     s->monitor = params->monitor;
+    if (params->wish != NULL) {
+        s->wish = *params->wish;
+    }
     s->id = params->id;
     s->started_ns = weir_clock_now_ns();
     snprintf(s->program, sizeof s->program, "%s", params->program);

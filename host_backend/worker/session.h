@@ -271,6 +271,8 @@ struct weir_session {
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
+    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
+    struct weir_limit_wish wish;                         /* constant */
     atomic_uint_fast64_t objects;
     atomic_uint n_contexts;
 
@@ -292,6 +294,7 @@ struct weir_session_params {
     uint32_t uid;
     uint32_t guest_pid;
     const char *program;
+    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: none */
 };
 
 /**
@@ -315,6 +318,21 @@ void weir_session_run(struct weir_session *session);
  * @thread owner
  */
 void weir_session_destroy(struct weir_session *session);
+
+/* limits.c */
+
+/**
+ * May the session hold so much more of a device, by what its guest asked to be held to?
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread owner
+ */
+CUresult weir_session_may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes);
+/** Count device memory that it has got, or given back. @thread owner */
+void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
+void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
+/** Lower what is shown of a device to the wish. @thread owner */
+void weir_session_limit_info(const struct weir_session *session, uint32_t device,
+                             uint64_t *free_bytes, uint64_t *total_bytes);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);

@@ -132,7 +132,7 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_vmm_handle *
         return;
     }
     if (!handle->imported) {
-        atomic_fetch_sub(&session->held_bytes, handle->alloc->bytes);
+        weir_session_let_go(session, handle->alloc->device, handle->alloc->bytes);
     }
     weir_vmm_alloc_put(handle->alloc);
     handle->alloc = NULL;

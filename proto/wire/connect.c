@@ -54,6 +54,9 @@ static enum weir_status make_hello(const struct weir_connect_params *params,
                                  .wire_hash = params->wire_hash,
                                  .pid = (uint32_t)getpid(),
                                  .monitor = params->monitor};
+    if (params->wish) {
+        hello->wish = *params->wish;
+    }
     weir_text_set(hello->version, sizeof hello->version, params->version);
     weir_text_set(hello->program, sizeof hello->program, params->program);
     if (params->transport) {

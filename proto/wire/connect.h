@@ -10,13 +10,14 @@
 
 /* Zero what is not wanted. All strings are borrowed for the call. */
 struct weir_connect_params {
-    const char *host;       /* "ipc://PATH" (a unix socket) or "tcp://HOST:PORT" */
-    const char *transport;  /* "shm" or "zmq" to force one; NULL: best first. tcp is always zmq */
-    const char *program;    /* the program's name, for people */
-    const char *version;    /* of the guest library, for people */
-    uint64_t wire_hash;     /* of the generated operations' layout */
-    bool monitor;           /* the connection will only ask about device and tenant */
-    uint64_t timeout_ns;    /* for all attempts; 0 means 15 s */
+    const char *host;      /* "ipc://PATH" (a unix socket) or "tcp://HOST:PORT" */
+    const char *transport; /* "shm" or "zmq" to force one; NULL: best first. tcp is always zmq */
+    const char *program;   /* the program's name, for people */
+    const char *version;   /* of the guest library, for people */
+    uint64_t wire_hash;    /* of the generated operations' layout */
+    bool monitor;          /* the connection will only ask about device and tenant */
+    const struct weir_limit_wish *wish; /* NULL: none */
+    uint64_t timeout_ns;                /* for all attempts; 0 means 15 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
     const char *secret_key; /* tcp: likewise */
     const char *server_key; /* tcp: the host's public key, likewise */

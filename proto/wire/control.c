@@ -109,6 +109,13 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
     message.wire_hash = hello->wire_hash;
     message.token = bytes_of(hello->token, hello->has_token ? sizeof hello->token : 0);
     message.monitor = hello->monitor;
+    message.memory_limit_bytes = (uint64_t *)(uintptr_t)hello->wish.memory_bytes;
+    for (uint32_t i = 0; i < WEIR_CONTROL_MAX_DEVICES; i++) {
+        if (hello->wish.memory_bytes[i]) {
+            message.n_memory_limit_bytes = i + 1;
+        }
+    }
+    message.sm_limit_pct = hello->wish.sm_pct;
     return pack(&message.base, ret_bytes);
 }
 
@@ -281,6 +288,12 @@ static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *h
         hello->n_transports++;
     }
     hello->monitor = message->monitor;
+    ok = ok && message->n_memory_limit_bytes <= WEIR_CONTROL_MAX_DEVICES &&
+         message->sm_limit_pct < 100;
+    for (size_t i = 0; ok && i < message->n_memory_limit_bytes; i++) {
+        hello->wish.memory_bytes[i] = message->memory_limit_bytes[i];
+    }
+    hello->wish.sm_pct = message->sm_limit_pct;
     hello->has_token = message->token.len != 0;
     if (hello->has_token) {
         take_bytes(&ok, hello->token, sizeof hello->token, message->token);

@@ -34,6 +34,12 @@ struct weir_peer {
     bool known; /* false over the network: there is a key instead */
 };
 
+/* Limits that a guest asks to be held to, below those of its tenant. 0: none. */
+struct weir_limit_wish {
+    uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* by the welcome's ordinals */
+    uint32_t sm_pct;                                 /* 1 .. 99: the share of multiprocessors */
+};
+
 struct weir_hello {
     uint32_t protocol;
     uint64_t wire_hash;
@@ -44,7 +50,8 @@ struct weir_hello {
     char transports[WEIR_CONTROL_MAX_TRANSPORTS][WEIR_CONTROL_NAME_BYTES];
     bool has_token;
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
-    bool monitor;          /* a connection of NVML: it may only ask */
+    bool monitor; /* a connection of NVML: it may only ask */
+    struct weir_limit_wish wish;
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 

@@ -2,6 +2,7 @@
  * The tenant's quota as a program meets it.
  *
  * e2e_quota check QUOTA   what is shown, what is refused, and that everything works afterwards.
+ * e2e_quota shows QUOTA   the short form of that: what is shown, half can be had, more is refused.
  * e2e_quota hold BYTES    take so much (in one piece), print "held", and keep it until stdin ends.
  * e2e_quota fails BYTES   so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now.
  */
@@ -122,7 +123,7 @@ static void hold(size_t bytes)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: e2e_quota check|hold|fails BYTES\n");
+        fprintf(stderr, "usage: e2e_quota check|shows|hold|fails BYTES\n");
         return 2;
     }
     size_t bytes = strtoull(argv[2], NULL, 0);
@@ -133,6 +134,9 @@ int main(int argc, char **argv)
         check_exhaustion(bytes);
         check_pool(bytes);
         check_kernel_works("a kernel works at the end");
+    } else if (strcmp(argv[1], "shows") == 0) {
+        check_shown(bytes);
+        check_limits(bytes);
     } else if (strcmp(argv[1], "hold") == 0) {
         hold(bytes);
     } else {

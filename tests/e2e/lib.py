@@ -472,7 +472,9 @@ class Host:
         code = self.process.wait(limit_s)
         until(lambda: not any(pid_is_alive(p) for p in pids), 5, "all processes of the host are gone")
         if os.path.isdir(self.run_dir):
-            left = [n for n in os.listdir(self.run_dir)]
+            left = [n for n in os.listdir(self.run_dir) if n != "containers"]
+            for folder, _, files in os.walk(os.path.join(self.run_dir, "containers")):
+                left += [os.path.join(folder, name) for name in files]
             assert not left, f"left in the run directory: {left}"
         shm = set(os.listdir("/dev/shm")) - self.shm_before
         assert not [n for n in shm if "weir" in n], f"left in /dev/shm: {shm}"
@@ -763,4 +765,5 @@ def main():
             json.dump(result.outcomes, f)
     if not result.wasSuccessful():
         sys.exit(1)
-    sys.exit(SKIPPED if result.testsRun and len(result.skipped) >= result.testsRun else 0)
+    some = any(outcome == "ok" for outcome, *_ in result.outcomes.values())
+    sys.exit(SKIPPED if result.skipped and not some else 0)

@@ -12,6 +12,7 @@ static void parse_whole_file_reads_every_key(void **state)
                                "listen_tcp = '0.0.0.0:7000'\n"
                                "server_key = \"/etc/key\"\n"
                                "device = 1\n"
+                               "cdi = \"/etc/cdi/w.json\"\n"
                                "socket_mode = 0o666\n"
                                "window_base = 0x10_0000_0000\n"
                                "window_bytes = \"64GiB\"\n"
@@ -49,6 +50,10 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_string_equal(c.run_dir, "/tmp/w");
     assert_string_equal(c.listen_tcp, "0.0.0.0:7000");
     assert_string_equal(c.devices, "1");
+    assert_string_equal(c.cdi, "/etc/cdi/w.json");
+    assert_true(weir_config_cdi_ok(c.cdi) && weir_config_cdi_ok("none") && weir_config_cdi_ok(""));
+    assert_false(weir_config_cdi_ok("cdi.json") || weir_config_cdi_ok("/.json") ||
+                 weir_config_cdi_ok("/etc/cdi/weir"));
     assert_int_equal(c.socket_mode, 0666);
     assert_true(c.window_base == 0x1000000000 && c.window_bytes == UINT64_C(64) << 30);
     assert_int_equal(c.forms.mode, WEIR_FORMS_AUTO);

@@ -81,12 +81,16 @@ static void host_finish(struct host *host)
     unlink(path);
 }
 
+static const struct weir_limit_wish wish = {.memory_bytes = {[1] = 5, [3] = UINT64_MAX},
+                                            .sm_pct = 30};
+
 static struct weir_connect_params connect_params(void)
 {
     return (struct weir_connect_params){.host = url,
                                         .program = "prog",
                                         .version = "1.2",
                                         .wire_hash = TL_WIRE_HASH,
+                                        .wish = &wish,
                                         .timeout_ns = 2 * WEIR_NS_PER_S};
 }
 
@@ -119,6 +123,8 @@ static void serve_well(int fd, void *user)
     assert_int_equal(hello->peer.pid, getpid());
     assert_int_equal(hello->peer.uid, getuid());
     assert_true(hello->peer.known);
+    assert_int_equal(hello->wish.sm_pct, wish.sm_pct);
+    assert_memory_equal(hello->wish.memory_bytes, wish.memory_bytes, sizeof wish.memory_bytes);
     assert_int_equal(weir_accept_welcome(fd, hello, &welcome, ret_transport), WEIR_OK);
     weir_hello_destroy(hello);
 }

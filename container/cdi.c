@@ -1,0 +1,192 @@
+/*
+ * Writing CDI. The JSON is small and of one shape, so it is printed; what comes from outside are
+ * paths and tenants' names, which are escaped or refused.
+ *
+ * Version: 0.3.0 knows env and mounts; names that begin with a digit need 0.5.0. Fields that a
+ * version does not know make an engine refuse the whole file, so "type" of mounts (0.4.0) and
+ * everything later stays out.
+ */
+#include "container/cdi.h"
+#include "container/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool weir_cdi_name_ok(const char *tenant)
+{
+    size_t n = strlen(tenant);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!is_alnum(tenant[i]) && strchr("_-.", tenant[i]) == NULL) {
+            return false;
+        }
+    }
+    return n > 0 && is_alnum(tenant[0]) && is_alnum(tenant[n - 1]);
+}
+
+static void put_mount(FILE *out, const struct weir_container_mount *mount, const char *indent)
+{
+    fprintf(out, "%s{\"hostPath\": ", indent);
+    weir_text_put(out, mount->source);
+    fputs(", \"containerPath\": ", out);
+    weir_text_put(out, mount->target);
+    fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
+}
+
+static void put_edits(FILE *out, const struct weir_container_edits *edits, const char *indent)
+{
+    fprintf(out, "%s\"containerEdits\": {\n", indent);
+    if (edits->n_env != 0) {
+        fprintf(out, "%s  \"env\": [", indent);
+        for (size_t i = 0; i < edits->n_env; i++) {
+            fputs(i == 0 ? "" : ", ", out);
+            weir_text_put(out, edits->env[i]);
+        }
+        fputs("],\n", out);
+    }
+    fprintf(out, "%s  \"mounts\": [", indent);
+    for (size_t i = 0; i < edits->n_mounts; i++) {
+        fputs(i == 0 ? "\n" : ",\n", out);
+        fprintf(out, "%s    ", indent);
+        put_mount(out, &edits->mounts[i], "");
+    }
+    fprintf(out, "\n%s  ]\n%s}", indent, indent);
+}
+
+static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, const char *tenant,
+                                   bool first)
+{
+    struct weir_container_edits *edits = malloc(sizeof *edits);
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+
+    if (edits != NULL) {
+        status = weir_container_edits_tenant(spec->run_dir, tenant, edits);
+    }
+    if (status == WEIR_OK) {
+        fputs(first ? "\n" : ",\n", out);
+        fputs("    {\n      \"name\": ", out);
+        weir_text_put(out, tenant);
+        fputs(",\n", out);
+        put_edits(out, edits, "      ");
+        fputs("\n    }", out);
+    }
+    free(edits);
+    return status;
+}
+
+/* Look before anything is written: how many devices, and are all texts fit for JSON? */
+static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret_version)
+{
+    bool good = weir_text_ok(spec->run_dir);
+    size_t n = 0;
+
+    *ret_version = "0.3.0";
+    for (size_t i = 0; i < spec->n_tenants; i++) {
+        if (weir_cdi_name_ok(spec->tenants[i])) {
+            n++;
+            if (spec->tenants[i][0] >= '0' && spec->tenants[i][0] <= '9') {
+                *ret_version = "0.5.0";
+            }
+        }
+    }
+    for (size_t i = 0; i < spec->common->n_mounts; i++) {
+        good &= weir_text_ok(spec->common->mounts[i].source);
+    }
+    if (!good) {
+        return WEIR_ERR_INVALID;
+    }
+    return n != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+}
+
+enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
+{
+    const char *version;
+    enum weir_status status = check(spec, &version);
+    bool first = true;
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    fprintf(out, "{\n  \"cdiVersion\": \"%s\",\n  \"kind\": \"" WEIR_CDI_KIND "\",\n", version);
+    fputs("  \"devices\": [", out);
+    for (size_t i = 0; i < spec->n_tenants && status == WEIR_OK; i++) {
+        if (weir_cdi_name_ok(spec->tenants[i])) {
+            status = put_device(out, spec, spec->tenants[i], first);
+            first = false;
+        }
+    }
+    fputs("\n  ],\n", out);
+    put_edits(out, spec->common, "  ");
+    fputs("\n}\n", out);
+    return status == WEIR_OK && ferror(out) ? WEIR_ERR_IO : status;
+}
+
+static enum weir_status status_of_errno(void)
+{
+    return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+}
+
+/* /var/run exists everywhere; the folder below it is made by whoever comes first. */
+static enum weir_status make_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL || slash == path || (size_t)(slash - path) >= sizeof folder) {
+        return WEIR_OK;
+    }
+    memcpy(folder, path, (size_t)(slash - path));
+    folder[slash - path] = 0;
+    return mkdir(folder, 0755) == 0 || errno == EEXIST ? WEIR_OK : status_of_errno();
+}
+
+static enum weir_status write_file(const char *path, const struct weir_cdi_spec *spec)
+{
+    enum weir_status status;
+    FILE *out = fopen(path, "we");
+
+    if (out == NULL) {
+        return status_of_errno();
+    }
+    status = weir_cdi_write(out, spec);
+    if (fchmod(fileno(out), 0644) != 0 && status == WEIR_OK) {
+        status = status_of_errno();
+    }
+    if (fclose(out) != 0 && status == WEIR_OK) {
+        status = WEIR_ERR_IO;
+    }
+    return status;
+}
+
+enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *spec)
+{
+    char temporary[PATH_MAX];
+    int n = snprintf(temporary, sizeof temporary, "%s.new", path); /* no name that engines read */
+    enum weir_status status;
+
+    if (n < 0 || (size_t)n >= sizeof temporary) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    status = make_folder(path);
+    if (status == WEIR_OK) {
+        status = write_file(temporary, spec);
+    }
+    if (status == WEIR_OK && rename(temporary, path) != 0) {
+        status = status_of_errno();
+    }
+    if (status != WEIR_OK) {
+        (void)unlink(temporary);
+    }
+    if (status == WEIR_ERR_NOT_FOUND) {
+        (void)unlink(path);
+    }
+    return status;
+}

@@ -1,0 +1,79 @@
+/*
+ * What is added to a container so that unmodified images use a tenant: a few mounts and variables.
+ *
+ * One list, from which both the CDI specification (cdi.h) and docker's arguments (docker_args.h)
+ * are written, so that the two ways cannot differ. No hook, no LD_PRELOAD, no LD_LIBRARY_PATH, no
+ * device node: bind mounts and environment only.
+ *
+ * Source: docs/design/containers.md
+ */
+#ifndef WEIR_CONTAINER_EDITS_H
+#define WEIR_CONTAINER_EDITS_H
+
+#include "base/status.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define WEIR_CONTAINER_MOUNTS_MAX 16
+#define WEIR_CONTAINER_ENV_MAX    4
+
+/* Where the guest library looks for its host when nobody tells it, without the file's name. */
+#define WEIR_CONTAINER_RUN_DIR "/run/weir"
+/* The socket's name there, and on the host in the tenant's folder. */
+#define WEIR_CONTAINER_SOCKET "default.sock"
+/* The tenants' folders in the host's run directory. */
+#define WEIR_CONTAINER_FOLDER "containers"
+
+/* On the host and in containers: the usual place. */
+#define WEIR_CONTAINER_NVIDIA_SMI "/usr/bin/nvidia-smi"
+
+struct weir_container_mount {
+    char source[PATH_MAX]; /* on the host; absolute */
+    const char *target;    /* in the container; static */
+};
+
+/* A value type; 64 KiB, so not for small stacks. */
+struct weir_container_edits {
+    struct weir_container_mount mounts[WEIR_CONTAINER_MOUNTS_MAX]; /* all of them read-only */
+    size_t n_mounts;
+    const char *env[WEIR_CONTAINER_ENV_MAX]; /* "NAME=VALUE", static */
+    size_t n_env;
+};
+
+/**
+ * What containers of every tenant get: the guest's libraries, in each place where a distribution's
+ * loader looks, and the environment.
+ *
+ * @param guest_lib   folder of the guest's libcuda.so.1; links are followed. libnvidia-ml.so.1 is
+ *                    added if it lies there.
+ * @param nvidia_smi  path of a program nvidia-smi on the host, or NULL; added if it exists.
+ * @param ret_edits   written only on success.
+ * @return WEIR_OK
+ * @return WEIR_ERR_NOT_FOUND  no libcuda.so.1 there.
+ * @return WEIR_ERR_TOO_BIG    a path is too long.
+ * @thread any
+ */
+enum weir_status
+weir_container_edits_common(const char *guest_lib, const char *nvidia_smi,
+                            struct weir_container_edits *ret_edits) WEIR_MUST_CHECK;
+
+/**
+ * What containers of one tenant get beside that: the folder with the tenant's socket.
+ *
+ * The folder and not the socket is mounted, so that a container outlives a restart of the host: a
+ * new socket appears in the same folder, while a mounted file would stay the old one.
+ *
+ * @param run_dir  the host's, absolute.
+ * @return WEIR_OK, WEIR_ERR_INVALID (run_dir is relative), WEIR_ERR_TOO_BIG
+ * @thread any
+ */
+enum weir_status
+weir_container_edits_tenant(const char *run_dir, const char *tenant,
+                            struct weir_container_edits *ret_edits) WEIR_MUST_CHECK;
+
+/** A tenant's folder on the host. @return WEIR_OK, WEIR_ERR_TOO_BIG @thread any */
+enum weir_status weir_container_folder(const char *run_dir, const char *tenant, char *ret_path,
+                                       size_t bytes) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,29 @@
+/* Limits that a program's environment asks for, in the words of HAMi. */
+#ifndef WEIR_GUEST_LIB_LIMITS_H
+#define WEIR_GUEST_LIB_LIMITS_H
+
+#include "proto/wire/control.h"
+
+/**
+ * Read CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_MEMORY_LIMIT_<i> (of device i, which wins) and
+ * CUDA_DEVICE_SM_LIMIT.
+ *
+ * They are requests: the host takes them as limits of this session below the tenant's own. What
+ * cannot be read is as if it were not set.
+ *
+ * @param lookup    getenv, or a test's.
+ * @param ret_wish  always written; zeros where nothing is asked for.
+ * @thread any
+ */
+void weir_limits_read(char *(*lookup)(const char *name), struct weir_limit_wish *ret_wish);
+
+/**
+ * A size such as "512m", "1g", "1024" (bytes); suffixes k, m, g, t, in powers of 1024, in either
+ * case, also as "mb" or "MiB".
+ *
+ * @return the size, or 0: not a size, or too large for 64 bits.
+ * @thread any
+ */
+uint64_t weir_limit_bytes(const char *text);
+
+#endif

@@ -1,0 +1,483 @@
+#!/usr/bin/env python3
+"""Containers: unmodified images, real engines, and the ways around limits that people try.
+
+The engines are podman with CDI and dockerd with `weir docker-args`. WEIR_E2E_FULL=1 (ci/test --full)
+adds what makes more images: an old release, and a loader that looks where RHEL's does.
+"""
+import json
+import os
+import shlex
+import signal
+import subprocess
+import unittest
+
+import containers
+import lib
+
+FULL = os.environ.get("WEIR_E2E_FULL") == "1"
+QUOTA = 128 << 20
+MIB = 1 << 20
+PROGRAMS = ("drv_vector_add", "drv_memory", "drv_modules", "drv_streams_events", "drv_graph")
+CDI_FOLDER = "/var/run/cdi"
+# The engines read one folder for the whole machine: names that no other run has.
+ALICE, BOB, CAROL = (f"{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
+
+
+def in_turn(*programs):
+    return ["sh", "-c", " && ".join(f"/t/{p}" for p in programs)]
+
+
+# What a container needs to make containers itself.
+NESTING = ["--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt",
+           "seccomp=unconfined"]
+
+
+class Containers(lib.Case):
+    """Cases of one engine."""
+
+    engine_type = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tar = containers.small_image()
+        cls.engine = cls.engine_type()
+        cls.addClassCleanup(cls.engine.close)
+        cls.image = cls.engine.image(cls.tar)
+        cls.mounts = ["--volume", f"{os.path.join(lib.places.build, 'tests')}:/t:ro"]
+
+    def setUp(self):
+        super().setUp()
+        signal.setitimer(signal.ITIMER_REAL, 3 * lib.CASE_LIMIT_S)  # a container costs processes
+
+    def serve(self, tenants=None, start=True):
+        """A host that writes a CDI file of its own."""
+        self.cdi = f"{CDI_FOLDER}/weir-e2e-{os.getpid()}.json"
+        host = self.host(tenants or {ALICE: {"memory": "128MiB"}, BOB: {"memory": "96MiB"}},
+                         host_lines=[f"cdi = {json.dumps(self.cdi)}"], start=False)
+        self.addCleanup(lambda: os.path.exists(self.cdi) and os.unlink(self.cdi))
+        self.engine.host = host
+        return host.start() if start else host
+
+    def passed(self, done, what=""):
+        self.assertEqual(done.returncode, 0, f"{what}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def contained(self, *program, options=(), tenant=ALICE, expect=0, image=None):
+        """A container runs a program to its end."""
+        done = self.engine.run(image or self.image, *program, options=[*self.mounts, *options],
+                               tenant=tenant)
+        self.assertEqual(done.returncode, expect, f"{program}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def running(self, tenant=ALICE, options=()):
+        """A container that waits; gives a function that runs programs in it."""
+        container = self.engine.start(self.image, "sleep", "300", tenant=tenant,
+                                      options=[*self.mounts, *options])
+        self.addCleanup(self.engine.remove, container)
+
+        def execute(*program, options=(), expect=0):
+            done = self.engine.command("exec", *options, container, *program)
+            self.assertEqual(done.returncode, expect,
+                             f"{program}\n{done.stdout}\n{done.stderr}")
+            return done.stdout
+
+        return execute
+
+    def check_programs(self):
+        host = self.serve()
+        out = self.contained(*in_turn(*(f"cuda/{p}" for p in PROGRAMS)))
+        for program in PROGRAMS:
+            self.assertRegex(out, rf"PASS {program}")
+        self.assertRegex(self.contained("env"), r"(?m)^NVIDIA_VISIBLE_DEVICES=void$")
+        self.assertNotRegex(self.contained("env"), r"(?m)^(LD_|WEIR_)")
+        host.wait_idle()
+
+    def check_users(self):
+        """Any user, a read-only image, no capabilities."""
+        self.serve()
+        for options in (["--user", "1234:5678"],
+                        ["--user", "77", "--read-only", "--cap-drop", "all", "--security-opt",
+                         "no-new-privileges"]):
+            self.contained(*in_turn("cuda/drv_memory", "cuda/drv_vector_add"), options=options)
+
+    def check_limits(self):
+        """What gets past limits that are kept in the program: none of it does."""
+        host = self.serve()
+        execute = self.running(options=["--env", "CUDA_DEVICE_MEMORY_LIMIT=64m"])
+        self.passed_check(execute("/t/e2e/e2e_quota", "fails", str(66 * MIB)))
+        check = f"/t/e2e/e2e_quota shows {QUOTA}"
+        # No environment, and one that was edited: the request is gone, the quota is not.
+        for prefix in ("env --ignore-environment", "unset CUDA_DEVICE_MEMORY_LIMIT;",
+                       "CUDA_DEVICE_MEMORY_LIMIT=1t CUDA_DISABLE_CONTROL=true LD_PRELOAD= "
+                       f"WEIR_TENANT={BOB} NVIDIA_VISIBLE_DEVICES=all"):
+            self.passed_check(execute("sh", "-c", f"{prefix} {check}"), prefix)
+        # A library that was copied, and one that was changed: the host's URL in it leads nowhere.
+        copied = ("unset CUDA_DEVICE_MEMORY_LIMIT; mkdir -p /tmp/mine && cp /usr/local/nvidia/lib64/libcuda.so.1 /tmp/mine/ && "
+                  "export LD_LIBRARY_PATH=/tmp/mine && ")
+        self.passed_check(execute("sh", "-c", copied + check), "a copied library")
+        changed = copied + ("sed -i 's,/run/weir/default.sock,/tmp/nowhere/here.sock,g' "
+                            "/tmp/mine/libcuda.so.1 && /t/e2e/e2e_minimal")
+        self.assertIn("gave 100", execute("sh", "-c", changed, expect=1))
+        # A login by ssh has none of the container's environment.
+        self.passed_check(execute("sh", "-ec", self.ssh_script(check)), "ssh")
+        host.wait_idle()
+
+    def passed_check(self, out, what=""):
+        self.assertRegex(out, r"PASS e2e_quota", what)
+
+    @staticmethod
+    def ssh_script(command):
+        return f"""
+mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && cd /root/.ssh
+for name in key host; do dropbearkey -t ed25519 -f $name >/dev/null 2>&1; done
+dropbearkey -y -f key | grep ^ssh- > authorized_keys
+dropbear -r host -E -s -p 127.0.0.1:22 </dev/null >/root/log 2>&1
+dbclient -y -y -i key root@127.0.0.1 'test -z "$CUDA_DEVICE_MEMORY_LIMIT" && {command}' 2>>/root/log ||
+{{ cat /root/log; exit 1; }}
+"""
+
+    def check_nested(self, options):
+        """A container in a container is the same tenant."""
+        host = self.serve()
+        execute = self.running(options=options)
+        inner = ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--unshare-all", "--clearenv",
+                 "--uid", "1000"]
+        self.passed_check(execute(*inner, "/t/e2e/e2e_quota", "shows", str(QUOTA)))
+        # Where it does not pass the socket on, there is no device.
+        self.assertIn("gave 100", execute(*inner, "--tmpfs", "/run", "/t/e2e/e2e_minimal",
+                                          expect=1))
+        host.wait_idle()
+
+    def check_tenant(self):
+        """A container reaches its tenant and nothing else of the host."""
+        host = self.serve()
+        execute = self.running(tenant=BOB)
+        self.assertEqual(execute("ls", "-A", "/run/weir").split(), ["default.sock"])
+        changes = ("touch /run/weir/mine", "rm /run/weir/default.sock",
+                   "mv /run/weir/default.sock /run/weir/other", "chmod 600 /run/weir/default.sock",
+                   "echo > /usr/local/nvidia/lib64/libcuda.so.1")
+        script = "; ".join(f"({change}) 2>/dev/null && echo changed" for change in changes)
+        self.assertEqual(execute("sh", "-c", f"{script}; echo done"), "done\n")
+        urls = (f"/run/weir/{ALICE}.sock", "/run/weir/../alice.sock", f"{host.run_dir}/admin.sock",
+                f"{host.run_dir}/{ALICE}.sock",
+                f"{host.run_dir}/containers/{ALICE}/default.sock")
+        script = "; ".join(f"WEIR_HOST=ipc://{url} /t/e2e/e2e_minimal && exit 9" for url in urls)
+        self.assertEqual(execute("sh", "-c", f"{script}; true").count("gave 100"), len(urls))
+        out = execute("/t/e2e/e2e_quota", "shows", str(96 * MIB),
+                      options=["--env", f"WEIR_TENANT={ALICE}"])
+        self.passed_check(out)
+        self.assertEqual(host.tenant(ALICE)["used_bytes"], 0)
+        host.wait_idle()
+
+    def check_requests(self):
+        """HAMi's variables lower the quota of a process, and never raise it."""
+        host = self.serve()
+        for limit, shown in (("64m", 64 * MIB), ("1t", QUOTA), ("much", QUOTA)):
+            out = self.contained("/t/e2e/e2e_quota", "shows", str(shown),
+                                 options=["--env", f"CUDA_DEVICE_MEMORY_LIMIT={limit}"])
+            self.passed_check(out, limit)
+        options = ["--env", "CUDA_DEVICE_MEMORY_LIMIT_0=64m", "--env", "CUDA_DEVICE_SM_LIMIT=30"]
+        self.contained("/t/e2e/e2e_nvml", "agree", str(64 * MIB), options=options)
+        execute = self.running(options=[*options, "--interactive"])
+        guest = lib.Process([*self.engine.base, "exec", "--interactive", self.container_id(),
+                             "/t/e2e/e2e_quota", "hold", str(MIB)], env=self.engine.env)
+        self.addCleanup(guest.kill)
+        guest.wait_line("^held$")
+        row = host.status()["session"][0]
+        self.assertEqual((row["memory_limit_bytes"], row["sm_limit_pct"]), (64 * MIB, 30))
+        table = host.weir("status", "--run-dir", host.run_dir).stdout
+        self.assertRegex(table, rf"{ALICE}.*e2e_quota.* 64 MiB +30 ")
+        execute("true")
+        guest.close_stdin()
+        self.assertEqual(guest.wait(), 0, guest.tail())
+        host.wait_idle()
+
+    def container_id(self):
+        return self.engine.must("ps", "--quiet", "--latest")
+
+    def check_compose(self, command, lines, override):
+        folder = self.folder()
+        files = []
+        for name, text in (("compose.yaml", f"""
+version: "3.4"
+services:
+  train:
+    image: {self.image}
+    command: ["/t/e2e/e2e_quota", "shows", "{QUOTA}"]
+    volumes: ["{self.mounts[1]}"]
+{lines}"""), ("weir.yaml", override)):
+            if text:
+                files += ["--file", name]
+                with open(os.path.join(folder, name), "w") as f:
+                    f.write(text)
+        project = f"weir-e2e-{os.getpid()}"
+        self.addCleanup(self.engine.command, "network", "rm", f"{project}_default")
+        about = {"cwd": folder, "env": self.engine.env, "stdin": subprocess.DEVNULL, "text": True,
+                 "capture_output": True, "timeout": 40}
+        command = [*command, *files, "--project-name", project]
+        self.addCleanup(lambda: subprocess.run([*command, "down"], **about))
+        done = subprocess.run([*command, "run", "--rm", "-T", "train"], **about)
+        self.passed_check(done.stdout, done.stderr)
+
+    def check_places(self):
+        """Where programs and images look for the library."""
+        self.serve()
+        out = self.contained("sh", "-c", "ls /usr/lib/*-linux-gnu/libcuda.so* /usr/lib64/libcuda* "
+                             "$TRITON_LIBCUDA_PATH/*")
+        self.assertEqual(sorted(os.path.basename(path) for path in out.split()),
+                         ["libcuda.so"] * 3 + ["libcuda.so.1"] * 3 + ["libnvidia-ml.so.1"])
+        # nvidia/cuda images: a search path, all devices, and a stub that the cache names.
+        nvidia = ["--env", "LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+                  "--env", "NVIDIA_VISIBLE_DEVICES=all", "--env", "NVIDIA_DRIVER_CAPABILITIES=all"]
+        stub = ("mkdir -p /usr/local/cuda/compat && echo no library > "
+                "/usr/local/cuda/compat/libcuda.so.1 && /t/e2e/e2e_minimal")
+        self.contained("sh", "-c", stub, options=nvidia)
+
+
+class HostCases(lib.Case):
+    """The host's part, which needs no engine and no root."""
+
+    def setUp(self):
+        super().setUp()
+        self.cdi = os.path.join(self.folder(), "cdi", "weir.json")
+
+    def serve(self, tenants, lines=(), **options):
+        return self.host(tenants, host_lines=[f"cdi = {json.dumps(self.cdi)}", *lines], **options)
+
+    def mode(self, *path):
+        return os.stat(os.path.join(*path)).st_mode & 0o777
+
+    def devices(self):
+        with open(self.cdi) as f:
+            spec = json.load(f)
+        return spec["cdiVersion"], [device["name"] for device in spec["devices"]]
+
+    def test_file_and_folders(self):
+        host = self.serve(["A", "b.c"], start=False)
+        containers_dir = os.path.join(host.run_dir, "containers")
+        os.makedirs(os.path.join(containers_dir, "gone"))
+        with open(os.path.join(containers_dir, "gone", "default.sock"), "w"):
+            pass
+        host.start()
+        self.assertEqual(self.devices(), ("0.3.0", ["A", "b.c"]))
+        self.assertEqual(self.mode(self.cdi), 0o644)
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["A", "b.c"])
+        self.assertEqual(self.mode(containers_dir), 0o710)
+        self.assertEqual(self.mode(containers_dir, "A"), 0o755)
+        self.assertEqual(self.mode(containers_dir, "A", "default.sock"), 0o666)
+        env = {"LD_LIBRARY_PATH": lib.places.guest_lib,
+               "WEIR_HOST": f"ipc://{containers_dir}/b.c/default.sock"}
+        guest = self.guest(host, "e2e_quota", "hold", MIB, arrangement=lib.NATIVE, env=env)
+        guest.wait_line("^held$")
+        self.assertEqual(host.status()["session"][0]["tenant"], "b.c")
+        host.write_config(["A", "7b", "_odd"])
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: self.devices() == ("0.5.0", ["A", "7b"]), 5, "the file follows")
+        self.assertIn("tenant=_odd", host.process.err)
+        lib.until(lambda: not host.status()["session"], 10, "the removed tenant's session ends")
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+        guest.close_stdin()
+        guest.wait()
+        self.assertEqual(host.stop(), 0)
+        self.assertFalse(os.path.exists(self.cdi))
+        self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+
+    def test_modes_follow_the_sockets(self):
+        for mode, folder in ((0o600, 0o700), (0o666, 0o711)):
+            host = self.serve(["A"], [f"socket_mode = 0o{mode:o}"])
+            self.assertEqual(self.mode(host.run_dir, "containers"), folder)
+            self.assertEqual(host.stop(), 0)
+
+    def test_no_file_unasked_nor_where_it_cannot_be(self):
+        host = self.host(["A"])
+        self.assertFalse(os.path.exists(os.path.join(host.run_dir, "containers")))
+        done = host.weir("docker-args", "--run-dir", host.run_dir, "A")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no host that serves containers", done.stderr)
+        self.assertEqual(host.stop(), 0)
+        self.cdi = "/proc/none/weir.json"
+        host = self.serve(["A"])
+        self.assertRegex(host.process.err, r"no CDI file path=/proc/none/weir.json")
+        self.assertEqual(host.weir("docker-args", "--run-dir", host.run_dir, "A").returncode, 0)
+
+    def test_wrong_paths_are_refused(self):
+        for path in ("weir.json", "/run/cdi/weir", "/.json"):
+            done = lib.run_weir("serve", "--check", "--cdi", path)
+            self.assertEqual(done.returncode, 2, path)
+            self.assertIn("cdi must be", done.stderr)
+
+
+class PodmanCases(Containers):
+    engine_type = containers.Podman
+
+    def test_programs(self):
+        self.check_programs()
+
+    def test_users(self):
+        self.check_users()
+        for options in (["--uidmap", "0:100000:5000", "--user", "1000", "--read-only"],
+                        ["--uidmap", "0:100000:5000"]):
+            self.contained("/t/cuda/drv_vector_add", options=options)
+
+    def test_limits_hold(self):
+        self.check_limits()
+
+    def test_limits_hold_in_a_container_in_a_container(self):
+        self.check_nested(NESTING)
+
+    def test_tenant_is_the_socket(self):
+        self.check_tenant()
+
+    def test_requests_below_the_grant(self):
+        self.check_requests()
+
+    def test_places(self):
+        self.check_places()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_compose(self):
+        """The device in a compose file."""
+        compose = containers.need_program("podman-compose")
+        self.serve()
+        wrapper = os.path.join(self.folder(), "podman")
+        with open(wrapper, "w") as f:
+            f.write(f'#!/bin/sh\nexec {shlex.join(self.engine.base)} "$@"\n')
+        os.chmod(wrapper, 0o755)
+        ulimits = shlex.join(self.engine.common[2:])
+        self.check_compose([compose, "--podman-path", wrapper, "--podman-run-args", ulimits],
+                           f'    devices: ["weir.dev/gpu={ALICE}"]\n', None)
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_old_release(self):
+        """Programs that an old release built, on its libc (bullseye: glibc 2.31)."""
+        signal.setitimer(signal.ITIMER_REAL, 600)  # it makes an image
+        tar = containers.debian_image("bullseye", "gcc,libc6-dev")
+        image = self.engine.image(tar)
+        self.serve()
+        compile_all = "; ".join(
+            f"gcc -std=gnu11 -O1 -DWEIR_CUDA_HEADER='\"/g/proto/cuda_abi.h\"' -I/s/tests/cuda "
+            f"-Wa,-I,/s/tests/cuda/ptx /s/tests/cuda/{p}.c -o /tmp/{p} -ldl -lpthread -lm && "
+            f"/tmp/{p}" for p in PROGRAMS)
+        options = ["--volume", f"{lib.places.source}:/s:ro",
+                   "--volume", f"{lib.places.build}/gen:/g:ro"]
+        out = self.contained("sh", "-ec", f"ldd --version; {compile_all}", options=options,
+                             image=image)
+        self.assertRegex(out, r"GLIBC 2\.31")
+        for program in PROGRAMS:
+            self.assertRegex(out, rf"PASS {program}")
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_loader_of_lib64(self):
+        """A loader that knows nothing of Debian's folders, as that of RHEL and its kin."""
+        signal.setitimer(signal.ITIMER_REAL, 600)
+        image = self.engine.image(containers.lib64_image())
+        self.serve()
+        path = self.contained("/lib64/ld-linux-x86-64.so.2", "--help", image=image)
+        self.assertRegex(path, r"/usr/lib64 \(system search path\)")
+        self.assertNotIn("linux-gnu (system", path)
+        out = self.contained(*in_turn(*(f"cuda/{p}" for p in PROGRAMS)), image=image)
+        for program in PROGRAMS:
+            self.assertRegex(out, rf"PASS {program}")
+
+    def devices(self):
+        with open(self.cdi) as f:
+            return [device["name"] for device in json.load(f)["devices"]]
+
+    def test_cdi_follows_the_tenants(self):
+        host = self.serve()
+        self.assertEqual(self.devices(), [ALICE, BOB])
+        alice, bob = self.running(), self.running(tenant=BOB)
+        made = host.weir("cdi", "--run-dir", host.run_dir)
+        with open(self.cdi) as f:
+            self.assertEqual(made.stdout, f.read(), made.stderr)
+        host.write_config({ALICE: {"memory": "128MiB"}, CAROL: {"memory": "64MiB"}})
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: self.devices() == [ALICE, CAROL], 5, "the file follows")
+        self.contained("/t/e2e/e2e_quota", "shows", str(64 * MIB), tenant=CAROL)
+        # Who was removed has no device any more, also in a container that runs on.
+        self.assertIn("gave 100", bob("/t/e2e/e2e_minimal", expect=1))
+        done = self.engine.run(self.image, "true", tenant=BOB)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"unresolvable CDI device")
+        self.assertEqual(sorted(os.listdir(os.path.join(host.run_dir, "containers"))),
+                         sorted([ALICE, CAROL]))
+        # A container outlives the host, and finds the next one.
+        self.assertEqual(host.stop(), 0)
+        self.assertFalse(os.path.exists(self.cdi))
+        self.assertIn("gave 100", alice("/t/e2e/e2e_minimal", expect=1))
+        host.start()
+        self.passed_check(alice("/t/e2e/e2e_quota", "shows", str(QUOTA)))
+
+    def test_a_file_left_behind_is_harmless(self):
+        host = self.serve()
+        host.process.kill()
+        self.assertEqual(self.devices(), [ALICE, BOB])
+        self.assertIn("gave 100", self.contained("/t/e2e/e2e_minimal", expect=1))
+        self.assertEqual(os.listdir(CDI_FOLDER).count(os.path.basename(self.cdi) + ".new"), 0)
+        host.start()
+        self.contained("/t/e2e/e2e_minimal")
+
+
+class DockerCases(Containers):
+    engine_type = containers.Docker
+
+    def test_programs(self):
+        self.check_programs()
+
+    def test_users(self):
+        self.check_users()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_limits_hold(self):
+        self.check_limits()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_limits_hold_in_a_container_in_a_container(self):
+        self.check_nested(NESTING)
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_tenant_is_the_socket(self):
+        self.check_tenant()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_requests_below_the_grant(self):
+        self.check_requests()
+
+    @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+    def test_compose(self):
+        """A compose file and the one that adds the tenant, for engines without CDI."""
+        compose = containers.need_program("docker-compose")
+        host = self.serve()
+        made = host.weir("docker-args", "--run-dir", host.run_dir, "--compose", "train", ALICE)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.check_compose([compose], "    network_mode: none\n", made.stdout)
+
+    def test_docker_args_says_what_is_wrong(self):
+        host = self.serve()
+        for words, code, text in (([], 2, "name one tenant"), (["a", "b"], 2, "name one tenant"),
+                                  (["nobody"], 1, "no such tenant"),
+                                  (["../x"], 1, "cannot be a container's tenant")):
+            done = host.weir("docker-args", "--run-dir", host.run_dir, *words)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+
+@unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
+class DockerCdiCases(Containers):
+    """Docker 25 and later."""
+
+    engine_type = containers.DockerWithCdi
+
+    def test_programs(self):
+        self.check_programs()
+
+    def test_users(self):
+        self.check_users()
+
+    def test_tenant_is_the_socket(self):
+        self.check_tenant()
+
+
+if __name__ == "__main__":
+    lib.main()

@@ -1,0 +1,103 @@
+/* A session's own limits: what it may hold of each device, and what it is shown. */
+#include "../../lib/tl_cmocka.h"
+#include "host_backend/worker/session.h"
+#include "host_backend/worker/worker.h"
+
+#include <stdlib.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct weir_session *session_with(uint64_t first, uint64_t second)
+{
+    struct weir_session *s = calloc(1, sizeof *s);
+
+    assert_non_null(s);
+    s->wish.memory_bytes[0] = first;
+    s->wish.memory_bytes[1] = second;
+    return s;
+}
+
+static void may_hold_without_a_wish_is_always_true(void **state)
+{
+    struct weir_session *s = session_with(0, 0);
+
+    (void)state;
+    assert_int_equal(weir_session_may_hold(s, 0, UINT64_MAX), CUDA_SUCCESS);
+    free(s);
+}
+
+static void may_hold_is_exact_and_of_each_device(void **state)
+{
+    struct weir_session *s = session_with(4 * MIB, 0);
+
+    (void)state;
+    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB), CUDA_SUCCESS);
+    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(weir_session_may_hold(s, 0, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    weir_session_hold(s, 1, 100 * MIB);
+    weir_session_hold(s, 0, 3 * MIB);
+    assert_int_equal(weir_session_may_hold(s, 0, MIB), CUDA_SUCCESS);
+    assert_int_equal(weir_session_may_hold(s, 0, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(atomic_load(&s->held_bytes) == 103 * MIB);
+    weir_session_let_go(s, 0, 3 * MIB);
+    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB), CUDA_SUCCESS);
+    assert_true(atomic_load(&s->held_bytes) == 100 * MIB);
+    free(s);
+}
+
+static void limit_info_only_lowers(void **state)
+{
+    struct weir_session *s = session_with(8 * MIB, 0);
+    uint64_t left = 100 * MIB, total = 200 * MIB;
+
+    (void)state;
+    weir_session_limit_info(s, 1, &left, &total);
+    assert_true(left == 100 * MIB && total == 200 * MIB);
+    weir_session_hold(s, 0, 3 * MIB);
+    weir_session_limit_info(s, 0, &left, &total);
+    assert_true(left == 5 * MIB && total == 8 * MIB);
+    left = MIB; /* the tenant has less left than this session might hold */
+    total = 4 * MIB;
+    weir_session_limit_info(s, 0, &left, &total);
+    assert_true(left == MIB && total == 4 * MIB);
+    free(s);
+}
+
+static void limit_info_of_a_monitor_is_its_process(void **state)
+{
+    static struct weir_worker worker;
+    struct weir_tenant tenant = {.index = 0}, other = {.index = 1};
+    struct weir_session *s[4];
+    uint64_t left = 100 * MIB, total = 100 * MIB;
+
+    (void)state;
+    pthread_mutex_init(&worker.lock, NULL);
+    for (int i = 0; i < 4; i++) {
+        s[i] = session_with(8 * MIB, 0);
+        s[i]->worker = &worker;
+        s[i]->tenant = i == 3 ? &other : &tenant;
+        s[i]->pid = i == 2 ? 8 : 7;
+        s[i]->next = i > 0 ? s[i - 1] : NULL;
+        weir_session_hold(s[i], 0, i == 0 ? 0 : MIB << i);
+    }
+    s[0]->monitor = true; /* beside s[1]; s[2] is another process, s[3] another tenant's */
+    worker.sessions = s[3];
+    weir_session_limit_info(s[0], 0, &left, &total);
+    assert_true(left == 6 * MIB && total == 8 * MIB);
+    for (int i = 0; i < 4; i++) {
+        free(s[i]);
+    }
+    pthread_mutex_destroy(&worker.lock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(may_hold_without_a_wish_is_always_true),
+        cmocka_unit_test(may_hold_is_exact_and_of_each_device),
+        cmocka_unit_test(limit_info_only_lowers),
+        cmocka_unit_test(limit_info_of_a_monitor_is_its_process),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,90 @@
+/* weir cdi: the CDI specification of the host that runs here, as that host writes it itself. */
+#include "container/cdi.h"
+#include "host_backend/control.h"
+#include "tools/command.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void list(const struct weir_cdi_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_tenants; i++) {
+        if (weir_cdi_name_ok(spec->tenants[i])) {
+            printf(WEIR_CDI_KIND "=%s\n", spec->tenants[i]);
+        }
+    }
+}
+
+/* Of the tenants in a report; complains on stderr. */
+static enum weir_status generate(const struct weir_status_report *report, const char *output,
+                                 bool names)
+{
+    char guest_lib[PATH_MAX];
+    char run_dir[PATH_MAX];
+    const char **tenants = calloc(report->n_tenants + 1, sizeof(*tenants));
+    struct weir_container_edits *common = calloc(1, sizeof(*common));
+    struct weir_cdi_spec spec = {common, run_dir, tenants, report->n_tenants};
+    enum weir_status status = tenants && common ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+
+    for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
+        tenants[i] = report->tenants[i].name;
+    }
+    if (status == WEIR_OK && !realpath(report->run_dir, run_dir)) {
+        status = WEIR_ERR_NOT_FOUND;
+    }
+    if (status == WEIR_OK && names) {
+        list(&spec);
+    } else if (status == WEIR_OK) {
+        status = weir_path_guest_lib(guest_lib, sizeof(guest_lib))
+                     ? weir_container_edits_common(guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common)
+                     : WEIR_ERR_NOT_FOUND;
+        if (status == WEIR_ERR_NOT_FOUND) {
+            fprintf(stderr, "weir cdi: the guest's libcuda.so.1 is not to be found\n");
+        } else if (status == WEIR_OK) {
+            status = output ? weir_cdi_store(output, &spec) : weir_cdi_write(stdout, &spec);
+        }
+    }
+    free(tenants);
+    free(common);
+    return status;
+}
+
+int weir_cmd_cdi(int argc, char **argv)
+{
+    const char *run_dir = NULL;
+    const char *output = NULL;
+    bool names = false;
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {"output", "FILE", "put it there, at once; default: standard output", &output, NULL},
+        {"list", NULL, "only the devices' names", NULL, &names},
+        {.name = NULL},
+    };
+    struct weir_status_report *report;
+    int first;
+    int exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]",
+                            "Print the CDI specification of the host on this machine.", options,
+                            &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first < argc) {
+        fprintf(stderr, "weir cdi: unexpected '%s'\n", argv[first]);
+        return WEIR_EXIT_USAGE;
+    }
+    enum weir_status status = weir_control_status(run_dir, &report);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir cdi: %s/admin.sock: %s\n",
+                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status));
+        return WEIR_EXIT_FAILED;
+    }
+    status = generate(report, output, names);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir cdi: %s%s%s\n", output ? output : "", output ? ": " : "",
+                weir_status_text(status));
+    }
+    weir_status_report_destroy(report);
+    return status == WEIR_OK ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
