@@ -23,7 +23,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define POLL_MAX (2 + WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX)
+#define POLL_MAX                                                                                   \
+    (2 + 2 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX + WEIR_VMS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -183,7 +184,15 @@ static void on_signals(struct weir_supervisor *sup)
 
 /* What a descriptor in the poll set belongs to. */
 struct source {
-    enum { SOURCE_SIGNAL, SOURCE_ADMIN, SOURCE_TENANT, SOURCE_WORKER, SOURCE_CLIENT } kind;
+    enum {
+        SOURCE_SIGNAL,
+        SOURCE_ADMIN,
+        SOURCE_TENANT,
+        SOURCE_WORKER,
+        SOURCE_CLIENT,
+        SOURCE_VM_SOCKET,
+        SOURCE_VM
+    } kind;
     int index;
 };
 
@@ -213,6 +222,14 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         if (t->used && !t->gone && t->worker >= 0 && sup->workers[t->worker].ready) {
             watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
         }
+        if (t->used && !t->gone) {
+            watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
+        }
+    }
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        if (sup->vms[i].id != 0) {
+            watch(set, sup->vms[i].fd, (struct source){SOURCE_VM, i});
+        }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used) {
@@ -239,6 +256,16 @@ static void serve(struct weir_supervisor *sup, struct source source)
     case SOURCE_TENANT:
         if (sup->tenants[source.index].listen_fd >= 0) {
             weir_sup_tenant_accept(sup, &sup->tenants[source.index]);
+        }
+        break;
+    case SOURCE_VM_SOCKET:
+        if (sup->tenants[source.index].vm_listen_fd >= 0) {
+            weir_sup_vm_accept(sup, &sup->tenants[source.index]);
+        }
+        break;
+    case SOURCE_VM:
+        if (sup->vms[source.index].id != 0) {
+            weir_sup_vm_read(sup, &sup->vms[source.index]);
         }
         break;
     case SOURCE_WORKER:
