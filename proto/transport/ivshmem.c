@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BEAT_NS      (500 * WEIR_NS_PER_MS)
@@ -98,8 +99,11 @@ static enum weir_status map_bell(const char *path, struct weir_region *region)
 
 static enum weir_status map_control(struct weir_region *region)
 {
-    off_t size = lseek(region->fd, 0, SEEK_END);
-    if (size < (off_t)WEIR_REGION_MIN_BYTES) {
+    struct statx info; /* seeking does not work in sysfs, and fstat() is newer than our glibc */
+    if (statx(region->fd, "", AT_EMPTY_PATH, STATX_SIZE, &info) != 0) {
+        return WEIR_ERR_IO;
+    }
+    if (info.stx_size < WEIR_REGION_MIN_BYTES) {
         return WEIR_ERR_PEER;
     }
     void *control =
@@ -112,7 +116,7 @@ static enum weir_status map_control(struct weir_region *region)
     memcpy(&header, control, sizeof header);
     region->bytes = header.bytes;
     bool known = header.magic == WEIR_REGION_MAGIC && header.version == WEIR_REGION_VERSION &&
-                 header.bytes >= WEIR_REGION_MIN_BYTES && header.bytes <= (uint64_t)size;
+                 header.bytes >= WEIR_REGION_MIN_BYTES && header.bytes <= info.stx_size;
     return known ? WEIR_OK : WEIR_ERR_PEER;
 }
 
