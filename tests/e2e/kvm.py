@@ -16,6 +16,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -240,3 +241,180 @@ def until_s(condition, limit_s, what):
     start = time.monotonic()
     lib.until(condition, limit_s, what, 0.05)
     return time.monotonic() - start
+
+
+# The first process of the daemon's namespaces: it does what it is told, line by line, and reaps what daemons
+# leave behind, because libvirtd waits until a QEMU that it asked for its abilities is gone for good.
+NAMESPACE_INIT = """
+import os, signal, subprocess, sys
+folder = sys.argv[1]
+for place in ("/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt", "/etc/libvirt"):
+    os.makedirs(place, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+os.mkdir("/etc/libvirt/qemu")
+subprocess.run(["cp", folder + "/qemu.conf", "/etc/libvirt/qemu.conf"], check=True)
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, reap)
+daemon = 0
+for line in sys.stdin:
+    if daemon:
+        os.kill(daemon, signal.SIGKILL)
+    if os.path.exists(folder + "/pid"):
+        os.unlink(folder + "/pid")
+    daemon = os.spawnlp(os.P_NOWAIT, "libvirtd", "libvirtd", "-f", folder + "/libvirtd.conf",
+                        "-p", folder + "/pid")
+"""
+
+
+class Libvirt:
+    """A libvirtd in namespaces of its own, so that it meets no other and ends with the test."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for tool in ("libvirtd", "virsh", "unshare", "qemu-system-x86_64"):
+            if not shutil.which(tool):
+                raise unittest.SkipTest(f"no {tool}: apt-get install libvirt-daemon-system "
+                                        "libvirt-clients qemu-system-x86")
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("libvirtd needs root")
+        os.mkdir(os.path.join(folder, "sock"))
+        with open(os.path.join(folder, "libvirtd.conf"), "w") as f:
+            f.write(f'unix_sock_dir = "{folder}/sock"\n'
+                    'auth_unix_ro = "none"\nauth_unix_rw = "none"\n'
+                    f'log_outputs = "3:file:{folder}/log"\n')
+        with open(os.path.join(folder, "qemu.conf"), "w") as f:
+            f.write('stdio_handler = "file"\nuser = "root"\ngroup = "root"\n'
+                    'security_driver = "none"\nnamespaces = []\ncgroup_controllers = []\n')
+        self.init = lib.Process(["unshare", "--mount", "--pid", "--fork", "--kill-child",
+                                 "--mount-proc", sys.executable, "-c", NAMESPACE_INIT, folder])
+        try:
+            self.start()
+        except lib.Stuck as error:
+            self.close()
+            raise unittest.SkipTest(f"libvirtd does not run here: {error}") from None
+
+    @property
+    def url(self):
+        return f"qemu+unix:///system?socket={self.folder}/sock/libvirt-sock"
+
+    def start(self):
+        """Start it, or kill it and start another."""
+        self.init.say("start")
+
+        def answers():
+            if not self.init.alive():
+                raise lib.Stuck(self.init.tail())
+            return subprocess.run(["virsh", "-c", self.url, "list"], timeout=60,
+                                  capture_output=True).returncode == 0
+
+        lib.until(answers, 30, "libvirtd answers", 0.2)
+
+    def virsh(self, *args, check=True, limit_s=60):
+        result = subprocess.run(["virsh", "-c", self.url, *args], text=True, timeout=limit_s,
+                                capture_output=True)
+        if check and result.returncode != 0:
+            raise lib.Stuck(f"virsh {' '.join(args)}: {result.stderr}")
+        return result.stdout
+
+    def close(self):
+        self.init.kill()
+
+
+DOMAIN = """<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>512</memory><vcpu>2</vcpu>
+  <features><acpi/></features>
+  <os><type arch='x86_64' machine='{machine}'>hvm</type>
+    <kernel>{kernel}</kernel><initrd>{initrd}</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1</cmdline></os>
+  <on_reboot>restart</on_reboot>
+  <devices>
+    <emulator>{emulator}</emulator>
+    <serial type='unix'><source mode='bind' path='{console}'/></serial>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+"""
+
+
+class SocketProcess:
+    """A domain's console with the face of a lib.Process, as Console wants it."""
+
+    def __init__(self, path):
+        self.name = "console"
+        self.lines = []
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with self.socket.makefile("rb") as stream:
+            for line in stream:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def say(self, text):
+        self.socket.sendall(text.encode() + b"\n")
+
+    def wait_line(self, pattern, limit_s=20, after=0):
+        regex = re.compile(pattern)
+
+        def look():
+            return next((m for m in map(regex.search, list(self.lines)[after:]) if m), None)
+
+        try:
+            return lib.until(look, limit_s, f"the guest says '{pattern}'")
+        except lib.Stuck as error:
+            raise lib.Stuck("\n".join([str(error), *self.lines[-20:]])) from None
+
+    def close(self):
+        self.socket.close()
+
+
+class Domain:
+    """A guest of libvirt."""
+
+    def __init__(self, libvirt, name, folder, image, machine="pc"):
+        self.libvirt = libvirt
+        self.name = name
+        self.path = os.path.join(folder, "console.sock")
+        vmlinuz, _modules = kernel()
+        self.kernel = shutil.copy(vmlinuz, os.path.join(folder, "vmlinuz"))
+        os.chmod(self.kernel, 0o644)
+        xml = os.path.join(folder, "domain.xml")
+        with open(xml, "w") as f:
+            f.write(DOMAIN.format(name=name, machine=machine, kernel=self.kernel, initrd=image,
+                                  emulator=shutil.which("qemu-system-x86_64"), console=self.path))
+        self.libvirt.virsh("define", xml)
+        self.process = None
+        self.console = None
+
+    def start(self):
+        self.libvirt.virsh("start", self.name)
+        self.process = SocketProcess(self.path)
+        self.console = Console(self.process)
+        self.console.wait_up(90)
+        return self
+
+    def run(self, line, limit_s=60):
+        return self.console.run(line, limit_s)
+
+    def xml(self, *flags):
+        return self.libvirt.virsh("dumpxml", self.name, *flags)
+
+    def stop(self):
+        if self.process:
+            self.process.close()
+            self.process = None
+        self.libvirt.virsh("destroy", self.name, check=False)
+
+    def discard(self):
+        self.stop()
+        self.libvirt.virsh("undefine", self.name, check=False)

@@ -232,5 +232,90 @@ class Guest(Base):
         self.assertRegex(output, "gave 46|gave 999|DEVICE_UNAVAILABLE")
 
 
+class Attach(Base):
+    """weir attach and weir detach, with libvirt's own daemon."""
+
+    def domain(self, libvirt, machine="pc", programs=("drv_host_memory", "e2e_steady")):
+        kvm.kernel()
+        folder = self.folder()
+        image = kvm.make_root(folder, programs)
+        domain = kvm.Domain(libvirt, f"vm-{machine}", folder, image, machine)
+        self.addCleanup(domain.discard)
+        return domain, self.host(tenants=("alice",))
+
+    def libvirt(self):
+        libvirt = kvm.Libvirt(self.folder())
+        self.addCleanup(libvirt.close)
+        return libvirt
+
+    def weir(self, *args, expect=0):
+        result = lib.run_weir(*args, limit_s=60)
+        self.assertEqual(result.returncode, expect, result.stdout + result.stderr)
+        return result.stdout + result.stderr
+
+    def on(self, command, domain, host, *args, **kwargs):
+        return self.weir(command, "--connect", domain.libvirt.url, "--run-dir", host.run_dir,
+                         domain.name, *args, **kwargs)
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_attach_and_detach_while_it_runs(self):
+        libvirt = self.libvirt()
+        domain, host = self.domain(libvirt)
+        domain.start()
+        said = self.on("attach", domain, host, "--weight", "300", "--memory", "64MiB")
+        self.assertIn("the running machine has the device", said)
+        self.assertEqual(host.tenant(domain.name)["weight"], 300)
+        self.assertEqual(host.tenant(domain.name)["quota_bytes"], 64 << 20)
+        self.assertIn("weight='300'", domain.xml("--inactive").replace('"', "'"))
+        domain.run("while ! ls /sys/bus/pci/devices/*/resource2_wc > /dev/null 2>&1; "
+                   "do usleep 100000; done")
+        status, output = domain.run("/cuda/drv_host_memory")
+        self.assertEqual((status, output.strip()), expected("drv_host_memory"))
+        # Again: nothing changes.
+        self.assertIn("already", self.on("attach", domain, host))
+        # libvirtd goes and comes; the guest does not notice.
+        libvirt.start()
+        status, output = domain.run("/cuda/drv_host_memory")
+        self.assertEqual((status, output.strip()), expected("drv_host_memory"))
+        self.on("detach", domain, host)
+        lib.until(lambda: "ivshmem" not in domain.xml(), 20, "the guest lets go of it", 0.2)
+        self.assertNotIn("ivshmem", domain.xml("--inactive"))
+        self.assertNotIn("weir.dev", domain.xml("--inactive"))
+        self.assertIn("no device", self.on("detach", domain, host, expect=1))
+        domain.stop()
+        # Attached while it is off, it is there from the start.
+        self.on("attach", domain, host)
+        domain.start()
+        status, output = domain.run("/cuda/drv_host_memory")
+        self.assertEqual((status, output.strip()), expected("drv_host_memory"))
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_q35_gets_it_with_the_next_start(self):
+        domain, host = self.domain(self.libvirt(), "q35", ["drv_host_memory"])
+        domain.start()
+        self.assertIn("next start", self.on("attach", domain, host))
+        domain.stop()
+        domain.start()
+        status, output = domain.run("/cuda/drv_host_memory")
+        self.assertEqual((status, output.strip()), expected("drv_host_memory"))
+
+    def test_what_is_wrong_is_said(self):
+        if not os.path.exists("/usr/lib/x86_64-linux-gnu/libvirt.so.0"):
+            self.skipTest("no libvirt.so.0")
+        host = self.host()
+        said = self.weir("attach", "--connect", "test:///default", "--run-dir", host.run_dir,
+                         "nobody", expect=1)
+        self.assertIn("no such virtual machine", said)
+        said = self.weir("attach", "--connect", "test:///default", "--run-dir", host.run_dir,
+                         "test", "--weight", "0", expect=1)
+        self.assertIn("weight", said)
+        said = self.weir("attach", "--connect", "test:///default", "--run-dir", "/nowhere", "test",
+                         expect=1)
+        self.assertIn("is weir serve running?", said)
+        said = self.weir("detach", "--connect", "test:///default", "--run-dir", host.run_dir,
+                         "test", expect=1)
+        self.assertIn("no device", said)
+
+
 if __name__ == "__main__":
     lib.main()
