@@ -150,7 +150,13 @@ poweroff -f
 LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 
 
-def make_root(folder, programs, modules=()):
+def needed_libraries(path):
+    """Where the loader finds what a program needs."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=20).stdout
+    return re.findall(r"=> (/\S+)", said)
+
+
+def make_root(folder, programs, modules=(), weir=False):
     """An initramfs with these programs in /cuda; gives its path."""
     for tool in ("busybox", "cpio", "qemu-system-x86_64"):
         if not shutil.which(tool):
@@ -170,6 +176,10 @@ def make_root(folder, programs, modules=()):
             shutil.copy(path, lib_folder)
     for program in programs:
         shutil.copy(lib.places.program(program), os.path.join(root, "cuda"))
+    if weir:
+        shutil.copy(lib.places.weir, os.path.join(root, "bin/weir"))
+        for path in needed_libraries(lib.places.weir):
+            shutil.copy(path, lib_folder)
     for number, module in enumerate(modules):
         shutil.copy(module, os.path.join(root, "modules", f"{number:02d}.ko"))
     with open(os.path.join(root, "init"), "w") as f:

@@ -190,6 +190,25 @@ class Guest(Base):
         host.wait_idle()
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_doctor_says_which_way_is_taken_and_why(self):
+        image = self.image(["drv_vector_add"], weir=True)
+        host = self.host()
+        machine = self.machine(host, image).up()
+        status, said = machine.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
+        self.assertRegex(said, r"taken: +by ivshmem: PCI device 0000:00:03.0, 1024 MiB")
+        self.assertRegex(said, r"no way by socket")
+        self.assertRegex(said, r"ok +a program here sees: Weir softgpu")
+        host.process.kill()
+        status, said = machine.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, r"gets CUDA error 100")
+        # Without the device there is no way at all.
+        bare = self.machine(host, image, device=False).up()
+        status, said = bare.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
+        self.assertEqual(status, 1)
+        self.assertRegex(said, r"no way by ivshmem: no PCI device 1af4:1110")
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
     def test_more_programs_two_at_a_time_as_any_user(self):
         image = self.image()
         host = self.host()
