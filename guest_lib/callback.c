@@ -64,6 +64,9 @@ static void answer(const struct job *job)
         /* H2: publishes what the function did; meets H1 in the worker's trampoline. */
         __atomic_store_n(word, (uint32_t)job->ticket, __ATOMIC_RELEASE);
         weir_futex_wake(word, 1);
+        if (channel->transport->ops->ring_bell) {
+            channel->transport->ops->ring_bell(channel->transport);
+        }
         return;
     }
     CUresult rc = weir_post_host_func_done(

@@ -101,6 +101,8 @@ enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_tra
     channel->wait = *wait;
     channel->remote = view->base == NULL;
     channel->header = channel->remote ? &channel->shadow : view->header;
+    channel->passes_fds = transport->ops->send_fd != NULL;
+    channel->polled = view->polled;
     channel->words = view->words;
     channel->arena = view->arena;
     channel->arena_bytes = view->arena_bytes;

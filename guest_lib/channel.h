@@ -42,6 +42,8 @@ struct weir_channel {
     uint64_t arena_bytes;
     uint32_t n_words;
     bool remote;
+    bool passes_fds; /* descriptors travel beside records */
+    bool polled;     /* no futex reaches from the host to here: sleep by the clock */
     struct weir_wait_policy wait;
     uint8_t (*device_of_thread)(void); /* for each request; NULL: the host has one device */
     weir_channel_notify_fn notify;

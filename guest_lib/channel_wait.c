@@ -46,6 +46,16 @@ static CUresult hopeless(struct weir_channel *channel)
     return (CUresult)error;
 }
 
+static void nap_on_word(struct weir_channel *channel, uint32_t word, uint32_t seen, uint64_t ns)
+{
+    static uint32_t nobody;
+    if (channel->polled) {
+        weir_futex_wait(&nobody, 0, ns);
+    } else {
+        weir_futex_wait(&channel->words[word], seen, ns);
+    }
+}
+
 static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint32_t value,
                               uint64_t start_ns)
 {
@@ -64,7 +74,7 @@ static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint3
         uint64_t slice_ns = (now_ns - start_ns) / 16;
         slice_ns = slice_ns > policy->slice_max_ns ? policy->slice_max_ns : slice_ns;
         slice_ns = slice_ns < policy->slice_min_ns ? policy->slice_min_ns : slice_ns;
-        weir_futex_wait(&channel->words[word], seen, slice_ns);
+        nap_on_word(channel, word, seen, slice_ns);
         now_ns = weir_clock_now_ns();
         if (now_ns - checked_ns > PEER_CHECK_NS) {
             checked_ns = now_ns;

@@ -94,15 +94,23 @@ static bool in_window(uint64_t base, uint64_t bytes)
 static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
 {
     WEIR_GUEST_KEEP_ERRNO;
+    struct weir_transport *transport = weir_guest.channel.transport;
+    void *want = (void *)(uintptr_t)grant->base;
+    int fd;
+    if (transport->ops->region_fd) {
+        /* A virtual machine: the chunk is a part of what it shares with the host. */
+        return mmap(want, grant->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                    transport->ops->region_fd(transport), (off_t)grant->fd_offset) == want
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (!grant->n_fds) {
         return weir_guest.same_process ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    int fd;
     CUresult rc = weir_channel_receive_fd(weir_guest_channel(), &fd);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    void *want = (void *)(uintptr_t)grant->base;
     void *got = weir_guest.same_process ? want
                                         : mmap(want, grant->bytes, PROT_READ | PROT_WRITE,
                                                MAP_SHARED | MAP_FIXED, fd, (off_t)grant->fd_offset);

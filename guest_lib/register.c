@@ -17,6 +17,7 @@ struct registration {
     uint64_t bytes;
     int protection;
     bool shared; /* the program's own shared mapping: its pages are used, not replaced */
+    bool region; /* the pages are a part of the virtual machine's region */
 };
 
 /* A line of /proc/self/maps. */
@@ -121,10 +122,11 @@ static int make_memfd(uint64_t bytes)
 }
 
 /* Copy to a new mapping beside it, then move that one over: the pages change in one step. */
-static bool replace_pages(uint64_t first, uint64_t bytes, int protection, int flags, int fd)
+static bool replace_pages(uint64_t first, uint64_t bytes, int protection, int flags, int fd,
+                          uint64_t offset)
 {
     void *old = (void *)(uintptr_t)first;
-    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset);
     if (made == MAP_FAILED) {
         return false;
     }
@@ -140,37 +142,63 @@ static bool replace_pages(uint64_t first, uint64_t bytes, int protection, int fl
 static bool make_private(const struct registration *reg)
 {
     return replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_PRIVATE | MAP_ANONYMOUS,
-                         -1);
+                         -1, 0);
 }
 
 static CUresult tell_host(struct weir_ctx *ctx, const struct registration *reg, unsigned int flags,
-                          int fd, uint64_t offset, uint64_t *ret_device_page)
+                          int fd, uint64_t offset, struct weir_op_host_register_out *ret_out)
 {
     struct weir_op_host_register_in in = {.c = ctx->handle,
                                           .address = reg->first_page,
                                           .bytes = reg->bytes,
                                           .flags = flags,
                                           .offset = offset};
-    struct weir_op_host_register_out out = {0};
-    struct weir_channel_extra extra = {.send_fd = true, .fd = fd};
-    CUresult rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, &out,
-                                          &extra, false);
+    struct weir_channel_extra extra = {.send_fd = fd >= 0, .fd = fd};
+    *ret_out = (struct weir_op_host_register_out){0};
+    return weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, ret_out,
+                                   &extra, false);
+}
+
+static CUresult forget_at_host(const struct registration *reg)
+{
+    return weir_call_host_unregister(
+        weir_guest_channel(), &(struct weir_op_host_unregister_in){.address = reg->first_page},
+        NULL);
+}
+
+/* In a virtual machine the host says which part of the region the pages are to become. */
+static CUresult move_pages(struct weir_ctx *ctx, struct registration *reg, unsigned int flags,
+                           int region_fd, uint64_t *ret_device_page)
+{
+    struct weir_op_host_register_out out;
+    CUresult rc = tell_host(ctx, reg, flags, -1, 0, &out);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    reg->region = true;
+    if (!replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_SHARED, region_fd,
+                       out.offset)) {
+        rc = forget_at_host(reg);
+        return rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
+    }
     *ret_device_page = out.device_address;
-    return rc;
+    return CUDA_SUCCESS;
 }
 
 static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg,
                             unsigned int flags, uint64_t *ret_device_page)
 {
+    struct weir_op_host_register_out out;
     int fd = make_memfd(reg->bytes);
     if (fd < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_SHARED, fd)) {
+    if (!replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_SHARED, fd, 0)) {
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = tell_host(ctx, reg, flags, fd, 0, ret_device_page);
+    CUresult rc = tell_host(ctx, reg, flags, fd, 0, &out);
+    *ret_device_page = out.device_address;
     close(fd);
     if (rc != CUDA_SUCCESS && !make_private(reg)) {
         weir_log_warn("guest: pages that were to be registered stay shared memory");
@@ -182,14 +210,21 @@ static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg
 static CUresult pass_pages(struct weir_ctx *ctx, const struct registration *reg,
                            const struct mapping *map, unsigned int flags, uint64_t *ret_device_page)
 {
+    struct weir_op_host_register_out out;
     int fd = open_mapped(map);
     if (fd < 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult rc = tell_host(ctx, reg, flags, fd, map->offset + (reg->first_page - map->from),
-                            ret_device_page);
+    CUresult rc = tell_host(ctx, reg, flags, fd, map->offset + (reg->first_page - map->from), &out);
+    *ret_device_page = out.device_address;
     close(fd);
     return rc;
+}
+
+static int region_of_session(void)
+{
+    struct weir_transport *transport = weir_guest.channel.transport;
+    return transport->ops->region_fd ? transport->ops->region_fd(transport) : -1;
 }
 
 static CUresult register_local(struct weir_mem *mem)
@@ -206,8 +241,14 @@ static CUresult register_local(struct weir_mem *mem)
     if (rc == CUDA_SUCCESS) {
         reg->protection = map.protection;
         reg->shared = map.shared;
-        rc = map.shared ? pass_pages(mem->ctx, reg, &map, mem->flags, &device_page)
-                        : share_pages(mem->ctx, reg, mem->flags, &device_page);
+        int region_fd = region_of_session();
+        if (region_fd >= 0) {
+            rc = map.shared ? CUDA_ERROR_NOT_SUPPORTED
+                            : move_pages(mem->ctx, reg, mem->flags, region_fd, &device_page);
+        } else {
+            rc = map.shared ? pass_pages(mem->ctx, reg, &map, mem->flags, &device_page)
+                            : share_pages(mem->ctx, reg, mem->flags, &device_page);
+        }
     }
     if (rc != CUDA_SUCCESS) {
         free(reg);
@@ -253,10 +294,13 @@ void weir_register_undo(const struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;
     struct registration *reg = mem->owner;
-    CUresult rc = weir_call_host_unregister(
-        weir_guest_channel(), &(struct weir_op_host_unregister_in){.address = reg->first_page},
-        NULL);
-    if (rc != CUDA_SUCCESS || (!reg->shared && !make_private(reg))) {
+    if (reg->region && !make_private(reg)) {
+        weir_log_warn("guest: unregistered pages stay in the region until the end");
+        free(reg);
+        return; /* the host would clear them */
+    }
+    CUresult rc = forget_at_host(reg);
+    if (rc != CUDA_SUCCESS || (!reg->shared && !reg->region && !make_private(reg))) {
         weir_log_warn("guest: unregistered pages stay shared memory, result=%d", (int)rc);
     }
     free(reg);

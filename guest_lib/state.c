@@ -15,6 +15,7 @@
 #include "guest_lib/vmm.h"
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
+#include "proto/wire/discover.h"
 #include "proto/wire/op_hash.h"
 #include <errno.h>
 #include <sched.h>
@@ -22,8 +23,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#define DEFAULT_HOST "ipc:///run/weir/default.sock"
 
 /* How long to spin for a real GPU where cores are plenty, as NVIDIA's driver does. */
 #define PLENTY_CPUS     8
@@ -87,7 +86,11 @@ __attribute__((destructor)) static void at_exit(void)
     weir_calls_report();
     weir_trace_finish();
     if (weir_guest_phase_now() == WEIR_PHASE_READY) {
+        struct weir_transport *transport = weir_guest.channel.transport;
         set_phase(WEIR_PHASE_GONE);
+        if (transport->ops->leave) {
+            transport->ops->leave(transport);
+        }
     }
 }
 
@@ -196,8 +199,9 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
         weir_log_error("guest: the host's segment makes no sense");
         return CUDA_ERROR_NO_DEVICE;
     }
-    weir_guest.n_devices = weir_visible_devices(welcome, getenv("CUDA_VISIBLE_DEVICES"),
-                                                weir_guest.devices, !weir_guest.channel.remote);
+    weir_guest.n_devices =
+        weir_visible_devices(welcome, getenv("CUDA_VISIBLE_DEVICES"), weir_guest.devices,
+                             !weir_guest.channel.remote, weir_guest.channel.passes_fds);
     if (weir_guest.n_devices == 0) {
         weir_log_info("guest: CUDA_VISIBLE_DEVICES leaves no device");
         return CUDA_ERROR_NO_DEVICE;
@@ -249,18 +253,17 @@ void weir_guest_stop(void)
 
 /* ---------------------------------------------------------------- cuInit */
 
-static CUresult connect_failed(enum weir_status status, const char *host,
-                               const struct weir_welcome *welcome)
+static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 {
-    weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host,
-                   weir_status_text(status), welcome ? welcome->message : "");
-    return CUDA_ERROR_NO_DEVICE;
+    return weir_discover_host(getenv("WEIR_HOST"), room);
 }
 
-static const char *host_url(void)
+static CUresult connect_failed(enum weir_status status, const struct weir_welcome *welcome)
 {
-    const char *host = getenv("WEIR_HOST");
-    return host && *host ? host : DEFAULT_HOST;
+    char url[WEIR_ROUTE_URL_BYTES];
+    weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host_url(url),
+                   weir_status_text(status), welcome ? welcome->message : "");
+    return CUDA_ERROR_NO_DEVICE;
 }
 
 enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
@@ -269,10 +272,11 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     const char *key = getenv("WEIR_KEY");
     char secret[WEIR_KEY_PATH_BYTES];
     char program[WEIR_PROGRAM_BYTES];
+    char url[WEIR_ROUTE_URL_BYTES];
     struct weir_limit_wish wish;
     weir_program_name(program);
     weir_limits_read(getenv, &wish);
-    struct weir_connect_params params = {.host = host_url(),
+    struct weir_connect_params params = {.host = host_url(url),
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,
                                          .version = WEIR_VERSION,
@@ -291,8 +295,8 @@ static CUresult connect_and_start(void)
     struct weir_welcome *welcome = NULL;
     weir_calls_mark_waiting();
     enum weir_status status = weir_guest_connect(false, &transport, &welcome);
-    CUresult rc = status == WEIR_OK ? weir_guest_start(transport, welcome)
-                                    : connect_failed(status, host_url(), welcome);
+    CUresult rc =
+        status == WEIR_OK ? weir_guest_start(transport, welcome) : connect_failed(status, welcome);
     weir_welcome_destroy(welcome);
     return rc;
 }

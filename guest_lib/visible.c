@@ -33,7 +33,7 @@ static const struct {
 };
 
 static void fill_attributes(struct weir_guest_device *device, const struct weir_device *from,
-                            bool co_located)
+                            bool co_located, bool passes_fds)
 {
     for (uint32_t i = 0; i < from->n_attributes; i++) {
         const struct weir_device_attribute *attribute = &from->attributes[i];
@@ -55,9 +55,9 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
     device->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
     /* Descriptors pass between processes of this machine. */
     device->attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] =
-        co_located;
+        passes_fds;
     device->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] =
-        co_located ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+        passes_fds ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
     if (!co_located) {
         device->attributes[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 0;
     }
@@ -83,7 +83,7 @@ static void fill_peers(struct weir_guest_device *device, const struct weir_devic
 }
 
 static void fill_device(struct weir_guest_device *device, const struct weir_welcome *welcome,
-                        int ordinal, bool co_located)
+                        int ordinal, bool co_located, bool passes_fds)
 {
     const struct weir_device *from = &welcome->devices[ordinal];
     memset(device, 0, sizeof *device);
@@ -101,7 +101,7 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     device->real = from->real;
     device->priority_least = from->stream_priority_least;
     device->priority_greatest = from->stream_priority_greatest;
-    fill_attributes(device, from, co_located);
+    fill_attributes(device, from, co_located, passes_fds);
     fill_peers(device, from, welcome->n_devices);
     for (unsigned int limit = 0; limit < WEIR_CTX_LIMITS; limit++) {
         char key[16];
@@ -180,7 +180,7 @@ static int read_list(const struct weir_welcome *welcome, const char *list,
 }
 
 int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
-                         struct weir_guest_device *devices, bool co_located)
+                         struct weir_guest_device *devices, bool co_located, bool passes_fds)
 {
     int ordinals[WEIR_GUEST_MAX_DEVICES];
     int found = (int)welcome->n_devices;
@@ -191,7 +191,7 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
         found = read_list(welcome, list, ordinals);
     }
     for (int i = 0; i < found; i++) {
-        fill_device(&devices[i], welcome, ordinals[i], co_located);
+        fill_device(&devices[i], welcome, ordinals[i], co_located, passes_fds);
     }
     return found;
 }

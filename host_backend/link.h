@@ -21,7 +21,10 @@ enum weir_link_type {
     WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
     WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
     WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
-    WEIR_LINK_STOP,   /* end all sessions and exit */
+    WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
+    WEIR_LINK_REGION_BELL, /* an eventfd, or none */
+    WEIR_LINK_REGION_GONE,
+    WEIR_LINK_STOP, /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY, /* the driver is open */
     WEIR_LINK_KEEP,  /* hold this chunk's descriptor */
@@ -60,6 +63,13 @@ struct weir_link_guest {
     char program[WEIR_HOST_TEXT_BYTES];
 };
 
+struct weir_link_region {
+    uint64_t id;
+    uint64_t bytes;
+    int64_t pid; /* QEMU's; 0: not known */
+    uint32_t tenant_index;
+};
+
 struct weir_link_chunk {
     uint64_t id;
     uint64_t base;
@@ -73,6 +83,7 @@ struct weir_link_message {
         struct weir_link_config config;
         struct weir_link_tenant tenant;
         struct weir_link_guest guest;
+        struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;

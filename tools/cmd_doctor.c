@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "host_backend/control.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/discover.h"
 #include "tools/command.h"
 
 #include <dlfcn.h>
@@ -133,17 +134,46 @@ static void check_driver(void)
 /* Which host a program started here would use. */
 static const char *host_url(const char *run_dir, char *url, size_t bytes)
 {
-    const char *host = getenv("WEIR_HOST");
-    if (!run_dir && host && *host) {
-        return host;
+    if (!run_dir) {
+        const char *found = weir_discover_host(getenv("WEIR_HOST"), url);
+        if (strcmp(found, WEIR_DEFAULT_HOST) != 0) {
+            return found;
+        }
     }
     snprintf(url, bytes, "ipc://%s/default.sock",
              run_dir ? run_dir : weir_control_default_run_dir());
     return url;
 }
 
+/*
+ * The ways to a host that nobody has named, best first: which would be taken, and why not the ones
+ * before it. Said where there is more to it than the socket of this machine.
+ */
+static void print_routes(const char *url)
+{
+    struct weir_route routes[WEIR_ROUTES_MAX];
+    size_t n = weir_discover(routes);
+    for (size_t i = 0; i < n; i++) {
+        if (routes[i].status == WEIR_ERR_NOT_FOUND) {
+            printf("         no way by %s: %s\n", routes[i].kind, routes[i].about);
+        } else if (routes[i].status != WEIR_OK) {
+            mend("warning", "see weir's kvm page", "the way by %s is closed: %s", routes[i].kind,
+                 routes[i].about);
+        } else {
+            printf("         %s by %s: %s\n",
+                   strcmp(routes[i].url, url) == 0 ? "taken: " : "open: ", routes[i].kind,
+                   routes[i].about);
+        }
+    }
+}
+
 static bool check_host(const char *run_dir, const char *url)
 {
+    if (strncmp(url, "ivshmem://", 10) == 0) {
+        ok("host: this is a virtual machine's guest, and its device is the way: %s", url + 10);
+        print_routes(url);
+        return true;
+    }
     if (strncmp(url, "tcp://", 6) == 0) {
         ok("remote host: %s", url);
         return true;
@@ -169,6 +199,9 @@ static bool check_host(const char *run_dir, const char *url)
          errno == EACCES ? "add this user to the socket's group, or set socket_mode in weir.toml"
                          : "start it: weir serve, or systemctl start weir",
          "no host at %s: %s", path, strerror(errno));
+    if (!run_dir) {
+        print_routes(url);
+    }
     return false;
 }
 

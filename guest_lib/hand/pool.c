@@ -384,7 +384,7 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool shared = poolProps->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-                  !weir_guest.channel.remote;
+                  weir_guest.channel.passes_fds;
     if ((poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE && !shared) ||
         poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_NOT_SUPPORTED;

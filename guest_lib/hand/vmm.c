@@ -203,7 +203,7 @@ static CUresult check_share_type(CUmemAllocationHandleType type)
 {
     switch ((int)type) {
     case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
-        return weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+        return weir_guest.channel.passes_fds ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     case CU_MEM_HANDLE_TYPE_WIN32:
     case CU_MEM_HANDLE_TYPE_WIN32_KMT:
     case CU_MEM_HANDLE_TYPE_FABRIC:

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/quiet.h"
+#include "host_backend/worker/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -82,7 +83,8 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         WEIR_TRY(weir_session_may_hold(s, s->device, (in->bytes + unit - 1) / unit * unit));
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
-    WEIR_TRY(weir_chunk_create(s->tenant, s->device, in->bytes, in->kind == 1, work, &chunk));
+    WEIR_TRY(weir_chunk_create(s->tenant, s->device, in->bytes, in->kind == 1, work, s->region_end,
+                               &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
     if (chunk->pinned && s->transport->ops->send_fd != NULL) {
         if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
@@ -91,6 +93,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         }
         out->n_fds = 1;
     }
+    out->fd_offset = chunk->region_offset;
     out->base = chunk->base;
     out->bytes = chunk->bytes;
     out->chunk = grant->reference;
@@ -173,6 +176,9 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     }
     if (registration->guarded) {
         weir_bus_unguard(registration->device);
+    }
+    if (registration->in_region) {
+        weir_region_give(session->region_end, registration->region_offset, registration->bytes);
     }
     pthread_mutex_lock(&t->lock);
     t->pinned_bytes -= registration->bytes;
@@ -292,7 +298,7 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
 }
 
 static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
-                            int fd, uint64_t *ret_device)
+                            int fd, struct weir_registration **ret_registration)
 {
     struct weir_tenant *t = s->tenant;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -342,16 +348,47 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
         }
         return result;
     }
-    *ret_device = r->device;
+    *ret_registration = r;
+    return CUDA_SUCCESS;
+}
+
+/* A virtual machine's guest cannot send its pages: it gets room, and moves them there. */
+static CUresult register_in_region(struct weir_session *s,
+                                   const struct weir_op_host_register_in *in,
+                                   struct weir_op_host_register_out *out)
+{
+    struct weir_op_host_register_in there = *in;
+    struct weir_registration *r;
+    CUresult result;
+    int fd;
+
+    if (weir_hand_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (weir_region_take(s->region_end, in->bytes, &fd, &there.offset) != WEIR_OK) {
+        return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = register_fd(s, &there, fd, &r);
+    if (result != CUDA_SUCCESS) {
+        weir_region_give(s->region_end, there.offset, in->bytes);
+        return result;
+    }
+    r->in_region = true;
+    r->region_offset = out->offset = there.offset;
+    out->device_address = r->device;
     return CUDA_SUCCESS;
 }
 
 CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
                                  struct weir_op_host_register_out *out)
 {
+    struct weir_registration *r;
     CUresult result;
     int fd;
 
+    if (s->region_end != NULL) {
+        return register_in_region(s, in, out);
+    }
     if (s->transport->ops->receive_fd == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -360,8 +397,11 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_hand_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT
-                                             : register_fd(s, in, fd, &out->device_address);
+    result =
+        weir_hand_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT : register_fd(s, in, fd, &r);
+    if (result == CUDA_SUCCESS) {
+        out->device_address = r->device;
+    }
     close(fd);
     return result;
 }

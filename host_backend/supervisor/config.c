@@ -60,6 +60,9 @@ static const struct row host_rows[] = {
     {"log", ROW_TEXT, AT(weir_host_config, log), 0, 0, NULL},
     {"cdi", ROW_TEXT, AT(weir_host_config, cdi), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
+    {"vm_user", ROW_TEXT, AT(weir_host_config, vm_user), 0, 0, NULL},
+    {"vm_region", ROW_BYTES, AT(weir_host_config, vm_region_bytes), 1 << 26, INT64_C(1) << 36,
+     NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
@@ -150,6 +153,7 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
 static void host_default(struct weir_host_config *config)
 {
     *config = (struct weir_host_config){.socket_mode = 0660,
+                                        .vm_region_bytes = UINT64_C(1) << 30,
                                         .window_base = 0x200000000000,
                                         .window_bytes = UINT64_C(1) << 40,
                                         .vmm_base = 0x120000000000,

@@ -55,7 +55,9 @@ struct weir_host_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     char cdi[WEIR_CONFIG_PATH_BYTES]; /* the CDI file; "none"; "": the default */
-    uint32_t socket_mode;             /* of the tenants' sockets */
+    uint32_t socket_mode;                 /* of the tenants' sockets */
+    char vm_user[WEIR_CONFIG_PATH_BYTES]; /* that QEMU runs as; "": libvirt's usual one */
+    uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
     uint64_t window_bytes;

@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (4 + 2 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
-     WEIR_METRICS_CLIENTS_MAX)
+    (4 + 3 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+     WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -232,7 +232,9 @@ struct source {
         SOURCE_CLIENT,
         SOURCE_METRICS,
         SOURCE_METRICS_CLIENT,
-        SOURCE_LIBVIRT
+        SOURCE_LIBVIRT,
+        SOURCE_VM_SOCKET,
+        SOURCE_VM
     } kind;
     int index;
 };
@@ -275,6 +277,14 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
             watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
             watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
         }
+        if (t->used && !t->gone) {
+            watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
+        }
+    }
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        if (sup->vms[i].id != 0) {
+            watch(set, sup->vms[i].fd, (struct source){SOURCE_VM, i});
+        }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used) {
@@ -308,6 +318,16 @@ static void serve(struct weir_supervisor *sup, struct source source)
         if (sup->tenants[source.index].container_fd >= 0) {
             weir_sup_tenant_accept(sup, &sup->tenants[source.index],
                                    sup->tenants[source.index].container_fd);
+        }
+        break;
+    case SOURCE_VM_SOCKET:
+        if (sup->tenants[source.index].vm_listen_fd >= 0) {
+            weir_sup_vm_accept(sup, &sup->tenants[source.index]);
+        }
+        break;
+    case SOURCE_VM:
+        if (sup->vms[source.index].id != 0) {
+            weir_sup_vm_read(sup, &sup->vms[source.index]);
         }
         break;
     case SOURCE_WORKER:

@@ -9,6 +9,7 @@
 
 #include "host_backend/link.h"
 #include "host_backend/supervisor/config.h"
+#include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
 #include <stdbool.h>
 #include <sys/types.h>
@@ -34,6 +35,8 @@ struct weir_sup_tenant {
     int listen_fd;
     int container_fd; /* the socket that containers have; -1: none (containers.c) */
     char path[108];
+    int vm_listen_fd; /* for QEMU (ivshmem.c); -1: none */
+    char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
     bool used; /* this slot; a slot is never given to another tenant */
     bool gone; /* removed */
 };
@@ -122,6 +125,8 @@ struct weir_supervisor {
     bool announced; /* READY=1 was said */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
+    struct weir_sup_vm vms[WEIR_VMS_MAX];
+    uint64_t next_vm;
     struct weir_kept_chunk *kept;
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];

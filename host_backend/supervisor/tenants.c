@@ -30,16 +30,20 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (!sup->tenants[i].used) {
-            sup->tenants[i] = (struct weir_sup_tenant){
-                .index = (uint32_t)i, .listen_fd = -1, .container_fd = -1, .worker = -1};
+            sup->tenants[i] = (struct weir_sup_tenant){.index = (uint32_t)i,
+                                                       .listen_fd = -1,
+                                                       .container_fd = -1,
+                                                       .vm_listen_fd = -1,
+                                                       .worker = -1};
             return &sup->tenants[i];
         }
     }
     return NULL;
 }
 
-static void close_tenant(struct weir_sup_tenant *tenant)
+static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
+    weir_sup_vm_close(sup, tenant);
     if (tenant->listen_fd >= 0) {
         close(tenant->listen_fd);
         unlink(tenant->path);
@@ -64,6 +68,8 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
         weir_log_error("supervisor: cannot listen tenant=%s path=%s/%s.sock why=\"%s\"",
                        tenant->config.name, sup->config.run_dir, tenant->config.name,
                        weir_status_text(status));
+    } else {
+        weir_sup_vm_listen(sup, tenant);
     }
     return status;
 }
@@ -195,7 +201,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
 
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    close_tenant(tenant);
+    close_tenant(sup, tenant);
     tenant->gone = true;
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
@@ -266,6 +272,7 @@ enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
             tell(sup, tenant, WEIR_LINK_TENANT);
         }
     }
+    weir_sup_vms_tell(sup, worker);
     return sup->workers[worker].link >= 0 ? WEIR_OK : WEIR_ERR_CLOSED;
 }
 
@@ -318,7 +325,8 @@ void weir_sup_tenants_close(struct weir_supervisor *sup)
     weir_sup_containers_close(sup);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {
-            close_tenant(&sup->tenants[i]);
+            close_tenant(sup, &sup->tenants[i]);
         }
     }
+    weir_sup_vms_finish(sup);
 }

@@ -245,6 +245,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     close_link(w);
     w->pid = 0;
     weir_sup_drop_all(sup, worker);
+    weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
     if (sup->stopping) {
         return;

@@ -6,6 +6,7 @@
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
  */
+#include "host_backend/worker/region.h"
 #include "host_backend/worker/worker.h"
 
 #include "base/log.h"
@@ -176,21 +177,41 @@ static int sealed_memfd(uint64_t bytes)
     return fd;
 }
 
+/* Where a pinned chunk's pages come from. */
+static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
+{
+    if (chunk->region_end != NULL) {
+        return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
+               WEIR_OK;
+    }
+    chunk->fd = *ret_fd = sealed_memfd(chunk->bytes);
+    return chunk->fd >= 0;
+}
+
+static void give_pages(struct weir_chunk *chunk)
+{
+    if (chunk->region_end != NULL) {
+        weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
+    } else {
+        close(chunk->fd);
+    }
+}
+
 static CUresult map_pinned(struct weir_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
     void *at = (void *)(uintptr_t)chunk->base;
     CUdeviceptr device = 0;
     CUresult result;
+    int fd;
 
-    chunk->fd = sealed_memfd(chunk->bytes);
-    if (chunk->fd < 0) {
+    if (!take_pages(chunk, &fd)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
-    if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, chunk->fd, 0) !=
-        at) {
-        close(chunk->fd);
+    if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             (off_t)chunk->region_offset) != at) {
+        give_pages(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = driver->cuMemHostRegister_v2(
@@ -206,13 +227,14 @@ static CUresult map_pinned(struct weir_chunk *chunk)
     }
     if (result != CUDA_SUCCESS) {
         (void)weir_window_reclaim(chunk->base, chunk->bytes);
-        close(chunk->fd);
+        give_pages(chunk);
     }
     return result;
 }
 
 CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
-                           CUstream stream, struct weir_chunk **ret_chunk)
+                           CUstream stream, struct weir_region_end *end,
+                           struct weir_chunk **ret_chunk)
 {
     struct weir_worker *w = tenant->worker;
     uint64_t unit = w->granularity_bytes;
@@ -232,6 +254,7 @@ CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t
                                  .pinned = pinned,
                                  .device = (uint8_t)device,
                                  .fd = -1,
+                                 .region_end = pinned ? end : NULL,
                                  .refs = 1};
     result = take_address(chunk, unit);
     if (result != CUDA_SUCCESS) {
@@ -260,7 +283,7 @@ static void unmap(struct weir_chunk *chunk)
         (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
         weir_quiet_end(chunk->tenant->worker, calm);
         (void)weir_window_reclaim(chunk->base, chunk->bytes);
-        close(chunk->fd);
+        give_pages(chunk);
     } else {
         (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
         (void)driver->cuMemRelease(chunk->memory);

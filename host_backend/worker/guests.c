@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/region.h"
 #include "host_backend/worker/stats.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/op_hash.h"
@@ -29,7 +30,7 @@ struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
     bool counted;               /* in its n_sessions too */
-    int fd;                     /* -1: over ZeroMQ */
+    int fd;                     /* -1: over ZeroMQ, or through a region */
     int64_t pid;
     uint32_t uid;
     uint32_t guest_pid;
@@ -37,6 +38,8 @@ struct arrival {
     struct weir_limit_wish wish;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_zmq_pending *pending;
+    struct weir_region_mail *mail;
+    struct weir_region_end *region_end;
 };
 
 /* Count an arrival of a tenant; NULL when there are too many at once, or no such tenant. */
@@ -129,6 +132,10 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
         a->pending = NULL;
     }
 #endif
+    if (a->mail != NULL) {
+        weir_region_refuse(a->mail, reason, (int32_t)result, message);
+        a->mail = NULL;
+    }
     if (a->fd >= 0) {
         weir_refuse(a->fd, reason, (int32_t)result, message);
         close(a->fd);
@@ -160,6 +167,12 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
             devices[i].total_memory_bytes > a->wish.memory_bytes[i]) {
             devices[i].total_memory_bytes = a->wish.memory_bytes[i];
         }
+    }
+    if (a->mail != NULL) {
+        struct weir_region_mail *mail = a->mail;
+
+        a->mail = NULL; /* freed whatever happens */
+        return weir_region_welcome(mail, &params, a->monitor, ret_transport, &a->region_end);
     }
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
@@ -207,6 +220,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .transport = transport,
                                          .id = id,
                                          .remote = strcmp(name, "zmq") == 0,
+                                         .region_end = a->region_end,
                                          .pid = a->pid,
                                          .uid = a->uid,
                                          .guest_pid = a->guest_pid,
@@ -326,6 +340,33 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     start(a);
 }
 
+/* Who says hello without a socket: what it says of itself is for people. */
+static void note_hello(struct arrival *a, const struct weir_hello *hello)
+{
+    a->guest_pid = hello->pid;
+    a->monitor = hello->monitor;
+    a->wish = hello->wish;
+    snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
+}
+
+void weir_guest_wrote(struct weir_worker *worker, uint32_t tenant_index, int64_t pid,
+                      struct weir_region_mail *mail, const struct weir_hello *hello)
+{
+    struct arrival *a = arrive(worker, tenant_index, NULL);
+
+    if (a == NULL) {
+        const char *text;
+        enum weir_status reason = why_not(worker, &text);
+
+        weir_region_refuse(mail, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
+        return;
+    }
+    note_hello(a, hello);
+    a->pid = pid; /* the virtual machine's */
+    a->mail = mail;
+    start(a);
+}
+
 /* ---------------------------------------------------------------- over tcp */
 
 #ifdef WEIR_WITH_ZMQ
@@ -360,11 +401,9 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
         weir_zmq_refuse(pending, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         return;
     }
-    a->pid = a->guest_pid = hello->pid;
-    a->monitor = hello->monitor;
-    a->wish = hello->wish;
+    note_hello(a, hello);
+    a->pid = hello->pid;
     a->pending = pending;
-    snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     start(a);
 }
 

@@ -7,6 +7,16 @@
 /** Serve a connection that the supervisor accepted. fd is taken. @thread main */
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);
 
+struct weir_region_mail;
+struct weir_hello;
+
+/**
+ * Serve a Hello that came through a virtual machine's region. mail is taken, and hello with it.
+ * @thread a region's
+ */
+void weir_guest_wrote(struct weir_worker *worker, uint32_t tenant_index, int64_t pid,
+                      struct weir_region_mail *mail, const struct weir_hello *hello);
+
 /** Open the tcp endpoint, if one is configured. @thread main */
 enum weir_status weir_guests_listen(struct weir_worker *worker) WEIR_MUST_CHECK;
 

@@ -8,6 +8,7 @@
 #include "host_backend/forms/forms.h"
 #include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/region.h"
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
@@ -194,6 +195,26 @@ static void on_status(struct weir_worker *worker, bool stats)
     send_row(worker, &message);
 }
 
+/* A region comes in two messages, a descriptor each. */
+static void on_region(struct weir_worker *worker, const struct weir_link_region *about, int fd)
+{
+    if (worker->region_fd >= 0) {
+        close(worker->region_fd);
+    }
+    worker->region_fd = fd;
+    worker->region = *about;
+}
+
+static void on_region_bell(struct weir_worker *worker, int fd)
+{
+    if (worker->region_fd >= 0) {
+        weir_region_attach(worker, &worker->region, worker->region_fd, fd);
+        worker->region_fd = -1;
+    } else if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* One message; false: stop. */
 static bool on_message(struct weir_worker *worker)
 {
@@ -216,6 +237,17 @@ static bool on_message(struct weir_worker *worker)
             weir_guest_arrived(worker, &message.guest, fd);
             fd = -1;
         }
+        break;
+    case WEIR_LINK_REGION:
+        on_region(worker, &message.region, fd);
+        fd = -1;
+        break;
+    case WEIR_LINK_REGION_BELL:
+        on_region_bell(worker, fd);
+        fd = -1;
+        break;
+    case WEIR_LINK_REGION_GONE:
+        weir_region_detach(worker, message.region.id);
         break;
     case WEIR_LINK_STATUS:
     case WEIR_LINK_STATS:
@@ -313,6 +345,7 @@ static int open_worker(struct weir_worker *worker)
 static void close_worker(struct weir_worker *worker)
 {
     weir_guests_close(worker);
+    weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {
@@ -369,7 +402,7 @@ int weir_worker_main(int argc, char **argv)
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
-    worker->wake_fd = worker->shares_fd = worker->prints.fd = -1;
+    worker->wake_fd = worker->shares_fd = worker->prints.fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
     weir_quiet_init(&worker->quiet);

@@ -7,6 +7,7 @@
  * for 10 s, loses its session; one log line says why.
  */
 #include "host_backend/worker/session.h"
+#include "host_backend/worker/region.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -72,6 +73,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->driver = &params->worker->driver;
     s->transport = params->transport;
     s->remote = params->remote;
+    s->region_end = params->region_end;
     s->pid = params->pid;
     s->uid = params->uid;
     s->guest_pid = params->guest_pid;
@@ -547,6 +549,9 @@ void weir_session_destroy(struct weir_session *session)
         return;
     }
     weir_session_end(s);
+    if (s->region_end != NULL) {
+        weir_region_end_closing(s->region_end);
+    }
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
         weir_forms_session_ends(s);
         weir_gate_session_ends(s);

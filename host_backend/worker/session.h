@@ -33,6 +33,7 @@ struct weir_forms_kernel;
 struct weir_forms_module;
 struct weir_image;
 struct weir_jit_options;
+struct weir_region_end;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
@@ -156,6 +157,8 @@ struct weir_registration {
     uint64_t device;  /* where it is mapped here, and what the GPU uses */
     uint64_t bytes;
     uint64_t room;  /* taken of the window */
+    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
+    uint64_t region_offset;
     bool in_window; /* device lies in the window's host half */
     bool guarded;   /* the guest can take its pages away (worker/bus_guard.h) */
 };
@@ -189,6 +192,7 @@ struct weir_session {
     uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
     uint32_t n_parts;
     bool remote;
+    struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
 
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
 
@@ -289,6 +293,7 @@ struct weir_session_params {
     struct weir_transport *transport; /* taken, also on failure */
     uint64_t id;
     bool remote;
+    struct weir_region_end *region_end; /* NULL: not in a virtual machine */
     bool monitor;
     int64_t pid;
     uint32_t uid;

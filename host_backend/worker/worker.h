@@ -14,6 +14,8 @@
 
 struct weir_forms;
 struct weir_nvml;
+struct region;
+struct weir_region_end;
 struct weir_share;
 struct weir_zmq_server;
 
@@ -40,7 +42,9 @@ struct weir_chunk {
     bool pinned;
     uint8_t device;                      /* index in the worker's: where it lies */
     CUmemGenericAllocationHandle memory; /* device */
-    int fd;                              /* pinned: the memfd */
+    int fd;                              /* pinned: the memfd; -1: a part of a region */
+    struct weir_region_end *region_end;  /* pinned, of a virtual machine's session: whose room */
+    uint64_t region_offset;              /* .. and where in its region */
     bool kept;                           /* the supervisor holds a descriptor */
     uint32_t refs;                       /* under the tenant's lock */
 };
@@ -107,6 +111,8 @@ struct weir_worker {
     uint64_t owed_spin_ns;      /* the same while the GPU owes the guest a word */
     int link;
     int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
+    int region_fd; /* of a region whose bell has not come yet; -1 */
+    struct weir_link_region region;
     int shares_fd; /* an epoll set of the shares' descriptors (worker/share.c) */
 
     pthread_mutex_t lock; /* guards what follows */
@@ -116,6 +122,7 @@ struct weir_worker {
     uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_ended_session *ended; /* the last ones' statistics, newest first */
+    struct region *regions;           /* of virtual machines (worker/region.c) */
 
     pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
@@ -172,10 +179,12 @@ void weir_tenant_uncharge(struct weir_tenant *tenant, uint64_t bytes);
  * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window.
  * @param device  index of the worker's: where device memory lies; its context is current.
  * @param stream  of that device, for clearing; synchronized before it returns.
+ * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
  */
 CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
-                           CUstream stream, struct weir_chunk **ret_chunk);
+                           CUstream stream, struct weir_region_end *end,
+                           struct weir_chunk **ret_chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_chunk *chunk);
 /** The host half's protection back over a range. */

@@ -57,11 +57,15 @@ static void copy_out(const struct weir_ring *ring, uint32_t index, void *bytes, 
 }
 
 /* Wake the peer if it said that it sleeps. Taking the flag back saves a system call per record. */
-static void wake(uint32_t *waits, uint32_t *word)
+static void wake(const struct weir_ring *ring, uint32_t *waits, uint32_t *word)
 {
     if (__builtin_expect(__atomic_load_n(waits, __ATOMIC_SEQ_CST) != 0, 0)) {
         __atomic_store_n(waits, 0, __ATOMIC_SEQ_CST);
-        weir_futex_wake(word, 1);
+        if (ring->bell) {
+            *ring->bell = ring->bell_value;
+        } else {
+            weir_futex_wake(word, 1);
+        }
     }
 }
 
@@ -90,7 +94,7 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
     copy_in(ring, ring->own, record, len);
     ring->own += len;
     __atomic_store_n(&ring->control->tail, ring->own, __ATOMIC_SEQ_CST); /* R1 */
-    wake(&ring->control->consumer_waits, &ring->control->tail);
+    wake(ring, &ring->control->consumer_waits, &ring->control->tail);
     return WEIR_OK;
 }
 
@@ -139,6 +143,6 @@ enum weir_status weir_ring_pop(struct weir_ring *ring, struct weir_ring_buffer *
              len - (uint32_t)sizeof header);
     ring->own += len;
     __atomic_store_n(&ring->control->head, ring->own, __ATOMIC_SEQ_CST); /* R2 */
-    wake(&ring->control->producer_waits, &ring->control->head);
+    wake(ring, &ring->control->producer_waits, &ring->control->head);
     return WEIR_OK;
 }

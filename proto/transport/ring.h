@@ -20,6 +20,8 @@ struct weir_ring {
     uint32_t size_bytes;               /* a power of two */
     uint32_t own;                      /* our own index; never read back from shared memory */
     uint32_t seen;                     /* the peer's index as last read, for waiting */
+    volatile uint32_t *bell;           /* how the peer is woken; NULL: by futex */
+    uint32_t bell_value;               /* what is stored there */
 };
 
 /* A private copy of the newest record. Zeroed is empty. */

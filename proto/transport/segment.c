@@ -80,10 +80,10 @@ static struct weir_segment_view view_of(void *base, const struct weir_segment_he
     };
 }
 
-static enum weir_status map_memory(int fd, uint64_t bytes, void **ret_base)
+static enum weir_status map_memory(int fd, uint64_t offset, uint64_t bytes, void **ret_base)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset);
     if (base == MAP_FAILED) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -98,7 +98,7 @@ enum weir_status weir_segment_create_private(const struct weir_segment_params *p
     void *base;
     enum weir_status status = plan(params, false, &header);
     if (status == WEIR_OK) {
-        status = map_memory(-1, header.segment_bytes, &base);
+        status = map_memory(-1, 0, header.segment_bytes, &base);
     }
     if (status == WEIR_OK) {
         memcpy(base, &header, sizeof header);
@@ -126,7 +126,7 @@ enum weir_status weir_segment_create(const struct weir_segment_params *params, i
         status = WEIR_ERR_IO;
         goto out;
     }
-    status = map_memory(fd, header.segment_bytes, &base);
+    status = map_memory(fd, 0, header.segment_bytes, &base);
     if (status != WEIR_OK) {
         goto out;
     }
@@ -164,6 +164,27 @@ static bool geometry_is_sound(const struct weir_segment_header *header, uint64_t
             part_fits(header, header->stats_offset, sizeof(struct weir_stats_page)));
 }
 
+/* Map and believe nothing. */
+static enum weir_status map_checked(int fd, uint64_t offset, uint64_t bytes,
+                                    struct weir_segment_view *ret_view)
+{
+    int saved_errno = errno;
+    void *base;
+    enum weir_status status = map_memory(fd, offset, bytes, &base);
+    errno = saved_errno;
+    if (status != WEIR_OK) {
+        return status;
+    }
+    struct weir_segment_header header; /* copied once, then checked */
+    memcpy(&header, base, sizeof header);
+    if (!geometry_is_sound(&header, bytes)) {
+        munmap(base, bytes);
+        return WEIR_ERR_PEER;
+    }
+    *ret_view = view_of(base, &header);
+    return WEIR_OK;
+}
+
 enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,
                                   struct weir_segment_view *ret_view)
 {
@@ -175,20 +196,51 @@ enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,
         expected_bytes < WEIR_SEGMENT_PAGE_BYTES) {
         return WEIR_ERR_PEER;
     }
-    void *base;
-    enum weir_status status = map_memory(fd, expected_bytes, &base);
-    errno = saved_errno;
-    if (status != WEIR_OK) {
-        return status;
-    }
-    struct weir_segment_header header; /* copied once, then checked */
-    memcpy(&header, base, sizeof header);
-    if (!geometry_is_sound(&header, expected_bytes)) {
-        munmap(base, expected_bytes);
+    return map_checked(fd, 0, expected_bytes, ret_view);
+}
+
+enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_bytes,
+                                     struct weir_segment_view *ret_view)
+{
+    if (expected_bytes < WEIR_SEGMENT_PAGE_BYTES) {
         return WEIR_ERR_PEER;
     }
-    *ret_view = view_of(base, &header);
-    return WEIR_OK;
+    return map_checked(fd, offset, expected_bytes, ret_view);
+}
+
+/* ---------------------------------------------------------------- inside another file */
+
+static enum weir_status plan_in_units(const struct weir_segment_params *params, uint64_t unit,
+                                      struct weir_segment_header *ret_header)
+{
+    enum weir_status status = plan(params, true, ret_header);
+    if (status == WEIR_OK) {
+        ret_header->segment_bytes = (ret_header->segment_bytes + unit - 1) / unit * unit;
+    }
+    return status;
+}
+
+uint64_t weir_segment_bytes(const struct weir_segment_params *params, uint64_t unit)
+{
+    struct weir_segment_header header;
+    return plan_in_units(params, unit, &header) == WEIR_OK ? header.segment_bytes : 0;
+}
+
+enum weir_status weir_segment_create_at(const struct weir_segment_params *params, int fd,
+                                        uint64_t offset, uint64_t unit,
+                                        struct weir_segment_view *ret_view)
+{
+    struct weir_segment_header header;
+    void *base;
+    enum weir_status status = plan_in_units(params, unit, &header);
+    if (status == WEIR_OK) {
+        status = map_memory(fd, offset, header.segment_bytes, &base);
+    }
+    if (status == WEIR_OK) {
+        memcpy(base, &header, sizeof header);
+        *ret_view = view_of(base, &header);
+    }
+    return status;
 }
 
 void weir_segment_unmap(struct weir_segment_view *view)

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "proto/transport/stats_page.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define WEIR_SEGMENT_MAGIC   0x52494557u /* "WEIR" */
@@ -130,6 +131,7 @@ struct weir_segment_view {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct weir_stats_page *stats; /* NULL: none */
+    bool polled; /* no futex reaches from there to here: words and rings are looked at */
 };
 
 #endif

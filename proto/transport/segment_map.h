@@ -36,7 +36,28 @@ enum weir_status weir_segment_create_private(const struct weir_segment_params *p
 enum weir_status weir_segment_map(int fd, uint64_t expected_bytes,
                                   struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
 
-/** Undo either. Accepts a zeroed view. @thread any */
+/**
+ * Lay out a segment at a place in a file that others share, and map it.
+ *
+ * @param fd        borrowed.
+ * @param offset    of the segment: a multiple of the page size; the bytes there are zero.
+ * @param unit      the segment's size is rounded up to a multiple of this.
+ * @param ret_view  as above.
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_segment_create_at(const struct weir_segment_params *params, int fd,
+                                        uint64_t offset, uint64_t unit,
+                                        struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
+
+/** How large weir_segment_create_at() would make it; 0 when the sizes are impossible. */
+uint64_t weir_segment_bytes(const struct weir_segment_params *params, uint64_t unit);
+
+/** weir_segment_map() of such a segment: there are no seals to look at. */
+enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_bytes,
+                                     struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
+
+/** Undo any. Accepts a zeroed view. @thread any */
 void weir_segment_unmap(struct weir_segment_view *view);
 
 #endif

@@ -14,7 +14,9 @@
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 /*
@@ -32,6 +34,10 @@
 
 #define SEND_FD_TIMEOUT_NS (5 * WEIR_NS_PER_S)
 
+/* Of a waiter that nobody wakes: the first costs about a scheduler's tick, the last is idling. */
+#define FIRST_NAP_NS (20 * WEIR_NS_PER_US)
+#define LAST_NAP_NS  (2 * WEIR_NS_PER_MS)
+
 struct shm {
     struct weir_transport base;
     struct weir_segment_view view;
@@ -41,6 +47,7 @@ struct shm {
     struct weir_ring to_peer;   /* the sending thread's */
     struct weir_ring from_peer; /* the receiving thread's, as is: */
     struct weir_ring_buffer received;
+    struct weir_shm_hooks hooks; /* ivshmem: instead of the socket */
 };
 
 static struct shm *shm_of(struct weir_transport *t)
@@ -64,7 +71,8 @@ static bool shm_peer_gone(struct weir_transport *t)
     if (__atomic_load_n(&shm->gone, __ATOMIC_RELAXED)) {
         return true;
     }
-    bool gone = weir_fd_peer_gone(shm->socket_fd, shm->pid_fd);
+    bool gone = shm->hooks.gone ? shm->hooks.gone(shm->hooks.user)
+                                : weir_fd_peer_gone(shm->socket_fd, shm->pid_fd);
     if (gone) {
         __atomic_store_n(&shm->gone, 1, __ATOMIC_RELAXED);
     }
@@ -89,12 +97,53 @@ static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns)
     return false;
 }
 
+static void nap(uint64_t ns)
+{
+    int saved_errno = errno;
+    struct timespec time = {.tv_nsec = (long)ns};
+    nanosleep(&time, NULL);
+    errno = saved_errno;
+}
+
+/*
+ * The same where nobody can wake us: naps of an eighth of the time waited. No flag is raised, so
+ * the peer makes no system calls on our behalf.
+ */
+static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t seen,
+                                uint64_t deadline_ns)
+{
+    uint64_t start_ns = weir_clock_now_ns();
+    uint64_t asked_ns = start_ns;
+    for (;;) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen) {
+            return WEIR_OK;
+        }
+        uint64_t now_ns = weir_clock_now_ns();
+        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
+        if (left_ns == 0 || now_ns - asked_ns >= FIRST_SLICE_NS) {
+            asked_ns = now_ns;
+            if (shm_peer_gone(&shm->base)) {
+                return WEIR_ERR_CLOSED;
+            }
+        }
+        if (left_ns == 0) {
+            return WEIR_ERR_TIMED_OUT;
+        }
+        uint64_t nap_ns = (now_ns - start_ns) / 8;
+        nap_ns = nap_ns < FIRST_NAP_NS ? FIRST_NAP_NS : nap_ns > LAST_NAP_NS ? LAST_NAP_NS : nap_ns;
+        nap(nap_ns < left_ns ? nap_ns : left_ns);
+    }
+}
+
 /* Sleep until the peer's index leaves seen. OK also when it only may have. */
 static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen, uint32_t *waits,
                                  uint64_t deadline_ns)
 {
     enum weir_status status = WEIR_OK;
     uint64_t slice_ns = FIRST_SLICE_NS;
+    if (shm->view.polled) {
+        return doze_on(shm, word, seen, deadline_ns);
+    }
     for (;;) {
         /* W1: flag, then index, both sequentially consistent; meets wake() in ring.c. */
         __atomic_store_n(waits, 1, __ATOMIC_SEQ_CST);
@@ -213,31 +262,92 @@ static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeou
     return status;
 }
 
-static void shm_destroy(struct weir_transport *t)
+static int shm_region_fd(struct weir_transport *t)
 {
     struct shm *shm = shm_of(t);
-    close(shm->socket_fd);
+    return shm->hooks.region_fd ? shm->hooks.region_fd(shm->hooks.user) : -1;
+}
+
+static void shm_ring_bell(struct weir_transport *t)
+{
+    struct shm *shm = shm_of(t);
+    if (shm->hooks.ring_bell) {
+        shm->hooks.ring_bell(shm->hooks.user);
+    }
+}
+
+static void shm_leave(struct weir_transport *t)
+{
+    struct shm *shm = shm_of(t);
+    if (shm->hooks.leave) {
+        shm->hooks.leave(shm->hooks.user);
+    }
+}
+
+static void let_go(struct weir_transport *t, bool child)
+{
+    struct shm *shm = shm_of(t);
+    if (shm->hooks.leave && !child) {
+        shm->hooks.leave(shm->hooks.user);
+    }
+    if (shm->socket_fd >= 0) {
+        close(shm->socket_fd);
+    }
     if (shm->pid_fd >= 0) {
         close(shm->pid_fd);
     }
     /* A peer that sleeps on either index asks the socket now, not when its slice is over. */
-    weir_futex_wake(&shm->to_peer.control->tail, 1);
-    weir_futex_wake(&shm->from_peer.control->head, 1);
+    if (!shm->to_peer.bell) {
+        weir_futex_wake(&shm->to_peer.control->tail, 1);
+        weir_futex_wake(&shm->from_peer.control->head, 1);
+    }
     weir_segment_unmap(&shm->view);
     weir_ring_buffer_finish(&shm->received);
+    if (shm->hooks.close) {
+        shm->hooks.close(shm->hooks.user, child);
+    }
     free(shm);
+}
+
+static void shm_destroy(struct weir_transport *t)
+{
+    let_go(t, false);
+}
+
+/* Closing a copy of the socket does not end the connection. */
+static void shm_abandon(struct weir_transport *t)
+{
+    let_go(t, true);
 }
 
 #define SHM_OPS(transport_name)                                                                    \
     {                                                                                              \
         .name = (transport_name), .segment = shm_segment, .view = shm_view, .send = shm_send,      \
         .receive = shm_receive, .peer_gone = shm_peer_gone, .send_fd = shm_send_fd,                \
-        .receive_fd = shm_receive_fd, .destroy = shm_destroy,                                      \
-        .abandon = shm_destroy /* closing a copy of the socket does not end the connection */      \
+        .receive_fd = shm_receive_fd, .destroy = shm_destroy, .abandon = shm_abandon               \
     }
 
 static const struct weir_transport_ops shm_ops = SHM_OPS("shm");
 static const struct weir_transport_ops loop_ops = SHM_OPS("loop");
+static const struct weir_transport_ops ivshmem_ops = {.name = "ivshmem",
+                                                      .segment = shm_segment,
+                                                      .view = shm_view,
+                                                      .send = shm_send,
+                                                      .receive = shm_receive,
+                                                      .peer_gone = shm_peer_gone,
+                                                      .region_fd = shm_region_fd,
+                                                      .ring_bell = shm_ring_bell,
+                                                      .leave = shm_leave,
+                                                      .destroy = shm_destroy,
+                                                      .abandon = shm_abandon};
+
+static const struct weir_transport_ops *ops_of(enum weir_transport_id id)
+{
+    if (id == WEIR_TRANSPORT_IVSHMEM) {
+        return &ivshmem_ops;
+    }
+    return id == WEIR_TRANSPORT_LOOP ? &loop_ops : &shm_ops;
+}
 
 enum weir_status weir_shm_create(const struct weir_shm_params *params,
                                  struct weir_transport **ret_transport)
@@ -246,8 +356,9 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
     if (!shm) {
         return WEIR_ERR_NO_MEMORY;
     }
-    shm->base.ops = params->id == WEIR_TRANSPORT_LOOP ? &loop_ops : &shm_ops;
+    shm->base.ops = ops_of(params->id);
     shm->view = params->view;
+    shm->hooks = params->hooks;
     shm->socket_fd = params->socket_fd;
     shm->pid_fd = params->pid_fd;
     struct weir_ring *to_guest = params->is_host ? &shm->to_peer : &shm->from_peer;
@@ -255,6 +366,8 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
     struct weir_segment_header *header = shm->view.header;
     weir_ring_init(to_guest, &header->to_guest, shm->view.to_guest, shm->view.ring_bytes);
     weir_ring_init(to_host, &header->to_host, shm->view.to_host, shm->view.ring_bytes);
+    shm->to_peer.bell = shm->from_peer.bell = params->bell;
+    shm->to_peer.bell_value = shm->from_peer.bell_value = params->bell_value;
     *ret_transport = &shm->base;
     return WEIR_OK;
 }

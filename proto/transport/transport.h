@@ -2,10 +2,10 @@
  * A transport: an ordered, reliable, two-way channel of records between one guest process and the
  * worker, with bulk data beside the records.
  *
- * Two shapes. A *co-located* transport (shm, loop) has a segment that both ends map: completion
- * words are read and staging memory is filled in place. A *remote* one (zmq) has the segment's
- * words and arena in the worker only; the guest reaches them by records (arena_write, arena_read,
- * word_wait), whose bulk data travels as one more ZeroMQ frame.
+ * Two shapes. A *co-located* transport (shm, ivshmem, loop) has a segment that both ends map:
+ * completion words are read and staging memory is filled in place. A *remote* one (zmq) has the
+ * segment's words and arena in the worker only; the guest reaches them by records (arena_write,
+ * arena_read, word_wait), whose bulk data travels as one more ZeroMQ frame.
  *
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.
@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct weir_record) == 32, "layout on the wire");
 struct weir_transport;
 
 struct weir_transport_ops {
-    const char *name; /* "shm", "zmq", "loop" */
+    const char *name; /* of transports.def */
 
     /* The segment's mapping in this process; NULL at the guest's end of a remote transport. */
     void *(*segment)(struct weir_transport *t);
@@ -80,6 +80,24 @@ struct weir_transport_ops {
     /* Pass or fetch a descriptor beside the records, in order. NULL: not possible (remote). */
     enum weir_status (*send_fd)(struct weir_transport *t, int fd);
     enum weir_status (*receive_fd)(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd);
+
+    /*
+     * The file of which segment and granted memory are parts, at the offsets that the host names;
+     * NULL: they come as descriptors. The guest's end only.
+     */
+    int (*region_fd)(struct weir_transport *t);
+
+    /*
+     * The guest has changed a word that a host without futexes from there may sleep on; NULL:
+     * waking the word is enough.
+     */
+    void (*ring_bell)(struct weir_transport *t);
+
+    /*
+     * The process ends: tell the host, which would not notice otherwise. Nothing is sent or
+     * received any more. NULL: it does notice.
+     */
+    void (*leave)(struct weir_transport *t);
 
     /* Drop the connection and free it. The segment stays mapped until then. Accepts no NULL. */
     void (*destroy)(struct weir_transport *t);

@@ -9,6 +9,7 @@
 #include "proto/transport/fd_message.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
+#include "proto/wire/connect_ivshmem.h"
 #include "proto/wire/control_codec.h"
 #include "proto/wire/keys.h"
 #include "proto/wire/unix_socket.h"
@@ -31,6 +32,7 @@
 
 static const char ipc_scheme[] = "ipc://";
 static const char tcp_scheme[] = "tcp://";
+static const char ivshmem_scheme[] = "ivshmem://";
 
 static bool has_prefix(const char *text, const char *prefix)
 {
@@ -338,6 +340,10 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     if (has_prefix(params->host, ipc_scheme)) {
         return connect_ipc(params->host + strlen(ipc_scheme), hello, deadline_ns, ret_transport,
                            ret_welcome);
+    }
+    if (has_prefix(params->host, ivshmem_scheme)) {
+        return weir_connect_ivshmem(params->host + strlen(ivshmem_scheme), hello, deadline_ns,
+                                    ret_transport, ret_welcome);
     }
     if (!has_prefix(params->host, tcp_scheme)) {
         return WEIR_ERR_INVALID;

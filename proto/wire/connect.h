@@ -10,8 +10,9 @@
 
 /* Zero what is not wanted. All strings are borrowed for the call. */
 struct weir_connect_params {
-    const char *host;      /* "ipc://PATH" (a unix socket) or "tcp://HOST:PORT" */
-    const char *transport; /* "shm" or "zmq" to force one; NULL: best first. tcp is always zmq */
+    const char *host;      /* "ipc://PATH" (a unix socket), "tcp://HOST:PORT", or, in a virtual
+                            * machine, "ivshmem://PATH" (its device's resource2 in sysfs) */
+    const char *transport; /* "shm" or "zmq" to force one of ipc; NULL: best first */
     const char *program;   /* the program's name, for people */
     const char *version;   /* of the guest library, for people */
     uint64_t wire_hash;    /* of the generated operations' layout */

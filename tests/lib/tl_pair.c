@@ -1,5 +1,8 @@
 #include "tests/lib/tl_pair.h"
 #include "base/clock.h"
+#include "proto/transport/ivshmem.h"
+#include "proto/transport/segment_map.h"
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -7,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,6 +101,96 @@ static void make_unix(struct tl_pair *pair, const char *transport,
     unlink(path);
 }
 
+/* ---------------------------------------------------------------- ivshmem */
+
+/* A region whose host is this process: one slot, one segment, and a beat. */
+struct tl_region {
+    int fd;
+    void *control;
+    uint32_t stop;
+    pthread_t beats;
+};
+
+#define TL_SESSION      42
+#define TL_EPOCH        77
+#define TL_SLOT         5
+#define TL_BEAT_NS      (200 * WEIR_NS_PER_MS)
+#define TL_REGION_BYTES WEIR_REGION_MIN_BYTES
+
+static struct weir_region_slot *slot_of(const struct tl_region *region)
+{
+    return weir_region_slot(region->control, TL_SLOT);
+}
+
+static void *count_beats(void *user)
+{
+    struct tl_region *region = user;
+    struct weir_region_header *header = region->control;
+    while (!__atomic_load_n(&region->stop, __ATOMIC_ACQUIRE)) {
+        __atomic_add_fetch(&header->beat, 1, __ATOMIC_RELEASE);
+        weir_futex_wait(&region->stop, 0, TL_BEAT_NS);
+    }
+    return NULL;
+}
+
+static bool guest_left(void *user)
+{
+    return __atomic_load_n(&slot_of(user)->guest_left, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void host_closed(void *user)
+{
+    __atomic_store_n(&slot_of(user)->session, 0, __ATOMIC_RELEASE);
+}
+
+static void make_region(struct tl_pair *pair, const struct weir_segment_params *params)
+{
+    struct tl_region *region = calloc(1, sizeof *region);
+    struct weir_segment_view host_view, guest_view;
+    struct weir_region guest;
+    char path[64];
+    assert_non_null(region);
+    region->fd = memfd_create("region", MFD_CLOEXEC);
+    assert_true(region->fd >= 0);
+    assert_int_equal(ftruncate(region->fd, TL_REGION_BYTES), 0);
+    region->control =
+        mmap(NULL, WEIR_REGION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+    assert_ptr_not_equal(region->control, MAP_FAILED);
+    *(struct weir_region_header *)region->control =
+        (struct weir_region_header){.magic = WEIR_REGION_MAGIC,
+                                    .version = WEIR_REGION_VERSION,
+                                    .bytes = TL_REGION_BYTES,
+                                    .epoch = TL_EPOCH};
+    slot_of(region)->session = TL_SESSION;
+    assert_int_equal(weir_segment_create_at(params, region->fd, WEIR_REGION_CONTROL_BYTES,
+                                            WEIR_REGION_UNIT_BYTES, &host_view),
+                     WEIR_OK);
+    struct weir_ivshmem_keeper keeper = {guest_left, host_closed, region};
+    assert_int_equal(weir_ivshmem_host(&host_view, &keeper, &pair->host), WEIR_OK);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", region->fd);
+    assert_int_equal(weir_region_open(path, &guest), WEIR_OK);
+    assert_int_equal(
+        weir_segment_map_at(guest.fd, WEIR_REGION_CONTROL_BYTES, host_view.bytes, &guest_view),
+        WEIR_OK);
+    assert_int_equal(
+        weir_ivshmem_guest(&guest, TL_SLOT, TL_SESSION, TL_EPOCH, &guest_view, &pair->guest),
+        WEIR_OK);
+    assert_int_equal(pthread_create(&region->beats, NULL, count_beats, region), 0);
+    pair->region = region;
+}
+
+static void destroy_region(struct tl_region *region)
+{
+    if (region) {
+        __atomic_store_n(&region->stop, 1, __ATOMIC_RELEASE);
+        weir_futex_wake(&region->stop, 1);
+        pthread_join(region->beats, NULL);
+        munmap(region->control, WEIR_REGION_CONTROL_BYTES);
+        close(region->fd);
+        free(region);
+    }
+}
+
 void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *params,
                   struct tl_pair *ret_pair)
 {
@@ -111,6 +205,10 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
     if (id == WEIR_TRANSPORT_LOOP) {
         assert_int_equal(weir_loop_create(&welcome.segment, &ret_pair->host, &ret_pair->guest),
                          WEIR_OK);
+        return;
+    }
+    if (id == WEIR_TRANSPORT_IVSHMEM) {
+        make_region(ret_pair, &welcome.segment);
         return;
     }
     snprintf(ret_pair->directory, sizeof ret_pair->directory, "/tmp/weir-test-XXXXXX");
@@ -137,6 +235,7 @@ void tl_pair_destroy(struct tl_pair *pair)
     if (pair->host) {
         pair->host->ops->destroy(pair->host);
     }
+    destroy_region(pair->region);
 #ifdef WEIR_WITH_ZMQ
     weir_zmq_server_destroy(pair->server);
 #endif

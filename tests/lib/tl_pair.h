@@ -13,6 +13,7 @@ struct tl_pair {
     struct weir_transport *guest;
     struct weir_zmq_server *server; /* zmq only */
     char directory[64];             /* shm and zmq: of the sockets; "" else */
+    struct tl_region *region;       /* ivshmem only */
 };
 
 /**

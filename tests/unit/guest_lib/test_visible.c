@@ -34,7 +34,7 @@ static int set_up(void **state)
 static const char *left(const char *list)
 {
     static char text[WEIR_GUEST_MAX_DEVICES + 1];
-    int n = weir_visible_devices(&welcome, list, devices, true);
+    int n = weir_visible_devices(&welcome, list, devices, true, true);
 
     for (int i = 0; i < n; i++) {
         text[i] = (char)('0' + devices[i].host_ordinal);
@@ -74,7 +74,7 @@ static void device_named_twice_leaves_none(void **state)
 static void quota_bounds_each_device(void **state)
 {
     (void)state;
-    assert_int_equal(weir_visible_devices(&welcome, NULL, devices, true), N);
+    assert_int_equal(weir_visible_devices(&welcome, NULL, devices, true, true), N);
     assert_true(devices[0].total_bytes == 1 << 19);
     assert_true(devices[2].total_bytes == 1 << 20);
 }

@@ -1,0 +1,47 @@
+/*
+ * The supervisor as ivshmem server: QEMU connects to <run_dir>/vm/<tenant>.sock and gets the
+ * tenant's region, a bell to ring, and nothing else (docs/design/kvm.md).
+ *
+ * The socket is the identity: who may connect to it is the tenant, as with the tenants' own
+ * sockets. Owner thread only. Private to host_backend/supervisor.
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_IVSHMEM_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_IVSHMEM_H
+
+#include "base/status.h"
+#include <stdint.h>
+#include <sys/types.h>
+
+#define WEIR_VMS_MAX 64 /* connected at a time */
+
+struct weir_supervisor;
+struct weir_sup_tenant;
+
+/* A connected QEMU. */
+struct weir_sup_vm {
+    uint64_t id; /* 0: this slot is free */
+    int fd;      /* its end tells that the machine is gone */
+    int region_fd;
+    int bell_fd;  /* the guest rings, the worker listens */
+    int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
+    pid_t pid;
+    uint32_t tenant; /* slot */
+    uint64_t bytes;
+};
+
+/** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
+void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Stop listening and hang up on the tenant's machines. */
+void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** A QEMU connects. */
+void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Something came from a QEMU: its end, or nonsense. */
+void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm);
+/** Tell a worker that has started of the regions of its tenants. */
+void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
+/** Remove the sockets' folder, when the host stops. */
+void weir_sup_vms_finish(const struct weir_supervisor *sup);
+/** A worker has died: guests are to see it. */
+void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker);
+
+#endif

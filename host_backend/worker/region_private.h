@@ -1,0 +1,101 @@
+/* What the files of worker/region*.c share. Private to them. */
+#ifndef WEIR_HOST_BACKEND_WORKER_REGION_PRIVATE_H
+#define WEIR_HOST_BACKEND_WORKER_REGION_PRIVATE_H
+
+#include "host_backend/worker/region.h"
+#include "host_backend/worker/worker.h"
+#include "proto/transport/region.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
+
+struct slot {
+    enum slot_state state;
+    uint32_t beat;               /* as last seen */
+    uint64_t beat_ns;            /* since when */
+    uint64_t ticks;              /* of QEMU's then */
+    struct weir_region_end *end; /* OPEN */
+};
+
+struct box {
+    uint32_t state; /* as last seen */
+    uint64_t since_ns;
+};
+
+struct region {
+    struct region *next; /* in the worker, under its lock */
+    struct weir_worker *worker;
+    struct weir_link_region about;
+    int fd;
+    int bell_fd; /* -1: none */
+    int stop_fd;
+    uint8_t *base; /* all of it, mapped */
+    uint64_t epoch;
+    pthread_t thread;
+    bool running;
+    struct box boxes[WEIR_REGION_MAILBOXES]; /* the thread's */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool detached;
+    uint32_t refs;   /* one of the list, one of each end and mail */
+    uint32_t n_used; /* slots that are not FREE */
+    struct slot slots[WEIR_REGION_SLOTS];
+    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES];
+    uint32_t n_units;
+    uint16_t *owners; /* slot + 1 of each unit; mirrored in the region */
+};
+
+struct weir_region_end {
+    struct region *region;
+    uint32_t slot;
+    uint64_t segment_offset;
+    uint32_t n_words;
+    uint32_t tickets[WEIR_WORDS_TICKETS]; /* as last seen, by the region's thread */
+    atomic_bool gone;                     /* the guest's process has ended */
+    atomic_bool closing;
+};
+
+struct weir_region_mail {
+    struct region *region;
+    uint32_t box;
+    uint32_t state; /* of the mailbox: TAKEN under the guest's number */
+    struct weir_hello *hello;
+};
+
+/* region_units.c */
+
+void weir_region_get(struct region *region);
+/** Drop a reference; the last frees it. */
+void weir_region_put(struct region *region);
+/** Units for a slot, or false. */
+bool weir_region_take_locked(struct region *region, uint32_t slot, uint32_t n, uint32_t *ret_unit);
+/** One unit's owner: slot + 1, or 0. */
+void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner);
+/** The guest's process is over: all that was its own becomes free. */
+void weir_region_free_slot_locked(struct region *region, uint32_t slot);
+/** For a session's host end (struct weir_ivshmem_keeper). */
+bool weir_region_end_gone(void *end);
+void weir_region_end_close(void *end);
+/** Whoever sleeps on what the guest of this end may have changed looks again. */
+void weir_region_wake_end(struct weir_region_end *end);
+void weir_region_wake_all_locked(struct region *region);
+
+static inline uint32_t weir_region_units(uint64_t bytes)
+{
+    return (uint32_t)((bytes + WEIR_REGION_UNIT_BYTES - 1) / WEIR_REGION_UNIT_BYTES);
+}
+
+/* region.c */
+
+/** Processor time of the virtual machine, in ticks of 10 ms; UINT64_MAX: not known. */
+uint64_t weir_region_qemu_ticks(const struct region *region);
+/** End what belongs to processes that are over; all: those of a kernel that is no more. */
+void weir_region_look_at_slots(struct region *region, bool all);
+
+/* region_mail.c */
+
+/** New Hellos; and mailboxes that were left in the middle. @thread the region's */
+void weir_region_look_at_mail(struct region *region);
+
+#endif

@@ -1,0 +1,24 @@
+/* The guest's handshake through a VM's region. Private to proto/wire. */
+#ifndef WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
+#define WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
+
+#include "proto/transport/transport.h"
+#include "proto/wire/control.h"
+
+/**
+ * Put a Hello into a free mailbox of the region and wait for the Welcome.
+ *
+ * @param path         of the region, as weir_region_open() takes it.
+ * @param deadline_ns  for all of it.
+ * @param ret_welcome  what the host said, also when it refuses: then its status is returned.
+ * @return WEIR_OK, what weir_region_open() says
+ * @return WEIR_ERR_AGAIN      no worker serves the region now.
+ * @return WEIR_ERR_NOT_FOUND  a region, and nobody who looks into it.
+ * @return WEIR_ERR_TIMED_OUT, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_connect_ivshmem(const char *path, const struct weir_hello *hello,
+                                      uint64_t deadline_ns, struct weir_transport **ret_transport,
+                                      struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
+
+#endif

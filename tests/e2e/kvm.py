@@ -1,0 +1,430 @@
+"""Virtual machines for the end-to-end tests.
+
+StandIn is QEMU as the host sees it, without a machine: it takes the region from the ivshmem server, and
+programs of this kernel open it as a file. Machine is a real QEMU with a stock kernel of the distribution
+and a root filesystem of busybox, a C library, Weir's guest library and test programs, driven over its
+serial console. It runs under TCG: /dev/kvm may be there and not run a stock kernel.
+
+    WEIR_E2E_KERNEL   a vmlinuz for the machine; else one of /boot; else, with WEIR_E2E_FULL=1, Debian's
+                      linux-image-cloud package is fetched (not installed)
+"""
+import array
+import glob
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import lib
+
+FULL = os.environ.get("WEIR_E2E_FULL") == "1"
+ADVICE = "apt-get install qemu-system-x86 busybox-static cpio"
+RING_S = 0.002
+
+
+class StandIn:
+    """A connection to <run_dir>/vm/<tenant>.sock with what came through it."""
+
+    def __init__(self, host, tenant="alice"):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(os.path.join(host.run_dir, "vm", f"{tenant}.sock"))
+        self.messages = [self._receive() for _ in range(5)]
+        self.region = self.messages[2][1]
+        self.bell = self.messages[3][1]
+        self._stop = threading.Event()
+        self._ringer = threading.Thread(target=self._ring, daemon=True)
+        self._ringer.start()
+
+    def _receive(self):
+        data, ancillary, _flags, _address = self.socket.recvmsg(8, socket.CMSG_SPACE(4))
+        fds = array.array("i")
+        for _level, _kind, bytes_ in ancillary:
+            fds.frombytes(bytes_[:4])
+        return struct.unpack("<q", data)[0], fds[0] if fds else None
+
+    def _ring(self):
+        """What a guest does with its doorbell; a program of this kernel has none."""
+        while not self._stop.wait(RING_S):
+            os.write(self.bell, struct.pack("<Q", 1))
+
+    @property
+    def url(self):
+        return f"ivshmem:///proc/{os.getpid()}/fd/{self.region}"
+
+    def environment(self):
+        return dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib,
+                    WEIR_HOST=self.url, WEIR_LOG="error")
+
+    def start(self, program, *args):
+        path = lib.places.program(program)
+        return lib.Process([path, *map(str, args)], env=self.environment(), name=program)
+
+    def close(self):
+        if not self._stop.is_set():
+            self._stop.set()
+            self._ringer.join(5)
+            self.socket.close()
+            for _number, fd in self.messages:
+                if fd is not None:
+                    os.close(fd)
+
+
+_kernel = None
+
+
+def kernel():
+    """(vmlinuz, folder of its modules or None); skips where there is none."""
+    global _kernel
+    if _kernel is None:
+        _kernel = find_kernel()
+    if isinstance(_kernel, str):
+        raise unittest.SkipTest(_kernel)
+    return _kernel
+
+
+def find_kernel():
+    wanted = os.environ.get("WEIR_E2E_KERNEL")
+    for path in [wanted] if wanted else sorted(glob.glob("/boot/vmlinuz-*"), reverse=True):
+        if os.access(path, os.R_OK):
+            return path, modules_of(path, "/")
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
+                          "weir-e2e-kernel")
+    found = glob.glob(f"{folder}/boot/vmlinuz-*")
+    if not found and not FULL:
+        return "no kernel for a guest: set WEIR_E2E_KERNEL, or WEIR_E2E_FULL=1 to fetch one"
+    if not found:
+        why = fetch_kernel(folder)
+        if why:
+            return why
+        found = glob.glob(f"{folder}/boot/vmlinuz-*")
+    return found[0], modules_of(found[0], folder)
+
+
+def modules_of(vmlinuz, root):
+    version = os.path.basename(vmlinuz).split("-", 1)[1]
+    folder = os.path.join(root, "lib/modules", version)
+    return folder if os.path.isdir(folder) else None
+
+
+def fetch_kernel(folder):
+    """Why it cannot be had, or None."""
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        return "no kernel for a guest, and no apt-get to fetch one"
+    part = folder + ".part"
+    shutil.rmtree(part, True)
+    os.makedirs(part)
+    depends = subprocess.run(["apt-cache", "depends", "linux-image-cloud-amd64"], text=True,
+                             capture_output=True).stdout
+    package = re.search(r"Depends: (linux-image-\S+)", depends)
+    got = package and subprocess.run(["apt-get", "download", package[1]], cwd=part, timeout=300,
+                                     capture_output=True, text=True).returncode == 0
+    debs = glob.glob(f"{part}/*.deb")
+    if not got or not debs:
+        return "no kernel for a guest: apt-get download linux-image-cloud-amd64 failed"
+    subprocess.run(["dpkg-deb", "-x", debs[0], part], check=True)
+    os.unlink(debs[0])
+    os.rename(part, folder)
+    return None
+
+
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev 2>/dev/null
+for m in /modules/*.ko; do test -e $m && insmod $m; done
+export WEIR_LOG=error
+exec 0</dev/ttyS0
+stty -echo
+echo "@@UP $(cut -d' ' -f1 /proc/uptime)"
+while read -r line; do eval "$line"; status=$?; echo; echo "@@RC $status"; done
+poweroff -f
+"""
+
+LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+
+
+def needed_libraries(path):
+    """Where the loader finds what a program needs."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=20).stdout
+    return re.findall(r"=> (/\S+)", said)
+
+
+def make_root(folder, programs, modules=(), weir=False):
+    """An initramfs with these programs in /cuda; gives its path."""
+    for tool in ("busybox", "cpio", "qemu-system-x86_64"):
+        if not shutil.which(tool):
+            raise unittest.SkipTest(f"no {tool}: {ADVICE}")
+    root = os.path.join(folder, "root")
+    lib_folder = os.path.join(root, "usr/lib/x86_64-linux-gnu")
+    for name in ("bin", "proc", "sys", "dev", "tmp", "cuda", "modules", "lib64", lib_folder):
+        os.makedirs(os.path.join(root, name))
+    os.symlink("usr/lib", os.path.join(root, "lib"))
+    shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))
+    shutil.copy("/lib64/ld-linux-x86-64.so.2", os.path.join(root, "lib64"))
+    for name in LIBRARIES:
+        shutil.copy(f"/lib/x86_64-linux-gnu/{name}", lib_folder)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        path = os.path.join(lib.places.guest_lib, name)
+        if os.path.exists(path):
+            shutil.copy(path, lib_folder)
+    for program in programs:
+        shutil.copy(lib.places.program(program), os.path.join(root, "cuda"))
+    if weir:
+        shutil.copy(lib.places.weir, os.path.join(root, "bin/weir"))
+        for path in needed_libraries(lib.places.weir):
+            shutil.copy(path, lib_folder)
+    for number, module in enumerate(modules):
+        shutil.copy(module, os.path.join(root, "modules", f"{number:02d}.ko"))
+    with open(os.path.join(root, "init"), "w") as f:
+        f.write(INIT)
+    os.chmod(os.path.join(root, "init"), 0o755)
+    image = os.path.join(folder, "initramfs")
+    subprocess.run(f"find . | cpio -o -H newc --quiet > {image}", shell=True, cwd=root, check=True)
+    return image
+
+
+class Console:
+    """A guest's shell: lines go in, output and "@@RC status" come out."""
+
+    def __init__(self, process):
+        self.process = process
+        self.seen = 0
+
+    def wait_up(self, limit_s=60):
+        self.process.wait_line(r"@@UP", limit_s, after=self.seen)
+        self.seen = len(self.process.lines)
+        # The line that says so may not be the last one that has come.
+        for number in range(self.seen - 1, -1, -1):
+            if "@@UP" in self.process.lines[number]:
+                self.seen = number + 1
+                break
+
+    def run(self, line, limit_s=60):
+        """(exit status, output) of a command line."""
+        self.process.say(line)
+        match = self.process.wait_line(r"@@RC (\d+)", limit_s, after=self.seen)
+        lines = list(self.process.lines)
+        end = next(i for i in range(self.seen, len(lines)) if "@@RC" in lines[i])
+        output = "\n".join(text.replace("\r", "") for text in lines[self.seen:end]).rstrip()
+        self.seen = end + 1
+        return int(match[1]), output
+
+
+class Machine:
+    """A QEMU with the tenant's device."""
+
+    def __init__(self, host, image, tenant="alice", extra=(), device=True):
+        vmlinuz, _modules = kernel()
+        argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2",
+                "-nographic", "-monitor", "none", "-serial", "stdio", "-nic", "none",
+                "-kernel", vmlinuz, "-initrd", image, "-append", "console=ttyS0 quiet panic=-1"]
+        if device:
+            argv += ["-chardev", f"socket,id=weir,path={host.run_dir}/vm/{tenant}.sock",
+                     "-device", "ivshmem-doorbell,chardev=weir,vectors=1,ioeventfd=on"]
+        self.process = lib.Process([*argv, *extra], env=lib.clean_environment(), name="qemu")
+        self.console = Console(self.process)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def up(self, limit_s=90):
+        self.console.wait_up(limit_s)
+        return self
+
+    def run(self, line, limit_s=60):
+        return self.console.run(line, limit_s)
+
+    def discard(self):
+        self.process.kill()
+
+
+def until_s(condition, limit_s, what):
+    """How long it took for the condition to come true."""
+    start = time.monotonic()
+    lib.until(condition, limit_s, what, 0.05)
+    return time.monotonic() - start
+
+
+# The first process of the daemon's namespaces: it does what it is told, line by line, and reaps what daemons
+# leave behind, because libvirtd waits until a QEMU that it asked for its abilities is gone for good.
+NAMESPACE_INIT = """
+import os, signal, subprocess, sys
+folder = sys.argv[1]
+for place in ("/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/log/libvirt", "/etc/libvirt"):
+    os.makedirs(place, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+os.mkdir("/etc/libvirt/qemu")
+subprocess.run(["cp", folder + "/qemu.conf", "/etc/libvirt/qemu.conf"], check=True)
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, reap)
+daemon = 0
+for line in sys.stdin:
+    if daemon:
+        os.kill(daemon, signal.SIGKILL)
+    if os.path.exists(folder + "/pid"):
+        os.unlink(folder + "/pid")
+    daemon = os.spawnlp(os.P_NOWAIT, "libvirtd", "libvirtd", "-f", folder + "/libvirtd.conf",
+                        "-p", folder + "/pid")
+"""
+
+
+class Libvirt:
+    """A libvirtd in namespaces of its own, so that it meets no other and ends with the test."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for tool in ("libvirtd", "virsh", "unshare", "qemu-system-x86_64"):
+            if not shutil.which(tool):
+                raise unittest.SkipTest(f"no {tool}: apt-get install libvirt-daemon-system "
+                                        "libvirt-clients qemu-system-x86")
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("libvirtd needs root")
+        os.mkdir(os.path.join(folder, "sock"))
+        with open(os.path.join(folder, "libvirtd.conf"), "w") as f:
+            f.write(f'unix_sock_dir = "{folder}/sock"\n'
+                    'auth_unix_ro = "none"\nauth_unix_rw = "none"\n'
+                    f'log_outputs = "3:file:{folder}/log"\n')
+        with open(os.path.join(folder, "qemu.conf"), "w") as f:
+            f.write('stdio_handler = "file"\nuser = "root"\ngroup = "root"\n'
+                    'security_driver = "none"\nnamespaces = []\ncgroup_controllers = []\n')
+        self.init = lib.Process(["unshare", "--mount", "--pid", "--fork", "--kill-child",
+                                 "--mount-proc", sys.executable, "-c", NAMESPACE_INIT, folder])
+        try:
+            self.start()
+        except lib.Stuck as error:
+            self.close()
+            raise unittest.SkipTest(f"libvirtd does not run here: {error}") from None
+
+    @property
+    def url(self):
+        return f"qemu+unix:///system?socket={self.folder}/sock/libvirt-sock"
+
+    def start(self):
+        """Start it, or kill it and start another."""
+        self.init.say("start")
+
+        def answers():
+            if not self.init.alive():
+                raise lib.Stuck(self.init.tail())
+            return subprocess.run(["virsh", "-c", self.url, "list"], timeout=60,
+                                  capture_output=True).returncode == 0
+
+        lib.until(answers, 30, "libvirtd answers", 0.2)
+
+    def virsh(self, *args, check=True, limit_s=60):
+        result = subprocess.run(["virsh", "-c", self.url, *args], text=True, timeout=limit_s,
+                                capture_output=True)
+        if check and result.returncode != 0:
+            raise lib.Stuck(f"virsh {' '.join(args)}: {result.stderr}")
+        return result.stdout
+
+    def close(self):
+        self.init.kill()
+
+
+DOMAIN = """<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>512</memory><vcpu>2</vcpu>
+  <features><acpi/></features>
+  <os><type arch='x86_64' machine='{machine}'>hvm</type>
+    <kernel>{kernel}</kernel><initrd>{initrd}</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1</cmdline></os>
+  <on_reboot>restart</on_reboot>
+  <devices>
+    <emulator>{emulator}</emulator>
+    <serial type='unix'><source mode='bind' path='{console}'/></serial>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+"""
+
+
+class SocketProcess:
+    """A domain's console with the face of a lib.Process, as Console wants it."""
+
+    def __init__(self, path):
+        self.name = "console"
+        self.lines = []
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with self.socket.makefile("rb") as stream:
+            for line in stream:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\r\n"))
+
+    def say(self, text):
+        self.socket.sendall(text.encode() + b"\n")
+
+    def wait_line(self, pattern, limit_s=20, after=0):
+        regex = re.compile(pattern)
+
+        def look():
+            return next((m for m in map(regex.search, list(self.lines)[after:]) if m), None)
+
+        try:
+            return lib.until(look, limit_s, f"the guest says '{pattern}'")
+        except lib.Stuck as error:
+            raise lib.Stuck("\n".join([str(error), *self.lines[-20:]])) from None
+
+    def close(self):
+        self.socket.close()
+
+
+class Domain:
+    """A guest of libvirt."""
+
+    def __init__(self, libvirt, name, folder, image, machine="pc"):
+        self.libvirt = libvirt
+        self.name = name
+        self.path = os.path.join(folder, "console.sock")
+        vmlinuz, _modules = kernel()
+        self.kernel = shutil.copy(vmlinuz, os.path.join(folder, "vmlinuz"))
+        os.chmod(self.kernel, 0o644)
+        xml = os.path.join(folder, "domain.xml")
+        with open(xml, "w") as f:
+            f.write(DOMAIN.format(name=name, machine=machine, kernel=self.kernel, initrd=image,
+                                  emulator=shutil.which("qemu-system-x86_64"), console=self.path))
+        self.libvirt.virsh("define", xml)
+        self.process = None
+        self.console = None
+
+    def start(self):
+        self.libvirt.virsh("start", self.name)
+        self.process = SocketProcess(self.path)
+        self.console = Console(self.process)
+        self.console.wait_up(90)
+        return self
+
+    def run(self, line, limit_s=60):
+        return self.console.run(line, limit_s)
+
+    def xml(self, *flags):
+        return self.libvirt.virsh("dumpxml", self.name, *flags)
+
+    def stop(self):
+        if self.process:
+            self.process.close()
+            self.process = None
+        self.libvirt.virsh("destroy", self.name, check=False)
+
+    def discard(self):
+        self.stop()
+        self.libvirt.virsh("undefine", self.name, check=False)

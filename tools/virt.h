@@ -1,0 +1,58 @@
+/* A domain of libvirt, as far as weir attach and weir detach need it. */
+#ifndef WEIR_TOOLS_VIRT_H
+#define WEIR_TOOLS_VIRT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define WEIR_VIRT_LIVE   1u /* VIR_DOMAIN_AFFECT_LIVE */
+#define WEIR_VIRT_CONFIG 2u /* VIR_DOMAIN_AFFECT_CONFIG */
+
+struct weir_virt_domain {
+    const char *command; /* "attach": complaints begin with it */
+    const char *name;    /* borrowed */
+    void *connection;
+    void *handle;
+    bool active;     /* it runs */
+    bool persistent; /* it is defined */
+};
+
+/**
+ * Load libvirt, connect, find the domain; complains on stderr.
+ *
+ * @param uri  of the connection; NULL: libvirt's own choice ($LIBVIRT_DEFAULT_URI).
+ * @return false when there is no such domain, or no libvirt.
+ */
+bool weir_virt_open(struct weir_virt_domain *domain, const char *command, const char *uri,
+                    const char *name);
+void weir_virt_close(struct weir_virt_domain *domain);
+
+/** Its XML, live or as it will be at the next start; to be freed; NULL after a complaint. */
+char *weir_virt_xml(struct weir_virt_domain *domain, bool live);
+
+/** Does this XML have an ivshmem device with this server? */
+bool weir_virt_has_server(const char *xml, const char *path);
+
+/** Is this a q35 machine, where the device must be there at the start? */
+bool weir_virt_is_q35(const char *xml);
+
+/** The device's XML; to be freed. NULL: out of memory, or the path cannot stand in XML. */
+char *weir_virt_device(const char *tenant, const char *path);
+
+/** Add or remove a device; flags: WEIR_VIRT_*. Complains on stderr. */
+bool weir_virt_attach(struct weir_virt_domain *domain, const char *xml, unsigned int flags);
+bool weir_virt_detach(struct weir_virt_domain *domain, const char *xml, unsigned int flags);
+
+/**
+ * Set, or with NULL remove, the domain's <weir:tenant/>. Complains on stderr.
+ * @param element  without the namespace: "<tenant weight='300'/>".
+ */
+bool weir_virt_metadata(struct weir_virt_domain *domain, const char *element, unsigned int flags);
+
+/** Where the domain's changes go: both for a defined one that runs. */
+static inline unsigned int weir_virt_flags(const struct weir_virt_domain *domain)
+{
+    return (domain->active ? WEIR_VIRT_LIVE : 0) | (domain->persistent ? WEIR_VIRT_CONFIG : 0);
+}
+
+#endif
