@@ -122,17 +122,17 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     reign_begin(sched, leader, choice.slice_ns);
     reign->linger_ns = choice.linger_ns;
     reign->preempt = choice.preempt;
-    if (leader == old && !reign->spatial) {
+    if (leader == old) {
         return; /* a new slice for the same group */
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
         old->is_ready && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
-    } else {
+    } else if (!group_keeps(sched, leader)) {
         group_alone(sched);
+        sched->group_stale = true;
+        sched->group_why = why;
     }
-    sched->group_stale = true;
-    sched->group_why = why;
 }
 
 /* Somebody of a higher class than the leader's is ready. */
