@@ -111,7 +111,7 @@ void item_stop(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_STOPPING;
     item->stop_asked_ns = sched->now_ns;
-    item->disturbed = true;
+    item->interrupted = true;
     item->queue->tenant->stops++;
     item->queue->tenant->stale = true;
     sched->counts.stops++;
@@ -314,7 +314,7 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
 
     for (struct item *i = first; i != last; i = i->next, count++) {
         if (i->next->params.key != first->params.key || i->next->disturbed ||
-            i->next->params.blocks != first->params.blocks ||
+            i->next->interrupted || i->next->params.blocks != first->params.blocks ||
             i->next->params.bytes != first->params.bytes ||
             i->next->params.class != first->params.class) {
             return false;

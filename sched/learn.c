@@ -1,7 +1,9 @@
 /*
  * What a finished item teaches: how long such items take (predict.c), and for kernels how fast they
- * are at a place and in a company (measure.c). Only what was undisturbed teaches: never stopped or
- * moved, and in one company nearly all of its time.
+ * are at a place and in a company (measure.c). Only what was undisturbed teaches: never moved, and
+ * in one company nearly all of its time. A kernel that was stopped teaches how long it took by the
+ * time in which it was served, for else long ones would never be known where there is contention;
+ * each stop adds some microseconds of draining to that. It says nothing about places.
  */
 #include "sched/private.h"
 
@@ -19,7 +21,8 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
         weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
                            item->params.blocks, took_ns);
     }
-    if ((!alone && !paired) || item->params.key == 0 || item->params.class != WEIR_SCHED_KERNEL) {
+    if ((!alone && !paired) || item->interrupted || item->params.key == 0 ||
+        item->params.class != WEIR_SCHED_KERNEL) {
         return;
     }
     measure = measures_add(&sched->measures, item->params.key, place,
@@ -33,7 +36,7 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
 
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
-    took_ns = took_ns != 0 ? took_ns : item->busy_ns;
+    took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
     if (item->disturbed || took_ns == 0 || item->busy_ns == 0) {
         return;
     }

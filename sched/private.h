@@ -33,7 +33,8 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
-    bool disturbed; /* stopped, moved, or not seen from its beginning: nothing is learned from it */
+    bool disturbed;   /* moved, or not seen from its beginning: nothing is learned from it */
+    bool interrupted; /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;

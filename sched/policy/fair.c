@@ -48,23 +48,31 @@ static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 static uint64_t to_virtual(const struct weir_policy *self, const struct weir_policy_tenant *tenant,
                            uint64_t sm_ns)
 {
-    return (uint64_t)(((unsigned __int128)sm_ns << FRACTION_BITS) /
-                      ((uint64_t)self->config->sms * tenant->weight));
+    uint64_t divisor = (uint64_t)self->config->sms * tenant->weight;
+
+    if (sm_ns >> (64 - FRACTION_BITS) == 0) { /* most of the cost of a decision is division */
+        return (sm_ns << FRACTION_BITS) / divisor;
+    }
+    return (uint64_t)(((unsigned __int128)sm_ns << FRACTION_BITS) / divisor);
 }
 
 static void settle(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     struct fair_tenant *fair = fair_of(tenant);
+    uint64_t served_ns = tenant->service_ns[WEIR_SCHED_COMPUTE] - fair->seen_ns;
 
-    fair->virtual_ns +=
-        to_virtual(self, tenant, tenant->service_ns[WEIR_SCHED_COMPUTE] - fair->seen_ns);
-    fair->seen_ns = tenant->service_ns[WEIR_SCHED_COMPUTE];
+    if (served_ns != 0) {
+        fair->virtual_ns += to_virtual(self, tenant, served_ns);
+        fair->seen_ns += served_ns;
+    }
 }
 
 /* With what is granted already and cannot be taken back. */
 static uint64_t position(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
-    return fair_of(tenant)->virtual_ns + to_virtual(self, tenant, tenant->committed_ns);
+    uint64_t at = fair_of(tenant)->virtual_ns;
+
+    return tenant->committed_ns != 0 ? at + to_virtual(self, tenant, tenant->committed_ns) : at;
 }
 
 /* What was measured to be lost when this tenant has to make way. */
@@ -79,6 +87,7 @@ struct round {
     enum weir_sched_priority class;
     uint64_t weights;
     uint64_t cost_ns;
+    uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
     uint64_t base;
     __int128 sum; /* of positions, from base, each times its weight */
 };
@@ -134,20 +143,20 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
             fair->class = tenant->priority;
         }
         at = position(self, tenant);
+        fair->position = at;
         round.base = round.weights == 0 ? at : round.base;
         round.weights += tenant->weight;
         round.cost_ns += switch_cost_ns(self, tenant);
         round.sum += (__int128)(int64_t)(at - round.base) * tenant->weight;
     }
+    round.unit = (round.cost_ns * 1000000 / self->config->overhead_ppm << 16) / round.weights;
     return round;
 }
 
 /* The epoch: this tenant's part of a round that is long enough for what switching costs. */
-static uint64_t slice_of(const struct weir_policy *self, const struct round *round,
-                         const struct weir_policy_tenant *tenant)
+static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
-    uint64_t round_ns = round->cost_ns * 1000000 / self->config->overhead_ppm;
-    uint64_t slice_ns = round_ns * tenant->weight / round->weights;
+    uint64_t slice_ns = round->unit * tenant->weight >> 16;
 
     if (slice_ns < SLICE_MIN_NS) {
         return SLICE_MIN_NS;
@@ -159,12 +168,12 @@ static uint64_t slice_of(const struct weir_policy *self, const struct round *rou
 static uint64_t deadline(const struct weir_policy *self, const struct round *round,
                          const struct weir_policy_tenant *tenant)
 {
-    uint64_t turn_ns = slice_of(self, round, tenant);
+    uint64_t turn_ns = slice_of(round, tenant);
 
     if (!tenant->kernel.stoppable && tenant->kernel.predicted_ns > turn_ns) {
         turn_ns = tenant->kernel.predicted_ns;
     }
-    return position(self, tenant) + to_virtual(self, tenant, turn_ns * self->config->sms);
+    return fair_of(tenant)->position + to_virtual(self, tenant, turn_ns * self->config->sms);
 }
 
 static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
@@ -178,7 +187,7 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t at;
 
-        if (tenant->priority != round->class || (int64_t)(position(self, tenant) - mean) > 0) {
+        if (tenant->priority != round->class || (int64_t)(fair_of(tenant)->position - mean) > 0) {
             continue;
         }
         at = deadline(self, round, tenant);
@@ -218,7 +227,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
         choice->ready = chosen;
     }
     tenant = view->ready[choice->ready];
-    choice->slice_ns = slice_of(self, &round, tenant);
+    choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = tenant->gap_ns <= LINGER_MAX_NS / 2 ? LINGER_MAX_NS : 0;
     choice->preempt = true;
 }

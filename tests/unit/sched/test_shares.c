@@ -3,6 +3,7 @@
  * is within 2 % of the device's time of what its weight entitles it to, and at least 97 % of the
  * time is served.
  */
+#include "sched/predict.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_sim.h"
 
@@ -17,28 +18,32 @@ struct share_case {
     uint64_t duration_us[TENANTS];
     uint32_t stoppable; /* bit per tenant */
     uint32_t tenths;    /* of a second */
+    bool learned;       /* the scheduler is not told durations */
 };
 
 static const struct share_case cases[] = {
-    {"2:1, 20 us", {2, 1}, {20, 20}, 3, 22},
-    {"2:1, 20 us not stoppable", {2, 1}, {20, 20}, 0, 22},
-    {"2:1, 20 us and 20 ms", {2, 1}, {20, 20000}, 3, 22},
-    {"2:1, 20 ms not stoppable and 20 us", {2, 1}, {20000, 20}, 0, 22},
-    {"2:1, 20 ms", {2, 1}, {20000, 20000}, 3, 30},
-    {"2:1, 20 ms not stoppable", {2, 1}, {20000, 20000}, 0, 30},
-    {"1:1:2, 1 ms", {1, 1, 2}, {1000, 1000, 1000}, 7, 30},
-    {"1:1:2, mixed", {1, 1, 2}, {100, 20000, 3000}, 7, 25},
-    {"1:1:2, mixed, one not stoppable", {1, 1, 2}, {100, 20000, 3000}, 5, 25},
-    {"1:1:2, mixed, none stoppable", {1, 1, 2}, {100, 20000, 3000}, 0, 25},
-    {"1:2:3:4:10, 20 us to 20 ms", {1, 2, 3, 4, 10}, {20, 200, 2000, 20000, 500}, 31, 25},
-    {"1:2:3:4:10, heavy 20 ms", {1, 2, 3, 4, 10}, {2000, 500, 100, 1000, 20000}, 31, 25},
-    {"1:2:3:4:10, none stoppable", {1, 2, 3, 4, 10}, {20, 200, 2000, 5000, 500}, 0, 25},
-    {"1:2:3:4:10, all 20 ms", {1, 2, 3, 4, 10}, {20000, 20000, 20000, 20000, 20000}, 31, 40},
+    {"2:1, 20 us", {2, 1}, {20, 20}, 3, 22, false},
+    {"2:1, 20 us not stoppable", {2, 1}, {20, 20}, 0, 22, false},
+    {"2:1, 20 us and 20 ms", {2, 1}, {20, 20000}, 3, 22, false},
+    {"2:1, 20 ms not stoppable and 20 us", {2, 1}, {20000, 20}, 0, 22, false},
+    {"2:1, 20 ms", {2, 1}, {20000, 20000}, 3, 30, false},
+    {"2:1, 20 ms not stoppable", {2, 1}, {20000, 20000}, 0, 30, false},
+    {"1:1:2, 1 ms", {1, 1, 2}, {1000, 1000, 1000}, 7, 30, false},
+    {"1:1:2, mixed", {1, 1, 2}, {100, 20000, 3000}, 7, 25, false},
+    {"1:1:2, mixed, one not stoppable", {1, 1, 2}, {100, 20000, 3000}, 5, 25, false},
+    {"1:1:2, mixed, none stoppable", {1, 1, 2}, {100, 20000, 3000}, 0, 25, false},
+    {"1:2:3:4:10, 20 us to 20 ms", {1, 2, 3, 4, 10}, {20, 200, 2000, 20000, 500}, 31, 25, false},
+    {"1:2:3:4:10, heavy 20 ms", {1, 2, 3, 4, 10}, {2000, 500, 100, 1000, 20000}, 31, 25, false},
+    {"1:2:3:4:10, none stoppable", {1, 2, 3, 4, 10}, {20, 200, 2000, 5000, 500}, 0, 25, false},
+    {"1:2:3:4:10, all 20 ms", {1, 2, 3, 4, 10}, {20000, 20000, 20000, 20000, 20000}, 31, 40, false},
     {"1:2:3:4:10, all 20 ms, none stoppable",
      {1, 2, 3, 4, 10},
      {20000, 20000, 20000, 20000, 20000},
      0,
-     40},
+     40,
+     false},
+    {"2:1, 20 us and 20 ms, learned", {2, 1}, {20, 20000}, 1, 22, true},
+    {"1:2:3:4:10, learned", {1, 2, 3, 4, 10}, {20, 200, 2000, 5000, 500}, 21, 25, true},
 };
 
 static bool check_windows(const struct tl_sim *sim, const struct share_case *c, uint32_t tenants)
@@ -87,6 +92,9 @@ static bool run_case(const struct share_case *c)
     bool good;
 
     tl_sim_params_init(&params, SMS);
+    if (c->learned) {
+        assert_int_equal(weir_predict_create(16, &params.config.predict), WEIR_OK);
+    }
     sim = tl_sim_create(&params);
     for (; tenants < TENANTS && c->weight[tenants] != 0; tenants++) {
         struct tl_sim_load load = {
@@ -96,7 +104,7 @@ static bool run_case(const struct share_case *c)
             .key = tenants + 1,
             .blocks = 100000,
             .blocks_per_sm = 8,
-            .predicted = true,
+            .predicted = !c->learned,
             .think_ns = 2000,
         };
 
@@ -105,6 +113,7 @@ static bool run_case(const struct share_case *c)
     tl_sim_run(sim, c->tenths * 100000000ull);
     good = check_windows(sim, c, tenants);
     tl_sim_destroy(sim);
+    weir_predict_destroy(params.config.predict);
     return good;
 }
 
