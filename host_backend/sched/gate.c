@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/quiet.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -321,11 +322,10 @@ static bool is_alone(const struct weir_gate_queue *q)
  * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
  * item passes, and all after it until something does.
  */
-static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
+static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 {
     uint64_t since_ns = weir_clock_now_ns(), done_ns = atomic_load(&q->done_ns);
 
-    mark_all(q);
     for (;;) {
         uint64_t now_done_ns, now_ns;
 
@@ -354,7 +354,7 @@ static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
     }
 }
 
-static bool wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item)
+static bool granted_at_last(struct weir_gate_queue *q, const struct weir_gate_item *item)
 {
     uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
 
@@ -377,6 +377,31 @@ static bool wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item)
         (void)weir_futex_wait(&q->word, word,
                               q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS);
     }
+}
+
+/* Whoever makes the device quiet (worker/quiet.h) does not wait for one who waits here. */
+static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
+{
+    bool good;
+
+    mark_all(q);
+    weir_quiet_left(q->session);
+    good = below_at_last(q, ns);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+static bool wait_granted(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    bool good;
+
+    if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        return true;
+    }
+    weir_quiet_left(q->session);
+    good = granted_at_last(q, item);
+    weir_quiet_pass(q->session);
+    return good;
 }
 
 void weir_gate_session_wake(struct weir_session *session)

@@ -328,6 +328,7 @@ static void close_worker(struct weir_worker *worker)
         }
     }
     weir_gates_destroy(worker);
+    weir_quiet_finish(worker);
     weir_worker_close_device(worker);
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
@@ -379,6 +380,7 @@ int weir_worker_main(int argc, char **argv)
     worker->wake_fd = worker->shares_fd = worker->prints.fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
+    weir_quiet_init(&worker->quiet);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

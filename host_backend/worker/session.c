@@ -15,6 +15,7 @@
 #include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/quiet.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 #include "proto/host_dispatch.h"
@@ -230,26 +231,21 @@ static void protocol_error(struct weir_session *s, const struct weir_record *rec
     weir_session_end(s);
 }
 
-/* Operations in which the driver may load or unload code or map memory, and wait for the device. */
-static bool may_wait_for_all(uint16_t op)
+/* Operations in which the driver waits for the device (quiet.h). */
+static bool waits_for_device(uint16_t op)
 {
     switch ((int)op) {
     case WEIR_OP_ctx_destroy:
     case WEIR_OP_ctx_limit_set:
-    case WEIR_OP_mem_grant:
-    case WEIR_OP_mem_return:
-    case WEIR_OP_host_register:
-    case WEIR_OP_host_unregister:
     case WEIR_OP_module_load:
     case WEIR_OP_library_load:
     case WEIR_OP_module_unload:
     case WEIR_OP_library_unload:
     case WEIR_OP_library_module:
-    case WEIR_OP_module_function:
+    case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
     case WEIR_OP_library_kernel:
     case WEIR_OP_module_global:
     case WEIR_OP_library_global:
-    case WEIR_OP_graph_instantiate:
         return true;
     default:
         return false;
@@ -259,15 +255,19 @@ static bool may_wait_for_all(uint16_t op)
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
                             union weir_op_any_out *out)
 {
-    uint32_t calm = 0;
     CUresult result;
+    uint32_t calm;
 
-    if (may_wait_for_all(op)) {
+    if (waits_for_device(op)) {
         weir_gate_idle(s);
-        calm = weir_forms_calm_begin(s->worker->forms);
+        calm = weir_quiet_begin(s->worker);
+        result = weir_host_table[op](s, in, out);
+        weir_quiet_end(s->worker, calm);
+        return result;
     }
+    weir_quiet_pass(s);
     result = weir_host_table[op](s, in, out);
-    weir_forms_calm_end(s->worker->forms, calm);
+    weir_quiet_left(s);
     return result;
 }
 
@@ -469,6 +469,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         }
         stream->capturing = false;
         s->n_captures--;
+        atomic_fetch_sub(&s->worker->quiet.captures, 1);
     }
     while (weir_stream_wait(s->driver, stream->o.native, DRAIN_STEP_NS) == CUDA_ERROR_TIMEOUT) {
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
@@ -553,7 +554,6 @@ void weir_session_destroy(struct weir_session *session)
     }
     weir_host_calls_finish(s);
     weir_gate_session_gone(s);
-    calm = weir_forms_calm_begin(s->worker->forms);
     release_memory(s);
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
         if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
@@ -561,8 +561,9 @@ void weir_session_destroy(struct weir_session *session)
             (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
         }
     }
+    calm = weir_quiet_begin(s->worker);
     weir_session_unregister(s);
-    weir_forms_calm_end(s->worker->forms, calm);
+    weir_quiet_end(s->worker, calm);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);

@@ -206,6 +206,7 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures; /* streams under capture */
+    atomic_uint inside;  /* a handler (worker/quiet.h) */
 
     /* Values that streams have been told to wait for: written when the session ends, so that no
      * stream of it waits for ever. A ring of the newest. */

@@ -7,6 +7,7 @@
 
 #include "host_backend/link.h"
 #include "host_backend/worker/images.h"
+#include "host_backend/worker/quiet.h"
 #include "host_backend/worker/session.h"
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
@@ -127,6 +128,7 @@ struct weir_worker {
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
+    struct weir_quiet quiet;
     atomic_int sticky; /* CUresult that ended the context */
 };
 

@@ -608,6 +608,8 @@ class Case(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
+        self.hosts = []
+
         def late(_number, _frame):
             raise Stuck(f"the case ran for more than {CASE_LIMIT_S:g} s")
 
@@ -623,6 +625,7 @@ class Case(unittest.TestCase):
     def host(self, *args, start=True, **kwargs):
         host = Host(*args, **kwargs)
         self.addCleanup(host.discard)
+        self.hosts.append(host)
         return host.start() if start else host
 
     def remote(self, tenants=("alice", "bob"), namespaces=False):
@@ -705,10 +708,24 @@ class Result(unittest.TextTestResult):
     def addFailure(self, test, err):
         self.note(test, "failed", err[1])
         super().addFailure(test, err)
+        self.tell_of_hosts(test)
 
     def addError(self, test, err):
         self.note(test, "failed", err[1])
         super().addError(test, err)
+        self.tell_of_hosts(test)
+
+    def tell_of_hosts(self, test):
+        """What they last said; and where they are, with WEIR_E2E_STACKS naming a program like eu-stack."""
+        for host in getattr(test, "hosts", []):
+            if not host.process:
+                continue
+            self.stream.writeln("--- host\n" + "\n".join(list(host.process.errors)[-60:]))
+            tool = os.environ.get("WEIR_E2E_STACKS")
+            if tool and host.process.alive():
+                for pid in (host.pid, *children_of(host.pid)):
+                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=20)
+                    self.stream.writeln(f"--- stacks of {pid}\n{done.stdout}{done.stderr}")
 
     def addSubTest(self, test, subtest, err):
         if err:
