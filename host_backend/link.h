@@ -21,6 +21,7 @@ enum weir_link_type {
     WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
     WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
     WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
+    WEIR_LINK_TRACE,  /* record a device into the descriptor that goes with it; none: no more */
     WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY, /* the driver is open */
@@ -67,6 +68,10 @@ struct weir_link_chunk {
     uint32_t tenant_index;
 };
 
+struct weir_link_trace {
+    uint32_t device; /* of the worker's list */
+};
+
 struct weir_link_message {
     uint32_t type; /* enum weir_link_type */
     union {
@@ -74,6 +79,7 @@ struct weir_link_message {
         struct weir_link_tenant tenant;
         struct weir_link_guest guest;
         struct weir_link_chunk chunk;
+        struct weir_link_trace trace;
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;

@@ -63,12 +63,15 @@ static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_te
 {
     struct weir_gate_member *member = &gate->members[tenant->index];
     struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
+    enum weir_status status;
 
     if (member->id != 0) {
         return WEIR_OK;
     }
     member->tenant = tenant;
-    return weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
+    status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
+    weir_gate_trace_name_locked(gate, member);
+    return status;
 }
 
 static struct weir_gate_queue *make_queue(struct weir_session *s)

@@ -95,12 +95,15 @@ struct weir_gate_action {
     struct weir_sched_place place;
 };
 
+struct weir_gate_trace;
+
 struct weir_gate {
     struct weir_worker *worker;
     const struct weir_driver *driver;
     uint32_t device;
     uint32_t sms;
     uint64_t alone_limit_ns, inflight_ns;
+    struct weir_sched_config config; /* of sched */
     struct weir_marks *marks;
     const struct weir_sched_shared *shared;
     bool spin;           /* there are cores to spare: wait by spinning for a while */
@@ -113,6 +116,7 @@ struct weir_gate {
     bool watching, quit, idle;
     struct weir_sched *sched;
     struct weir_predict *predict;
+    struct weir_gate_trace *trace; /* NULL: nothing is recorded */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
@@ -159,6 +163,14 @@ void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *memb
                            uint64_t now_ns);
 
 void *weir_gate_watch(void *gate);
+
+/* trace.c */
+
+/** For struct weir_sched_env: the record goes into the recording, if there is one. */
+void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
+
+/** A tenant is new to the scheduler: say what it is called. */
+void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
 
 /* gates.c */
 

@@ -195,6 +195,7 @@ void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
                                        .resume = on_resume,
                                        .resize = on_resize,
                                        .timer = on_timer,
+                                       .trace = weir_gate_on_record,
                                        .log = on_log};
 }
 
