@@ -95,10 +95,31 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-/* The answer as it came, with its end row. */
-static enum weir_status ask(const char *run_dir, const char *request, char **ret_text)
+/* Send a request, and a descriptor with it unless that is -1. */
+static bool send_request(int to, const char *request, int fd)
 {
-    size_t bytes = strlen(request);
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data = {(void *)(uintptr_t)request, strlen(request)};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = control.room;
+        message.msg_controllen = sizeof control.room;
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)data.iov_len;
+}
+
+/* The answer as it came, with its end row. */
+static enum weir_status ask_with(const char *run_dir, const char *request, int passed,
+                                 char **ret_text)
+{
     enum weir_status status;
     int fd;
 
@@ -106,13 +127,18 @@ static enum weir_status ask(const char *run_dir, const char *request, char **ret
     if (status != WEIR_OK) {
         return status;
     }
-    if (send(fd, request, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) {
+    if (!send_request(fd, request, passed)) {
         status = WEIR_ERR_IO;
     } else {
         status = read_answer(fd, ret_text);
     }
     close(fd);
     return status;
+}
+
+static enum weir_status ask(const char *run_dir, const char *request, char **ret_text)
+{
+    return ask_with(run_dir, request, -1, ret_text);
 }
 
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
@@ -175,4 +201,22 @@ enum weir_status weir_control_tenant(const char *run_dir, const char *const *wor
     }
     strcpy(request + at, "\n");
     return ask_report(run_dir, request, ret_report);
+}
+
+enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
+                                    struct weir_status_report **ret_report)
+{
+    char request[32] = "trace stop\n";
+    char *text;
+    enum weir_status status;
+
+    if (fd >= 0) {
+        snprintf(request, sizeof request, "trace start %u\n", device);
+    }
+    status = ask_with(run_dir, request, fd, &text);
+    if (status == WEIR_OK) {
+        status = weir_status_text_read(text, ret_report);
+        free(text);
+    }
+    return status;
 }

@@ -114,6 +114,7 @@ struct weir_status_worker {
     uint32_t n_devices;
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
+    char trace[WEIR_HOST_TEXT_BYTES];    /* what came of the last weir_control_trace(); or "" */
     uint64_t pid;                        /* 0: being restarted */
     uint32_t restarts;
     uint64_t objects; /* live driver objects of all sessions: 0 when no session lives */
@@ -215,6 +216,21 @@ enum weir_status weir_control_stats(const char *run_dir,
  */
 enum weir_status weir_control_tenant(const char *run_dir, const char *const *words, size_t n_words,
                                      struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/**
+ * Record scheduling into a file (sched/trace/trace.h), or end all recordings.
+ *
+ * When it returns, the workers have done so; the trace of each worker's row says what came of it,
+ * "error: ..." among it.
+ *
+ * @param device      of the list of the worker that all tenants share, from 0.
+ * @param fd          a regular file, open for writing; borrowed. -1: end all recordings.
+ * @param ret_report  as of weir_control_status().
+ * @return as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
+                                    struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

@@ -135,6 +135,99 @@ static int generate(int argc, char **argv)
     return WEIR_EXIT_OK;
 }
 
+/* ------------------------------------------------------------------ start, stop */
+
+/* What the workers say; false: nobody says anything good. */
+static bool print_answers(const struct weir_status_report *report)
+{
+    bool is_good = false;
+    for (size_t i = 0; i < report->n_workers; i++) {
+        const struct weir_status_worker *w = &report->workers[i];
+        bool is_error = strncmp(w->trace, "error", 5) == 0;
+        if (w->trace[0]) {
+            fprintf(is_error ? stderr : stdout, "%s%s\n", is_error ? "weir trace: " : "", w->trace);
+            is_good = !is_error;
+        }
+        if (is_error) {
+            return false;
+        }
+    }
+    if (!is_good) {
+        fprintf(stderr, "weir trace: no worker answered\n");
+    }
+    return is_good;
+}
+
+static bool ask(const char *run_dir, uint32_t device, int fd)
+{
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_trace(run_dir, device, fd, &report);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir trace: %s/admin.sock: %s%s\n",
+                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
+                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+        return false;
+    }
+    bool is_good = print_answers(report);
+    weir_status_report_destroy(report);
+    return is_good;
+}
+
+static int start(int argc, char **argv)
+{
+    const char *run_dir = NULL, *device = NULL;
+    bool force = false;
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {"device", "N", "which of the host's devices, from 0 (default 0)", &device, NULL},
+        {"force", NULL, "overwrite FILE", NULL, &force},
+        {.name = NULL},
+    };
+    long long number = 0;
+    int first, exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS] FILE",
+                            "Record what a running host's scheduler is told and decides.", options,
+                            &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first + 1 != argc) {
+        fprintf(stderr, "weir trace start: one FILE is wanted\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (device && !weir_option_number("device", device, 0, UINT16_MAX, &number)) {
+        return WEIR_EXIT_USAGE;
+    }
+    int fd = create_file(argv[first], force);
+    if (fd < 0) {
+        return WEIR_EXIT_FAILED;
+    }
+    bool is_good = ask(run_dir, (uint32_t)number, fd);
+    close(fd);
+    if (!is_good && !force) {
+        (void)unlink(argv[first]);
+    }
+    return is_good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
+
+static int stop(int argc, char **argv)
+{
+    const char *run_dir = NULL;
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
+        {.name = NULL},
+    };
+    int first, exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS]", "End all recordings of a running host.",
+                            options, &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first != argc) {
+        fprintf(stderr, "weir trace stop: no FILE is wanted\n");
+        return WEIR_EXIT_USAGE;
+    }
+    return ask(run_dir, 0, -1) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
+
 /* ------------------------------------------------------------------ dispatch */
 
 static const struct {
@@ -142,6 +235,8 @@ static const struct {
     weir_command_fn function;
     const char *summary;
 } actions[] = {
+    {"start", start, "record a running host's scheduling into a file"},
+    {"stop", stop, "end all recordings"},
     {"show", show, "print a trace as text"},
     {"generate", generate, "make up a trace, for weir sim"},
 };

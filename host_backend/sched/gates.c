@@ -2,6 +2,7 @@
 #include "host_backend/sched/private.h"
 
 #include "base/log.h"
+#include "host_backend/sched/trace.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.overhead_ppm = c->overhead_ppm;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
+    gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
     weir_gate_env_init(gate, &env);
@@ -156,16 +158,18 @@ static void log_counts(struct weir_gate *gate)
     pthread_mutex_unlock(&gate->lock);
     weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
                   "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
-                  "kernel_error=%.3f",
+                  "stuck=%llu kernel_error=%.3f",
                   gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
                   (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
                   (unsigned long long)c.switches, (unsigned long long)c.stops,
                   (unsigned long long)c.resumes, (unsigned long long)c.rescues,
-                  (unsigned long long)c.nonsense, c.items, predict.kernel_error);
+                  (unsigned long long)c.nonsense, c.items, (unsigned long long)gate->passed_stuck,
+                  predict.kernel_error);
 }
 
 void weir_gates_destroy(struct weir_worker *worker)
 {
+    weir_gates_trace_stop(worker);
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (worker->gates[i] != NULL) {
             log_counts(worker->gates[i]);

@@ -22,6 +22,7 @@ struct weir_gate_item {
     weir_sched_id id;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
+    atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */
@@ -94,12 +95,15 @@ struct weir_gate_action {
     struct weir_sched_place place;
 };
 
+struct weir_gate_trace;
+
 struct weir_gate {
     struct weir_worker *worker;
     const struct weir_driver *driver;
     uint32_t device;
     uint32_t sms;
     uint64_t alone_limit_ns, inflight_ns;
+    struct weir_sched_config config; /* of sched */
     struct weir_marks *marks;
     const struct weir_sched_shared *shared;
     bool spin;           /* there are cores to spare: wait by spinning for a while */
@@ -112,11 +116,13 @@ struct weir_gate {
     bool watching, quit, idle;
     struct weir_sched *sched;
     struct weir_predict *predict;
+    struct weir_gate_trace *trace; /* NULL: nothing is recorded */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
     uint64_t crowded_until_ns;
+    uint64_t passed_stuck; /* items: what was in flight before them did not end */
     uint64_t event_ns;                    /* when a mark was last seen reached */
     struct weir_gate_member *last_member; /* that came by the slow way */
     struct weir_gate_action *actions;     /* a ring */
@@ -157,6 +163,14 @@ void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *memb
                            uint64_t now_ns);
 
 void *weir_gate_watch(void *gate);
+
+/* trace.c */
+
+/** For struct weir_sched_env: the record goes into the recording, if there is one. */
+void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
+
+/** A tenant is new to the scheduler: say what it is called. */
+void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
 
 /* gates.c */
 

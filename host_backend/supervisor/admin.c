@@ -1,6 +1,6 @@
 /*
- * admin.sock: a client sends a line ("status", "stats", "tenant ..."), and reads rows until the
- * end.
+ * admin.sock: a client sends a line ("status", "stats", "tenant ...", "trace ...", the last with a
+ * file's descriptor), and reads rows until the end.
  *
  * A request makes the supervisor ask every ready worker (a gathering); when all have answered, or
  * after a second, everyone who waits is answered with what is there. What a request changed was
@@ -27,6 +27,9 @@
 static void close_client(struct weir_admin_client *client)
 {
     close(client->fd);
+    if (client->has_passed) {
+        close(client->passed_fd);
+    }
     weir_status_report_destroy(client->report);
     *client = (struct weir_admin_client){.fd = -1};
 }
@@ -79,6 +82,41 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
     return sup->n_gatherings;
 }
 
+/* The worker that all tenants share, or -1. */
+static int shared_worker(const struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].ready && sup->workers[i].tenant < 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* "start DEVICE", with a file, or "stop". The workers' next rows say what came of it. */
+static bool trace_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                          const char *words)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_TRACE};
+    char *end;
+
+    if (strcmp(words, "stop") == 0) {
+        for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+            if (sup->workers[i].used && sup->workers[i].ready) {
+                (void)weir_sup_worker_send(sup, i, &message, -1);
+            }
+        }
+        return true;
+    }
+    if (strncmp(words, "start ", 6) != 0 || words[6] < '0' || words[6] > '9' ||
+        !client->has_passed) {
+        return false;
+    }
+    message.trace.device = (uint32_t)strtoul(words + 6, &end, 10);
+    (void)weir_sup_worker_send(sup, shared_worker(sup), &message, client->passed_fd);
+    return *end == 0;
+}
+
 /* What a whole line asks for; does what it says about a tenant. false: nothing known. */
 static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
@@ -90,14 +128,57 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
         client->wish = WEIR_WANTS_STATS;
         return true;
     }
+    if (strncmp(client->request, "trace ", 6) == 0) {
+        client->wish = WEIR_WANTS_TRACE;
+        return trace_request(sup, client, client->request + 6);
+    }
     client->wish = WEIR_WANTS_TENANT;
     return weir_sup_tenant_request(sup, client, client->request);
+}
+
+/* The descriptors of a message: one is the client's, of several none (padding has room for two). */
+static void take_descriptors(struct weir_admin_client *client, const struct cmsghdr *c)
+{
+    size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    int fd = -1;
+
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+        if (n > 1 || client->has_passed) {
+            close(fd);
+        }
+    }
+    if (n == 1 && !client->has_passed) {
+        client->passed_fd = fd;
+        client->has_passed = true;
+    }
+}
+
+/* As recv(), with descriptors. */
+static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t bytes)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec data = {buffer, bytes};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = sizeof control.room};
+    ssize_t n = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+        take_descriptors(client, c);
+    }
+    return n;
 }
 
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     size_t room = sizeof client->request - 1 - client->request_bytes;
-    ssize_t n = recv(client->fd, client->request + client->request_bytes, room, MSG_DONTWAIT);
+    ssize_t n = receive(client, client->request + client->request_bytes, room);
     char *end;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -120,8 +201,8 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
     }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
-    client->gathering =
-        sup->n_gatherings + (client->wish == WEIR_WANTS_TENANT || !sup->gathering ? 1 : 0);
+    client->gathering = sup->n_gatherings + (client->wish == WEIR_WANTS_TENANT ||
+                                             client->wish == WEIR_WANTS_TRACE || !sup->gathering);
     start_gathering(sup, client->wish == WEIR_WANTS_STATS);
 }
 

@@ -62,7 +62,7 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
-enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT };
+enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT, WEIR_WANTS_TRACE };
 
 struct weir_admin_client {
     int fd; /* -1: free */
@@ -71,6 +71,8 @@ struct weir_admin_client {
     uint64_t gathering; /* which one's end it waits for */
     char request[4096]; /* so far */
     size_t request_bytes;
+    bool has_passed;
+    int passed_fd;                       /* came with the request; owned */
     char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
     struct weir_status_report *report;   /* what was done: notes and settings; owned */
     uint64_t deadline_ns;

@@ -6,6 +6,7 @@
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
 #include "host_backend/forms/forms.h"
+#include "host_backend/sched/trace.h"
 #include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/region.h"
@@ -123,6 +124,7 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
     }
     snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
     row->pid = (uint64_t)getpid();
+    memcpy(row->trace, worker->trace_text, sizeof row->trace);
     row->objects = atomic_load(&worker->objects);
     row->chunks = atomic_load(&worker->chunks);
     row->chunk_bytes = atomic_load(&worker->chunk_bytes);
@@ -252,6 +254,14 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_STATUS:
     case WEIR_LINK_STATS:
         on_status(worker, message.type == WEIR_LINK_STATS);
+        break;
+    case WEIR_LINK_TRACE:
+        if (fd >= 0) {
+            weir_gates_trace_start(worker, message.trace.device, fd);
+            fd = -1;
+        } else {
+            weir_gates_trace_stop(worker);
+        }
         break;
     case WEIR_LINK_STOP:
         return false;

@@ -122,7 +122,12 @@ enum weir_status weir_sched_trace_create(const struct weir_sched_config *config,
  */
 bool weir_sched_trace_put(struct weir_sched_trace *trace, const struct weir_sched_record *record);
 
-/** Say what a tenant is called. name: cut at 63 bytes. @thread producer */
+/**
+ * Say what a tenant is called. name: cut at 63 bytes. Here and below, at_ns counts in the first
+ * record only: later ones have the time of the record before them, as the scheduler's clock may
+ * stand.
+ * @thread producer
+ */
 void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns,
                                   weir_sched_id tenant, const char *name);
 

@@ -26,6 +26,7 @@ struct weir_sched_trace {
     int fd;
     bool has_failed;          /* consumer's */
     uint64_t lost_told;       /* producer's: in LOST records */
+    uint64_t at_ns;           /* producer's: of the last record that was put */
     _Atomic uint64_t put;     /* records put; T1 publishes, T2 acquires */
     _Atomic uint64_t flushed; /* records written; T3 publishes, T4 acquires */
     _Atomic uint64_t lost;    /* written by the producer, read by anyone */
@@ -139,6 +140,7 @@ bool weir_sched_trace_put(struct weir_sched_trace *trace, const struct weir_sche
         trace->lost_told = lost;
     }
     trace->ring[put & trace->mask] = *record;
+    trace->at_ns = record->at_ns;
     /* T1: publishes the slots; meets T2 in weir_sched_trace_flush. */
     atomic_store_explicit(&trace->put, put + 1, memory_order_release);
     return true;
@@ -150,6 +152,13 @@ static void set_text(struct weir_sched_record *record, const char *text, size_t 
     memcpy((char *)record + offsetof(struct weir_sched_record, queue), text, bytes);
 }
 
+/* A record of ours: not after what the scheduler, whose clock may stand, says next. */
+static void put_own(struct weir_sched_trace *trace, struct weir_sched_record record)
+{
+    record.at_ns = trace->at_ns ? trace->at_ns : record.at_ns;
+    (void)weir_sched_trace_put(trace, &record);
+}
+
 void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns,
                                   weir_sched_id tenant, const char *name)
 {
@@ -159,7 +168,7 @@ void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns
         struct weir_sched_record record = {
             .at_ns = at_ns, .tenant = tenant, .kind = WEIR_SCHED_TRACE_NAME, .flags = part};
         set_text(&record, name, now);
-        (void)weir_sched_trace_put(trace, &record);
+        put_own(trace, record);
         name += now;
         bytes -= now;
     }
@@ -173,7 +182,7 @@ void weir_sched_trace_policy(struct weir_sched_trace *trace, uint64_t at_ns, uin
     if (name) {
         set_text(&record, name, strnlen(name, WEIR_SCHED_TRACE_TEXT_BYTES));
     }
-    (void)weir_sched_trace_put(trace, &record);
+    put_own(trace, record);
 }
 
 void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uint64_t key,
@@ -185,7 +194,7 @@ void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uin
                                              .value = nature->need_ppm |
                                                       (uint64_t)nature->memory_ppm << 20 |
                                                       (uint64_t)nature->tensor_ppm << 40};
-    (void)weir_sched_trace_put(trace, &record);
+    put_own(trace, record);
 }
 
 enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace)

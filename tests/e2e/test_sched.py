@@ -10,8 +10,10 @@ import time
 
 import lib
 
-KERNELS = {"short": ("--blocks", "16", "--rounds", "300"), "long": ("--blocks", "16", "--rounds", "1500")}
-MEASURE_S = 3.0
+KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400")}
+MEASURE_S = 2.0
+TRIES = 5
+CLOSE = 0.075
 SETTLE_S = 0.7
 
 
@@ -24,11 +26,12 @@ def load():
 
 
 class Sched(lib.Case):
-    def tenants(self, *args, **settings):
+    def tenants(self, policy, starve_ms=1000, **settings):
         """A host with these tenants' settings, under a policy."""
-        return self.host(settings, args=["--policy", *args], log="info")
+        return self.host(settings, args=["--policy", policy], log="info",
+                         host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
-    def loop(self, host, tenant, kernel="short", seconds=60, depth=4):
+    def loop(self, host, tenant, kernel="short", seconds=60, depth=16):
         guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
                            "--depth", depth, tenant=tenant)
         guest.wait_line("^ready$")
@@ -49,6 +52,21 @@ class Sched(lib.Case):
         served = self.served(host, seconds)
         return served[tenant] / max(sum(served.values()), 1)
 
+    def assertShare(self, host, tenant, wanted):
+        """Soon, and over a while: programs that get no CPU have no work for a time, which is nobody's share."""
+        seen = []
+        for _ in range(TRIES):
+            seen.append(self.share(host, tenant))
+            if abs(seen[-1] - wanted) < CLOSE:
+                return
+        self.fail(f"{tenant} should have {wanted:.2f}, but had {seen}")
+
+    def assertMost(self, host, tenant, least):
+        seen = []
+        while len(seen) < TRIES and (not seen or seen[-1] <= least):
+            seen.append(self.share(host, tenant, 1.0))
+        self.assertGreater(seen[-1], least, f"{tenant} had {seen}")
+
     def settle(self):
         end = time.monotonic() + SETTLE_S
         lib.until(lambda: time.monotonic() >= end, 5, "they have met", 0.02)
@@ -67,11 +85,11 @@ class Sched(lib.Case):
         host = self.tenants("fair", alice={"weight": 300}, bob={"weight": 100})
         guests = [self.loop(host, "alice", "short"), self.loop(host, "bob", "long")]
         self.settle()
-        self.assertAlmostEqual(self.share(host, "alice"), 0.75, delta=0.075)
+        self.assertShare(host, "alice", 0.75)
         result = host.weir("tenant", "set", "--run-dir", host.run_dir, "alice", "weight=50")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.settle()
-        self.assertAlmostEqual(self.share(host, "alice"), 1 / 3, delta=0.075)
+        self.assertShare(host, "alice", 1 / 3)
         for guest in guests:
             guest.kill()
         host.wait_idle()
@@ -80,20 +98,20 @@ class Sched(lib.Case):
     def test_sessions_of_a_tenant_have_one_share(self):
         host = self.tenants("fair", alice={}, bob={})
         for tenant in ("alice", "bob", "bob", "bob"):
-            self.loop(host, tenant, depth=2)
+            self.loop(host, tenant)
         self.settle()
-        self.assertAlmostEqual(self.share(host, "alice"), 0.5, delta=0.075)
+        self.assertShare(host, "alice", 0.5)
 
     def test_high_priority_goes_first(self):
         host = self.tenants("priority", alice={"priority": "high"}, bob={"priority": "low"})
         self.loop(host, "bob", "long")
         self.loop(host, "alice", "short")
         self.settle()
-        self.assertGreater(self.share(host, "alice"), 0.85)
+        self.assertMost(host, "alice", 0.85)
         result = host.weir("tenant", "set", "--run-dir", host.run_dir, "bob", "priority=high")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.settle()
-        self.assertGreater(self.share(host, "bob"), 0.2)
+        self.assertMost(host, "bob", 0.2)
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})
@@ -125,18 +143,19 @@ class Sched(lib.Case):
         self.settle()
         alice.signal(lib.signal.SIGSTOP)
         self.settle()
-        self.assertGreater(self.share(host, "bob", 1.0), 0.9)
+        self.assertMost(host, "bob", 0.9)
         alice.kill()
         bob.kill()
         host.wait_idle()
         self.counts(host)
 
     def test_work_that_waits_for_work(self):
-        """Across streams and in graphs; beside another tenant."""
-        for policy in ("fair", "priority"):
-            host = self.tenants(policy, alice={"priority": "low"}, bob={"priority": "normal"})
+        """Across streams, values, host functions, graphs, and two processes; beside another tenant."""
+        every = (("value", 2), ("event", 5), ("host", 1), ("spin", 3), ("graph", 2), ("partners", 4))
+        for policy, modes in (("fair", every), ("priority", (("spin", 2), ("partners", 2)))):
+            host = self.tenants(policy, starve_ms=50, alice={"priority": "low"}, bob={"priority": "normal"})
             self.loop(host, "bob")
-            for mode, rounds in (("event", 5), ("spin", 3), ("graph", 2)):
+            for mode, rounds in modes:
                 with self.subTest(policy=policy, mode=mode):
                     self.finished(host, "e2e_waits", mode, rounds)
 

@@ -74,9 +74,9 @@ static void put_and_read_gives_the_same(void **state)
 
     memset(name, 'n', sizeof name);
     name[63] = '\0';
-    weir_sched_trace_policy(trace, 0, 0, "fair");
+    weir_sched_trace_policy(trace, 1, 0, "fair");
     weir_sched_trace_policy(trace, 0, 1, NULL);
-    weir_sched_trace_tenant_name(trace, 1, 5, name);
+    weir_sched_trace_tenant_name(trace, 99, 5, name); /* its time is the last one's */
     weir_sched_trace_kernel(trace, 2, 77, &nature);
     assert_true(weir_sched_trace_put(trace, &one));
     assert_int_equal(weir_sched_trace_destroy(trace), WEIR_OK);
@@ -90,6 +90,7 @@ static void put_and_read_gives_the_same(void **state)
     assert_int_equal(weir_sched_trace_next(&reader, &r, &error), WEIR_OK);
     weir_sched_trace_text(&r, text);
     assert_string_equal(text, "fair");
+    assert_int_equal(r.at_ns, 1);
     assert_int_equal(weir_sched_trace_next(&reader, &r, &error), WEIR_OK);
     assert_int_equal(r.flags, 1);
     for (int part = 0; part < 2; part++) {

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""weir trace start and stop: a live host's scheduling, recorded; the same decisions when told again."""
+import json
+import os
+import socket
+import time
+
+import lib
+
+BUSY_S = 1.2
+
+
+def load():
+    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
+    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
+    if not os.access(path, os.X_OK):
+        raise lib.unittest.SkipTest("no sched_load")
+    return path
+
+
+class Trace(lib.Case):
+    def tenants(self, policy="fair"):
+        return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
+
+    def loop(self, host, tenant):
+        guest = self.guest(host, load(), "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
+                           "--seconds", "60", "--depth", "4", tenant=tenant)
+        guest.wait_line("^ready$")
+        return guest
+
+    def busy(self, host):
+        guests = [self.loop(host, tenant) for tenant in ("alice", "bob")]
+        end = time.monotonic() + BUSY_S
+        lib.until(lambda: time.monotonic() >= end, 5, "they have met", 0.02)
+        return guests
+
+    def trace(self, host, action, *args, expect=0):
+        result = lib.run_weir("trace", action, "--run-dir", host.run_dir, *args)
+        self.assertEqual(result.returncode, expect, result.stdout + result.stderr)
+        return result.stdout if expect == 0 else result.stderr
+
+    def weir(self, *args, expect=0):
+        result = lib.run_weir(*args)
+        self.assertEqual(result.returncode, expect, result.stdout + result.stderr)
+        return result
+
+    def check_load(self, path):
+        """It can be simulated, under any policy."""
+        for policy in ("fair", "priority"):
+            run = json.loads(self.weir("sim", "--json", "--policy", policy, path).stdout)
+            self.assertEqual({t["name"] for t in run["tenants"]}, {"alice", "bob"})
+            self.assertGreater(run["items"], 10)
+            for tenant in run["tenants"]:
+                self.assertEqual(tenant["items"], tenant["finished"])
+                self.assertGreater(tenant["sm_s"], 0)
+
+    def test_same_trace_same_decisions(self):
+        for policy in ("fair", "priority"):
+            with self.subTest(policy=policy):
+                host = self.tenants(policy)
+                path = os.path.join(self.folder(), "live.trace")
+                self.assertEqual(self.trace(host, "start", path), "recording device 0\n")
+                for guest in self.busy(host):
+                    guest.kill()
+                host.wait_idle()
+                self.assertRegex(self.trace(host, "stop"), r"^device 0: \d+ records, 0 lost\n$")
+                lines = self.weir("trace", "show", path).stdout.splitlines()
+                self.assertIn(", begun 20", lines[0])
+                self.assertNotIn("under way", lines[0])
+                self.assertEqual(lines[-1].split()[1], "end")
+                self.assertTrue(any(f" policy kind=0 {policy}" in line for line in lines[:6]), lines[:6])
+                self.assertRegex(self.weir("sim", "--replay", path).stdout,
+                                 r"^\d+ records, \d+ decisions: all equal\n$")
+                self.check_load(path)
+
+    def test_from_the_middle(self):
+        host = self.tenants()
+        path = os.path.join(self.folder(), "middle.trace")
+        guests = self.busy(host)
+        self.trace(host, "start", path)
+        self.assertIn("already", self.trace(host, "start", path + "2", expect=1))
+        self.assertFalse(os.path.exists(path + "2"))
+        end = time.monotonic() + BUSY_S
+        lib.until(lambda: time.monotonic() >= end, 5, "something was recorded", 0.02)
+        self.trace(host, "stop")
+        self.assertIn("nothing", self.trace(host, "stop"))
+        self.assertTrue(all(guest.alive() for guest in guests), "recording ended a guest")
+        self.check_load(path)
+        self.assertIn("under way", self.weir("sim", "--replay", path, expect=1).stderr)
+
+    def test_a_host_that_stops_ends_its_recording(self):
+        host = self.tenants()
+        path = os.path.join(self.folder(), "last.trace")
+        self.trace(host, "start", path)
+        self.loop(host, "alice").kill()
+        host.wait_idle()
+        self.assertEqual(host.stop(), 0)
+        self.assertTrue(self.weir("trace", "show", path).stdout.splitlines()[-1].endswith(" end"))
+
+    def test_wrong_requests(self):
+        host = self.tenants("off")
+        path = os.path.join(self.folder(), "x")
+        self.assertIn("off", self.trace(host, "start", path, expect=1))
+        self.assertIn("no such device", self.trace(host, "start", "--device", "9", path, expect=1))
+        self.assertIn("is weir serve running", lib.run_weir("trace", "stop", "--run-dir", "/nonexistent").stderr)
+        host.stop()
+        host = self.tenants()
+        read_end, write_end = os.pipe()
+        for words, fds, answer in ((b"trace start 0\n", [write_end], b"a regular file is wanted"),
+                                   (b"trace start 0\n", [], b""), (b"trace start\n", [write_end], b""),
+                                   (b"trace\n", [], b""), (b"trace start 0x\n", [write_end], b""),
+                                   (b"trace start 0\n", [write_end] * 3, b""),
+                                   (b"status\n", [write_end], b'"row":"worker"')):
+            with self.subTest(words=words, fds=len(fds)), \
+                    socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as admin:
+                admin.connect(os.path.join(host.run_dir, "admin.sock"))
+                admin.settimeout(10)
+                socket.send_fds(admin, [words], fds)
+                got = b""
+                while chunk := admin.recv(65536):
+                    got += chunk
+                self.assertIn(answer, got)
+                self.assertEqual(bool(answer), bool(got))
+        os.close(write_end)
+        self.assertEqual(os.read(read_end, 1), b"", "somebody keeps a descriptor that was sent")
+        os.close(read_end)
+        self.steady_goes_on(self.steady(host))
+
+
+if __name__ == "__main__":
+    lib.main()
