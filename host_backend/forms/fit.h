@@ -15,6 +15,7 @@
 #define WEIR_FORMS_SHARED_STEP     128u   /* shared memory of a block is given out in these */
 #define WEIR_FORMS_SHARED_RESERVED 1024u  /* of each block, for the system, since sm_80 */
 #define WEIR_FORMS_REGISTER_STEP   8u     /* registers of a thread are given out in eights */
+#define WEIR_FORMS_LEAST_REGISTERS 24u    /* that the loop itself needs, about */
 #define WEIR_FORMS_NO_CARVEOUT     (-1)
 
 /**
@@ -63,6 +64,23 @@ static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t block
     return all == 0 ? WEIR_FORMS_SM_REGISTERS
                     : (uint32_t)(WEIR_FORMS_SM_REGISTERS / all / WEIR_FORMS_REGISTER_STEP *
                                  WEIR_FORMS_REGISTER_STEP);
+}
+
+/**
+ * The registers to limit a twin to, for a second one beside it: those with which as many blocks of
+ * it fit as of its kernel, where it fits fewer times; else those of its kernel, with which the
+ * compiler may order instructions as it did there.
+ * @thread any
+ */
+static inline uint32_t weir_forms_register_limit(uint32_t threads, uint32_t kernel_registers,
+                                                 uint32_t kernel_blocks, uint32_t twin_blocks)
+{
+    uint32_t fit = weir_forms_registers_for(threads, kernel_blocks);
+    uint32_t step = WEIR_FORMS_REGISTER_STEP;
+    uint32_t own = (kernel_registers + step - 1) / step * step;
+
+    own = own < WEIR_FORMS_LEAST_REGISTERS ? WEIR_FORMS_LEAST_REGISTERS : own;
+    return twin_blocks < kernel_blocks || fit < own ? fit : own;
 }
 
 #endif

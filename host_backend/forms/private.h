@@ -34,6 +34,7 @@ struct weir_forms_capped {
 struct weir_forms_fit {
     uint32_t threads, shared_bytes;
     enum weir_ptx_form form;
+    uint32_t native_blocks;
     uint32_t per_sm[WEIR_FORMS_VARIANTS]; /* 0: does not fit, or is not there */
 };
 

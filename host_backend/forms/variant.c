@@ -6,8 +6,9 @@
  * would take more of an SM's memory off the cache, the twin is told to leave it as the kernel has
  * it.
  * - *Capped*: a twin with more registers than its kernel may fit on an SM fewer times. Then it is
- *   built once more, with so few registers that it fits as often. Which of the two is faster is
- *   found out by timing launches of both in turn.
+ *   built once more, with so few registers that it fits as often. So is the twin of a kernel that
+ * is launched often, with as many as its kernel has: the compiler orders instructions otherwise
+ * then, which may be worth 5 %. Which of the two is faster is found out by timing launches of both.
  * - The *size of tasks* follows from the time of a block, which is timed too.
  *
  * A launch is timed by two events in the guest's stream, TIMINGS of them for each twin and one in
@@ -130,18 +131,27 @@ static void keep_cache(const struct weir_driver *d, struct weir_forms_kernel *k,
 
 /* Registers mean something where they are; a test with an even seed takes both twins in any case.
  */
-static bool wants_capped(const struct weir_forms_kernel *k, CUfunction native,
-                         uint32_t native_blocks)
+static bool wants_capped(const struct weir_forms_kernel *k)
 {
     const struct weir_forms *forms = k->module->device->forms;
-    const struct weir_driver *d = &forms->worker->driver;
+    bool test = k->module->mode == WEIR_FORMS_EXPLORE && forms->config.seed % 2 == 0;
+    bool fits_less = k->fit.per_sm[WEIR_FORMS_PLAIN] < k->fit.native_blocks;
+    bool often = k->timing.n[WEIR_FORMS_PLAIN] >= TIMINGS;
 
-    return k->fit.form == WEIR_PTX_FORM_PERSISTENT &&
-           atomic_load(&k->capped.state) == WEIR_FORMS_CAPPED_UNKNOWN &&
-           ((k->module->mode == WEIR_FORMS_EXPLORE && forms->config.seed % 2 == 0) ||
-            (forms->worker->real && k->fit.per_sm[WEIR_FORMS_PLAIN] < native_blocks &&
-             attribute(d, k->twins[k->fit.form], CU_FUNC_ATTRIBUTE_NUM_REGS) >
-                 attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS)));
+    return atomic_load_explicit(&k->capped.state, memory_order_relaxed) ==
+               WEIR_FORMS_CAPPED_UNKNOWN &&
+           k->fit.form == WEIR_PTX_FORM_PERSISTENT && k->fit.native_blocks != 0 &&
+           (test || (forms->worker->real && (fits_less || often)));
+}
+
+static void look_for_capped(const struct weir_driver *d, struct weir_forms_kernel *k,
+                            CUfunction native)
+{
+    if (wants_capped(k)) {
+        ask_for_capped(k, weir_forms_register_limit(
+                              k->fit.threads, attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS),
+                              k->fit.native_blocks, k->fit.per_sm[WEIR_FORMS_PLAIN]));
+    }
 }
 
 void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunction native,
@@ -154,10 +164,11 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
         take_capped(s, k);
     }
     if (k->fit.threads == threads && k->fit.shared_bytes == shared_bytes && k->fit.form == form) {
+        look_for_capped(d, k, native);
         return;
     }
-    k->fit = (struct weir_forms_fit){threads, shared_bytes, form, {0}};
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
+    k->fit = (struct weir_forms_fit){threads, shared_bytes, form, native_blocks, {0}};
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
 
@@ -169,9 +180,7 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
             weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes));
         keep_cache(d, k, native, native_blocks, shared_bytes, variant);
     }
-    if (native_blocks != 0 && wants_capped(k, native, native_blocks)) {
-        ask_for_capped(k, weir_forms_registers_for(threads, native_blocks));
-    }
+    look_for_capped(d, k, native);
 }
 
 /* ---------------------------------------------------------------- timing */

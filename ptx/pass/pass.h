@@ -43,7 +43,6 @@ struct weir_ptx_twin_info {
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
     uint32_t barriers; /* block-wide barriers that the form adds for one block of a task of one */
-    bool unified_exit; /* persistent: barriers wait for threads that have left, too */
 };
 
 /* A kernel whose twins are wanted. */

@@ -9,7 +9,7 @@
  *             nothing: leave
  *     block   index of the logical block
  *             ... the kernel, its ends led to tail ...
- *     tail    [unified exit's barrier] [cp.async's end]
+ *     tail    [votes of the warp] [cp.async's end]
  *             more blocks in the task: [--- barrier, if blocks could disturb each other ---], block
  *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
@@ -225,13 +225,6 @@ static void emit_tail(struct weir_ptx_edit *edit, uint32_t barrier)
 
     if (twin->warp_votes) {
         weir_ptx_warp_tail_emit(edit);
-    }
-    if (twin->exit_barrier != WEIR_PTX_NONE) {
-        weir_ptx_edit_text(edit,
-                           ".reg .pred %%f, %%p;\n.reg .b32 %%z;\nmov.b32 %%z, 0;\n"
-                           "setp.ne.u32 %%f, %%z, 0;\n"
-                           "AGAIN:\nbarrier.red.or.pred %%p, %u, %%f;\n@%%p bra AGAIN;\n",
-                           twin->exit_barrier);
     }
     if (weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_CP_ASYNC)) {
         weir_ptx_edit_text(edit, "cp.async.wait_all;\n");

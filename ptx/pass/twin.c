@@ -42,42 +42,6 @@ static enum weir_status refuse(struct weir_ptx_twin_info *info, enum weir_status
     return status;
 }
 
-/* The barrier that threads which have left must keep complete; more than one is not possible. */
-static enum weir_status choose_exit_barrier(struct weir_ptx_twin *twin)
-{
-    bool pointed = false;
-    uint32_t n_plain = 0;
-
-    twin->exit_barrier = WEIR_PTX_NONE;
-    if (twin->form != WEIR_PTX_FORM_PERSISTENT ||
-        !weir_ptx_kernel_has(twin->kernel, WEIR_PTX_FACT_EARLY_EXIT)) {
-        return WEIR_OK;
-    }
-    enum weir_status status =
-        weir_ptx_pointed_has(twin->module, twin->kernel, weir_ptx_inst_is_plain_barrier, &pointed);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < WEIR_PTX_BARRIERS; i++) {
-        const struct weir_ptx_barrier_use *use = &twin->kernel->barriers[i];
-
-        if (use->n_sync + use->n_red + use->n_arrive > use->n_counted) {
-            twin->exit_barrier = i;
-            n_plain++;
-        }
-    }
-    if (n_plain > 1) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
-                      "threads may end before barriers of several numbers");
-    }
-    if (pointed) {
-        return refuse(twin->info, WEIR_ERR_UNSUPPORTED,
-                      "threads may end before a barrier in a function called through a pointer");
-    }
-    return WEIR_OK;
-}
-
 /* Votes, where threads of a warp may end at different times. */
 static enum weir_status choose_votes(struct weir_ptx_twin *twin)
 {
@@ -101,15 +65,7 @@ static enum weir_status choose_votes(struct weir_ptx_twin *twin)
         why = "a thread may end before its warp exchanges values in a function called through a "
               "pointer";
     }
-    if (!why && twin->warp_votes && twin->exit_barrier != WEIR_PTX_NONE) {
-        why = "a thread may end both before a barrier and before its warp exchanges values";
-    }
     return why ? refuse(twin->info, WEIR_ERR_UNSUPPORTED, why) : WEIR_OK;
-}
-
-static bool has_exit_barrier(const struct weir_ptx_inst *inst)
-{
-    return weir_ptx_inst_loads_index(inst) || weir_ptx_inst_is_plain_barrier(inst);
 }
 
 static bool has_exchange(const struct weir_ptx_inst *inst)
@@ -120,9 +76,7 @@ static bool has_exchange(const struct weir_ptx_inst *inst)
 /* Functions that have such an instruction must be copied. */
 static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_ptx_inst *inst)
 {
-    return twin->exit_barrier != WEIR_PTX_NONE ? has_exit_barrier
-           : twin->warp_votes                  ? has_exchange
-                                               : weir_ptx_inst_loads_index;
+    return twin->warp_votes ? has_exchange : weir_ptx_inst_loads_index;
 }
 
 /* Whether the text has something by a name that twins need; what twins made has no line. */
@@ -174,9 +128,7 @@ static enum weir_status admit(struct weir_ptx_twin *twin, struct weir_ptx_func *
                       "it reads the size of its shared memory, which would change");
     }
     twin->slot_dynamic = weir_ptx_slot_is_dynamic(twin->module, kernel);
-    enum weir_status status = choose_exit_barrier(twin);
-
-    return status == WEIR_OK ? choose_votes(twin) : status;
+    return choose_votes(twin);
 }
 
 static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)

@@ -52,10 +52,8 @@ struct weir_ptx_twin {
     bool slot_dynamic;          /* task and index lie at the end of the dynamic shared memory */
     uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* register ids in entry */
     uint32_t tail;                             /* persistent: label that ends a logical block */
-    uint32_t exit_barrier; /* persistent: id of the barrier that threads which left keep complete,
-                              or WEIR_PTX_NONE */
-    bool block_barrier;    /* persistent: logical blocks of one task must not overlap */
-    bool warp_votes;       /* persistent: exchanges within a warp that has parted need a vote */
+    bool block_barrier; /* persistent: logical blocks of one task must not overlap */
+    bool warp_votes;    /* persistent: exchanges within a warp that has parted need a vote */
     struct weir_ptx_twin_info *info;
 };
 

@@ -150,19 +150,19 @@ static bool make_twins(struct weir_forms_set *set, uint32_t forms, uint32_t max_
     return ok;
 }
 
-/* The persistent form where it has lost blocks on an SM by its registers. */
+/* The persistent form once more, with its registers limited. */
 static void make_capped(struct weir_forms_set *set)
 {
     const struct weir_forms_facts *original = &set->facts[WEIR_FORMS_ORIGINAL];
     const struct weir_forms_facts *persistent = &set->facts[WEIR_FORMS_PERSISTENT];
     const uint32_t *block = set->kernel->block;
 
-    if (!persistent->there || persistent->per_sm >= original->per_sm ||
-        persistent->registers <= original->registers) {
+    if (!persistent->there) {
         return;
     }
     uint32_t fit =
-        weir_forms_registers_for(block[0] * block[1] * block[2], (uint32_t)original->per_sm);
+        weir_forms_register_limit(block[0] * block[1] * block[2], (uint32_t)original->registers,
+                                  (uint32_t)original->per_sm, (uint32_t)persistent->per_sm);
 
     if (!make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), fit)) {
         snprintf(set->facts[WEIR_FORMS_CAPPED].reason, sizeof(set->facts[0].reason), "%.150s",

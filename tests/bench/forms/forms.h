@@ -5,8 +5,8 @@
 #include "ptx/pass/control_block.h"
 #include "tests/bench/forms/work.h"
 
-/* The forms, and the persistent one once more with its registers limited, where without it would
- * have fewer blocks on an SM than the original; and once more with the original's share of an SM's
+/* The forms, and the persistent one once more with its registers limited, to what lets it fit an SM
+ * as often as the original or to what that has; and once more with the original's share of an SM's
  * memory for shared variables, where the form's own few bytes would take more of it off the cache.
  */
 enum weir_forms_build {

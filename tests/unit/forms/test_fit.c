@@ -37,12 +37,23 @@ static void registers_are_as_many_as_keep_the_blocks(void **state)
     assert_int_equal(weir_forms_registers_for(0, 8), WEIR_FORMS_SM_REGISTERS);
 }
 
+static void limit_is_what_fits_or_what_the_kernel_has(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_forms_register_limit(128, 32, 16, 12), 32); /* fits fewer times */
+    assert_int_equal(weir_forms_register_limit(192, 48, 6, 6), 48);
+    assert_int_equal(weir_forms_register_limit(192, 41, 6, 5), 56);
+    assert_int_equal(weir_forms_register_limit(256, 11, 8, 8), WEIR_FORMS_LEAST_REGISTERS);
+    assert_int_equal(weir_forms_register_limit(256, 40, 8, 8), 32); /* more would not fit */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(carveout_is_the_least_size_that_suffices),
         cmocka_unit_test(twin_keeps_the_kernels_cache_only_where_it_would_lose_some),
         cmocka_unit_test(registers_are_as_many_as_keep_the_blocks),
+        cmocka_unit_test(limit_is_what_fits_or_what_the_kernel_has),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
