@@ -119,6 +119,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     }
     if (status == WEIR_OK) {
         give_to_qemu(sup, tenant->vm_path);
+        weir_sup_vms_adopt(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, tenant->vm_path, weir_status_text(status));
@@ -127,11 +128,15 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 
 /* ---------------------------------------------------------------- the region */
 
-static int make_region(uint64_t bytes)
+static int make_region(const char *tenant, uint64_t bytes)
 {
+    char name[WEIR_TENANT_NAME_BYTES + sizeof WEIR_VM_MEMORY_NAME];
     struct weir_region_header header = {
         .magic = WEIR_REGION_MAGIC, .version = WEIR_REGION_VERSION, .bytes = bytes};
-    int fd = memfd_create("weir-vm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd;
+
+    snprintf(name, sizeof name, WEIR_VM_MEMORY_NAME "%s", tenant);
+    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
                     pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
@@ -225,6 +230,9 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
     clear_epoch(vm);
     close_vm(vm);
+    if (!sup->stopping) {
+        weir_sup_vms_note(sup, tenant); /* else the next host will look for it */
+    }
 }
 
 static struct weir_sup_vm *find_free(struct weir_supervisor *sup)
@@ -235,6 +243,21 @@ static struct weir_sup_vm *find_free(struct weir_supervisor *sup)
         }
     }
     return NULL;
+}
+
+bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm)
+{
+    const struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
+    struct weir_sup_vm *slot = find_free(sup);
+
+    if (slot == NULL) {
+        return false;
+    }
+    *slot = *vm;
+    slot->id = ++sup->next_vm;
+    clear_epoch(slot);
+    tell(sup, tenant->worker, slot);
+    return true;
 }
 
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -253,7 +276,8 @@ void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
     *vm = (struct weir_sup_vm){.id = ++sup->next_vm,
                                .fd = fd,
-                               .region_fd = make_region(sup->config.vm_region_bytes),
+                               .region_fd =
+                                   make_region(tenant->config.name, sup->config.vm_region_bytes),
                                .bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                .guest_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                .pid = peer.pid,
@@ -268,13 +292,14 @@ void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     weir_log_info("supervisor: virtual machine tenant=%s pid=%d uid=%u region=%lluMiB",
                   tenant->config.name, (int)peer.pid, (unsigned)peer.uid,
                   (unsigned long long)(vm->bytes >> 20));
+    weir_sup_vms_note(sup, tenant);
     tell(sup, tenant->worker, vm);
 }
 
 void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 {
     char nonsense[64];
-    ssize_t n = recv(vm->fd, nonsense, sizeof nonsense, MSG_DONTWAIT);
+    ssize_t n = vm->adopted ? 0 : recv(vm->fd, nonsense, sizeof nonsense, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;

@@ -9,10 +9,12 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_IVSHMEM_H
 
 #include "base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define WEIR_VMS_MAX 64 /* connected at a time */
+#define WEIR_VMS_MAX        64         /* connected at a time */
+#define WEIR_VM_MEMORY_NAME "weir-vm-" /* of the memfd; the tenant's name follows */
 
 struct weir_supervisor;
 struct weir_sup_tenant;
@@ -20,13 +22,14 @@ struct weir_sup_tenant;
 /* A connected QEMU. */
 struct weir_sup_vm {
     uint64_t id; /* 0: this slot is free */
-    int fd;      /* its end tells that the machine is gone */
+    int fd;      /* its end tells that the machine is gone: a connection, or a pidfd */
     int region_fd;
     int bell_fd;  /* the guest rings, the worker listens */
     int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
     pid_t pid;
     uint32_t tenant; /* slot */
     uint64_t bytes;
+    bool adopted; /* found again after a restart: fd is a pidfd */
 };
 
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
@@ -37,6 +40,12 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Something came from a QEMU: its end, or nonsense. */
 void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm);
+/** Enter a machine with its descriptors, which are taken; false: there are too many. */
+bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm);
+/** Note a tenant's machines, for the host after this one. */
+void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/** Find the machines that the host before this one has noted. */
+void weir_sup_vms_adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Tell a worker that has started of the regions of its tenants. */
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
 /** Remove the sockets' folder, when the host stops. */

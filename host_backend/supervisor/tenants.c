@@ -235,6 +235,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     }
     weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,
                   weir_origin_text(source));
+    weir_sup_containers_follow(sup);
     return WEIR_OK;
 }
 

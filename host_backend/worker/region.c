@@ -30,7 +30,7 @@
 #define LOOK_MS      1   /* without a bell: with sessions */
 #define LOOK_IDLE_MS 20  /* without a bell: without any */
 #define SILENT_NS    (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
-#define QEMU_TICKS   3 /* of 10 ms, in SILENT_NS: less, and the machine stands still */
+#define WINDOW_NS    WEIR_NS_PER_S        /* see advance_clock_locked() */
 
 static struct weir_region_header *header_of(const struct region *region)
 {
@@ -40,7 +40,7 @@ static struct weir_region_header *header_of(const struct region *region)
 /* ---------------------------------------------------------------- who lives */
 
 /* Processor time of the virtual machine, in ticks of 10 ms; UINT64_MAX: not known. */
-uint64_t weir_region_qemu_ticks(const struct region *region)
+static uint64_t qemu_ticks(const struct region *region)
 {
     unsigned long long user = 0, system = 0;
     char path[64], text[1024];
@@ -67,28 +67,40 @@ uint64_t weir_region_qemu_ticks(const struct region *region)
     return user + system;
 }
 
+/*
+ * The clock by which silence is measured stands still while QEMU does: in windows of a second, one
+ * counts if QEMU had any time of a processor in it, which a running kernel's ticks see to.
+ */
+static void advance_clock_locked(struct region *region, uint64_t now_ns)
+{
+    uint64_t passed_ns = now_ns - region->window_ns, ticks;
+
+    if (passed_ns < WINDOW_NS) {
+        return;
+    }
+    ticks = qemu_ticks(region);
+    if (ticks == UINT64_MAX || ticks != region->window_ticks) {
+        region->run_ns += passed_ns < 2 * WINDOW_NS ? passed_ns : 2 * WINDOW_NS;
+    }
+    region->window_ns = now_ns;
+    region->window_ticks = ticks;
+}
+
 /* Is the process of a slot over? */
-static bool slot_is_over_locked(struct region *region, uint32_t i, uint64_t now_ns)
+static bool slot_is_over_locked(struct region *region, uint32_t i)
 {
     struct slot *slot = &region->slots[i];
     const struct weir_region_slot *shared = weir_region_slot(region->base, i);
     uint32_t beat = __atomic_load_n(&shared->guest_beat, __ATOMIC_ACQUIRE);
-    uint64_t ticks;
 
     if (__atomic_load_n(&shared->guest_left, __ATOMIC_ACQUIRE) != 0) {
         return true;
     }
-    if (beat == slot->beat && now_ns - slot->beat_ns < SILENT_NS) {
-        return false;
+    if (beat != slot->beat) {
+        slot->beat = beat;
+        slot->beat_ns = region->run_ns;
     }
-    ticks = weir_region_qemu_ticks(region);
-    if (beat == slot->beat && (ticks == UINT64_MAX || ticks >= slot->ticks + QEMU_TICKS)) {
-        return true;
-    }
-    slot->beat = beat; /* it counts, or the whole machine stands still */
-    slot->beat_ns = now_ns;
-    slot->ticks = ticks;
-    return false;
+    return region->run_ns - slot->beat_ns >= SILENT_NS;
 }
 
 static void end_slot_locked(struct region *region, uint32_t i)
@@ -105,12 +117,10 @@ static void end_slot_locked(struct region *region, uint32_t i)
 
 void weir_region_look_at_slots(struct region *region, bool all)
 {
-    uint64_t now_ns = weir_clock_now_ns();
-
     pthread_mutex_lock(&region->lock);
+    advance_clock_locked(region, weir_clock_now_ns());
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
-        if (region->slots[i].state != SLOT_FREE &&
-            (all || slot_is_over_locked(region, i, now_ns))) {
+        if (region->slots[i].state != SLOT_FREE && (all || slot_is_over_locked(region, i))) {
             end_slot_locked(region, i);
         }
     }
@@ -177,7 +187,6 @@ static void *look_after(void *user)
 static void inherit(struct region *region)
 {
     const uint16_t *owners = weir_region_owners(region->base);
-    uint64_t now_ns = weir_clock_now_ns();
 
     for (uint32_t unit = 1; unit < region->n_units; unit++) {
         uint16_t owner = owners[unit];
@@ -192,8 +201,7 @@ static void inherit(struct region *region)
         if (slot->state == SLOT_FREE) {
             *slot = (struct slot){.state = SLOT_KEPT,
                                   .beat = weir_region_slot(region->base, owner - 1u)->guest_beat,
-                                  .beat_ns = now_ns,
-                                  .ticks = weir_region_qemu_ticks(region)};
+                                  .beat_ns = region->run_ns};
             region->n_used++;
         }
     }

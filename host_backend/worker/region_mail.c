@@ -167,10 +167,8 @@ static enum weir_status open_slot(struct weir_region_mail *mail, uint64_t sessio
         end->segment_offset = unit * WEIR_REGION_UNIT_BYTES;
         shared->guest_left = 0;
         __atomic_store_n(&shared->session, session, __ATOMIC_RELEASE);
-        region->slots[i] = (struct slot){.state = SLOT_OPEN,
-                                         .beat = shared->guest_beat,
-                                         .beat_ns = weir_clock_now_ns(),
-                                         .ticks = weir_region_qemu_ticks(region)};
+        region->slots[i] = (struct slot){
+            .state = SLOT_OPEN, .beat = shared->guest_beat, .beat_ns = region->run_ns};
         region->n_used++;
         status = WEIR_OK;
     }

@@ -13,8 +13,7 @@ enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
 struct slot {
     enum slot_state state;
     uint32_t beat;               /* as last seen */
-    uint64_t beat_ns;            /* since when */
-    uint64_t ticks;              /* of QEMU's then */
+    uint64_t beat_ns;            /* and since when, by run_ns */
     struct weir_region_end *end; /* OPEN */
 };
 
@@ -38,8 +37,11 @@ struct region {
 
     pthread_mutex_t lock; /* guards what follows */
     bool detached;
-    uint32_t refs;   /* one of the list, one of each end and mail */
-    uint32_t n_used; /* slots that are not FREE */
+    uint32_t refs;         /* one of the list, one of each end and mail */
+    uint64_t run_ns;       /* time in which the machine ran, as far as was looked */
+    uint64_t window_ns;    /* when the present look at QEMU began .. */
+    uint64_t window_ticks; /* .. and what time of the processor it had had by then */
+    uint32_t n_used;       /* slots that are not FREE */
     struct slot slots[WEIR_REGION_SLOTS];
     uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES];
     uint32_t n_units;
@@ -88,8 +90,6 @@ static inline uint32_t weir_region_units(uint64_t bytes)
 
 /* region.c */
 
-/** Processor time of the virtual machine, in ticks of 10 ms; UINT64_MAX: not known. */
-uint64_t weir_region_qemu_ticks(const struct region *region);
 /** End what belongs to processes that are over; all: those of a kernel that is no more. */
 void weir_region_look_at_slots(struct region *region, bool all);
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define PCI_DEVICES "/sys/bus/pci/devices"
-#define SOCKET_PATH (WEIR_DEFAULT_HOST + sizeof "ipc://" - 1)
+#define SOCKET_PATH &WEIR_DEFAULT_HOST[sizeof "ipc://" - 1]
 #define ANY_IVSHMEM "ivshmem://"
 
 static void look_for_socket(struct weir_route *route)

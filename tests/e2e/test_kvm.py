@@ -20,6 +20,7 @@ PROGRAMS = ["drv_vector_add", "drv_memory", "drv_host_memory", "drv_streams_even
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads", "drv_vmm_map"]
 SILENT_S = 10  # until a process that does not count its beat is taken for dead (worker/region.c)
 HOST_GONE = {46, 101, 999}
+lib.CASE_LIMIT_S = max(lib.CASE_LIMIT_S, 240 if kvm.FULL else 100)  # a machine under TCG boots in 3 to 15 s
 
 
 def expected(program):
@@ -60,6 +61,8 @@ class Region(Base):
                 guest = self.finished_in(machine, program)
                 self.assertEqual((0, guest.out.strip()), expected(program))
         host.wait_idle()
+        machine.close()
+        lib.until(lambda: not os.path.exists(f"{host.run_dir}/vm/alice.running"), 5, "it is gone")
         self.assertEqual(host.stop(), 0)
 
     def test_server_hands_out_what_qemu_expects(self):
@@ -121,6 +124,20 @@ class Region(Base):
         host.process.kill()
         self.assertEqual(guest.wait(30), 0, guest.tail())
         self.assertEqual(sum(line.startswith("lost ") for line in guest.lines), 9, guest.tail())
+        # The next host finds the machine, which has not noticed anything.
+        host.start()
+        self.finished_in(machine, "drv_host_memory")
+        lines = [line for line in host.process.errors if "found again" in line]
+        self.assertEqual(len(lines), 1, host.process.tail())
+        self.assertIn("bell=yes", lines[0])
+        host.wait_idle()
+        # And the one after an orderly stop.
+        self.assertEqual(host.process.popen.poll(), None)
+        host.process.signal(signal.SIGTERM)
+        host.process.wait(12)
+        host.start()
+        self.finished_in(machine, "drv_host_memory")
+        host.wait_idle()
 
     def test_scribbling_guests_harm_nobody_else(self):
         host = self.host()
@@ -226,7 +243,7 @@ class Guest(Base):
         host.wait_idle()
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
-    def test_reboot_kill_and_restart(self):
+    def test_a_reset_and_a_kill_leave_nothing(self):
         image = self.image(["drv_host_memory", "e2e_steady"])
         host = self.host()
         machine = self.machine(host, image).up()
@@ -241,7 +258,11 @@ class Guest(Base):
         lib.until(lambda: transports(host) == {"ivshmem"}, 20, "a session")
         machine.process.kill()
         host.wait_idle(limit_s=SILENT_S - 2)
-        # The host is killed under a running guest.
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_a_host_that_is_killed_under_a_guest_comes_back(self):
+        image = self.image(["drv_host_memory", "e2e_steady"])
+        host = self.host()
         machine = self.machine(host, image).up()
         self.start_steady(machine)
         host.process.kill()
@@ -249,6 +270,23 @@ class Guest(Base):
                                      "| tail -n 3; test $(cat /tmp/rc) != 0")
         self.assertEqual(status, 0, output)
         self.assertRegex(output, "gave 46|gave 999|DEVICE_UNAVAILABLE")
+        host.start()
+        self.check(machine, "drv_host_memory")
+        host.wait_idle()
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_a_suspended_machine_misses_no_beat(self):
+        image = self.image(["e2e_steady"])
+        host = self.host()
+        machine = self.machine(host, image).up()
+        self.start_steady(machine)
+        machine.process.signal(signal.SIGSTOP)
+        time.sleep(SILENT_S + 4)
+        machine.process.signal(signal.SIGCONT)
+        time.sleep(1)
+        self.assertEqual(transports(host), {"ivshmem"})
+        machine.process.kill()
+        host.wait_idle(limit_s=SILENT_S - 2)
 
 
 class Attach(Base):
