@@ -7,11 +7,18 @@
  * out: whoever has a range of SMs pays for that range, whoever has none for all that are left, so
  * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
  * of blocks share SMs with each other, and what they have is charged in equal parts.
+ *
+ * An item that is at the front may be waiting itself: for a host function, for a value, for a kernel
+ * that comes later. Nobody says so; but when one behind it ends that was served nothing, those
+ * before it do not hold the device. They are dealt to last from then on.
  */
 #include "sched/private.h"
 
 static bool goes_before(const struct item *a, const struct item *b)
 {
+    if (a->waits != b->waits) {
+        return b->waits;
+    }
     return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
 }
 
@@ -44,6 +51,23 @@ void front_remove(struct weir_sched *sched, struct item *item)
         item->front_prev;
     item->front_next = item->front_prev = NULL;
     item->is_front = false;
+}
+
+void fronts_yield(struct weir_sched *sched, const struct item *done)
+{
+    struct item *front, *next;
+
+    if (!done->is_front || !is_compute(done) || done->served_ns != 0) {
+        return;
+    }
+    for (front = sched->front_first[WEIR_SCHED_COMPUTE]; front != done; front = next) {
+        next = front->front_next;
+        if (!front->waits && front->place.sm_count == 0) {
+            front_remove(sched, front);
+            front->waits = true;
+            front_add(sched, front);
+        }
+    }
 }
 
 /* What a front is served in a step. */

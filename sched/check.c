@@ -133,8 +133,13 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
 
         for (const struct item *item = sched->front_first[i]; item != NULL;
              item = item->front_next) {
-            if (item->front_next != NULL && item->queue->tenant->view.priority <
-                                                item->front_next->queue->tenant->view.priority) {
+            const struct item *next = item->front_next;
+
+            if (next != NULL && item->waits && !next->waits) {
+                return "what waits is before what works on the device";
+            }
+            if (next != NULL && item->waits == next->waits &&
+                item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }
             fronts++;

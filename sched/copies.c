@@ -86,6 +86,8 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
 static struct weir_policy_task task_ahead(const struct queue *queue)
 {
     const struct item *copy = queue->listed;
+    const struct task *last =
+        begins_task(&queue->task, resource_of(copy)) ? &queue->task : &queue->last_task;
     struct task ahead = {0};
     const struct item *item = copy;
     struct weir_policy_task task = {
@@ -102,9 +104,9 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
     task.complete = item != NULL || ahead.ns[WEIR_SCHED_FROM_DEVICE] > 0;
     if (!task.complete) {
         if (ahead.ns[WEIR_SCHED_COMPUTE] == 0) {
-            ahead.ns[WEIR_SCHED_COMPUTE] = queue->last_task.ns[WEIR_SCHED_COMPUTE];
+            ahead.ns[WEIR_SCHED_COMPUTE] = last->ns[WEIR_SCHED_COMPUTE];
         }
-        ahead.ns[WEIR_SCHED_FROM_DEVICE] = queue->last_task.ns[WEIR_SCHED_FROM_DEVICE];
+        ahead.ns[WEIR_SCHED_FROM_DEVICE] = last->ns[WEIR_SCHED_FROM_DEVICE];
     }
     task.to_device_ns = ahead.ns[WEIR_SCHED_TO_DEVICE];
     task.compute_ns = ahead.ns[WEIR_SCHED_COMPUTE];

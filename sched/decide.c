@@ -128,11 +128,11 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
         old->is_ready && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
-    } else {
+    } else if (!group_keeps(sched, leader)) {
         group_alone(sched);
+        sched->group_stale = true;
+        sched->group_why = why;
     }
-    sched->group_stale = true;
-    sched->group_why = why;
 }
 
 /* Somebody of a higher class than the leader's is ready. */

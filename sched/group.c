@@ -52,6 +52,38 @@ void group_alone(struct weir_sched *sched)
     }
 }
 
+/*
+ * A group with a time of its own outlives its leader's slice, if the next leader is in it, too.
+ */
+bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
+{
+    struct reign *reign = &sched->reign;
+    uint32_t at = 0;
+
+    while (at < reign->members && reign->member[at] != leader) {
+        at++;
+    }
+    if (at == reign->members || sched->now_ns >= reign->valid_until_ns) {
+        return false;
+    }
+    if (at != 0) { /* the leader is the first */
+        struct tenant *tenant = reign->member[0];
+        struct weir_sched_place place = reign->place[0];
+        uint64_t key = reign->key[0];
+        bool tried = reign->tried[0];
+
+        reign->member[0] = reign->member[at];
+        reign->place[0] = reign->place[at];
+        reign->key[0] = reign->key[at];
+        reign->tried[0] = reign->tried[at];
+        reign->member[at] = tenant;
+        reign->place[at] = place;
+        reign->key[at] = key;
+        reign->tried[at] = tried;
+    }
+    return true;
+}
+
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 {
     struct tenant *leader = sched->reign.leader;
@@ -171,6 +203,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
             place.sm_count = tenant->view.sm_limit;
         }
         group_join(sched, tenant, &place);
+        tenant->view.place = place;
     }
     sched->reign.sample = group->sample;
     if (group->valid_ns != 0) {

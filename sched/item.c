@@ -280,6 +280,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
         reign->tried[i] |= reign->member[i] == tenant;
     }
+    fronts_yield(sched, item);
     item_drop(sched, item);
 }
 

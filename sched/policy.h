@@ -70,6 +70,7 @@ struct weir_policy_tenant {
     uint32_t granted;        /* items of compute on the device */
     bool stoppable;          /* all of those can be stopped */
     bool member;             /* it has the compute resource, alone or with others */
+    struct weir_sched_place place; /* where the last group of kind TOGETHER had it */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
 };
@@ -123,10 +124,10 @@ struct weir_policy_member {
 struct weir_policy_group {
     struct weir_policy_member member[WEIR_POLICY_GROUP_MAX];
     uint32_t count;
-    bool sample; /* these places are tried out: kept until each member has finished an item
-                    there (or valid_ns are over, or somebody goes), then the policy is asked */
-    uint64_t
-        valid_ns; /* ask again after that; 0: when the leader, or whose work is first, changes */
+    bool sample;       /* these places are tried out: the policy is asked again when each member has
+                          finished an item there. Wants a valid_ns, or the next leader ends it */
+    uint64_t valid_ns; /* ask again after that, and not when the lead passes to another member; 0:
+                          when the leader, or whose work is first, changes */
 };
 
 /*

@@ -33,6 +33,7 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
+    bool waits;       /* as a front it does not hold the device, as has been seen */
     bool disturbed;   /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted; /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
@@ -178,6 +179,8 @@ void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
+/** An item is done: did those before it hold the device? */
+void fronts_yield(struct weir_sched *sched, const struct item *done);
 
 /* item.c */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
@@ -208,6 +211,7 @@ void reign_forget(struct weir_sched *sched, const struct tenant *tenant); /* it 
 void group_alone(struct weir_sched *sched);
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
+bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 const struct weir_sched_place *group_place(const struct weir_sched *sched,

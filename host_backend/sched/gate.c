@@ -22,15 +22,19 @@
 #include <string.h>
 #include <time.h>
 
-#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED 16u /* .. and not */
-#define HINT_USES      256u
-#define HINT_RETRY     8u /* while nothing is known */
-#define SPIN_NS        (30 * WEIR_NS_PER_US)
-#define NAP_NS         (20 * WEIR_NS_PER_US)
-#define WAIT_SLICE_NS  (20 * WEIR_NS_PER_MS)
-#define WAIT_WORDS_NS  WEIR_NS_PER_MS /* while a remote guest waits for words */
-#define STALL_NS       (20 * WEIR_NS_PER_MS)
+#define OPEN_ALONE        64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED    16u /* .. and not */
+#define HINT_USES         256u
+#define HINT_RETRY        8u /* while nothing is known */
+#define SPIN_NS           (30 * WEIR_NS_PER_US)
+#define NAP_NS            (20 * WEIR_NS_PER_US)
+#define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
+#define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
+#define STALL_NS          (20 * WEIR_NS_PER_MS)
+#define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
+#define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
+#define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
+#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -354,8 +358,53 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
     }
 }
 
-static bool granted_at_last(struct weir_gate_queue *q, const struct weir_gate_item *item)
+/* How long an item waits before it passes because what the session has in flight does not end. */
+static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
+    const struct weir_gate_entry *oldest = &q->ring[q->first];
+    bool stuck;
+
+    pthread_mutex_lock(&q->lock);
+    stuck = q->n != 0 && now_ns - oldest->work.since_ns > STUCK_NS &&
+            (oldest->work.first == NULL || !oldest->work.first->halted);
+    pthread_mutex_unlock(&q->lock);
+    if (!stuck) {
+        return UINT64_MAX;
+    }
+    ns *= STUCK_SHARE;
+    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > STUCK_PACE_MAX_NS ? STUCK_PACE_MAX_NS : ns;
+}
+
+/*
+ * What the session has in flight waits for something, and that may be this item. The scheduler is
+ * told that it has been given; it cannot hold it back by a bound or by whose turn it is. One that
+ * makes its work wait on purpose gains little: it is charged, and the pace allows a fraction of the
+ * device.
+ */
+static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_sched_item_info info;
+
+    pthread_mutex_lock(&gate->lock);
+    if (!atomic_load(&item->granted) &&
+        weir_sched_item_query(gate->sched, item->id, &info) == WEIR_OK) {
+        (void)weir_sched_withdraw(gate->sched, now_ns, item->id);
+        info.params.flags |= WEIR_SCHED_STARTED;
+        if (weir_sched_arrive(gate->sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
+            item->id = 0; /* charged to nobody */
+        }
+        q->waiting = NULL;
+        gate->passed_stuck++;
+        atomic_store(&item->granted, true);
+    }
+    weir_gate_unlock(gate);
+}
+
+static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
+{
+    uint64_t begin_ns = weir_clock_now_ns();
     uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
 
     while (q->gate->spin && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
@@ -364,6 +413,8 @@ static bool granted_at_last(struct weir_gate_queue *q, const struct weir_gate_it
     }
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+        uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
+        uint64_t now_ns = weir_clock_now_ns(), patience_ns;
 
         if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
             return true;
@@ -374,8 +425,12 @@ static bool granted_at_last(struct weir_gate_queue *q, const struct weir_gate_it
         if (q->session->n_waits != 0) {
             weir_session_answer_waits(q->session);
         }
-        (void)weir_futex_wait(&q->word, word,
-                              q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS);
+        patience_ns = patience_of(q, ns, now_ns);
+        if (now_ns - begin_ns >= patience_ns) {
+            pass_stuck(q, item);
+            continue;
+        }
+        (void)weir_futex_wait(&q->word, word, slice_ns < patience_ns ? slice_ns : patience_ns);
     }
 }
 
@@ -391,7 +446,7 @@ static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
     return good;
 }
 
-static bool wait_granted(struct weir_gate_queue *q, const struct weir_gate_item *item)
+static bool wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
     bool good;
 
@@ -399,7 +454,7 @@ static bool wait_granted(struct weir_gate_queue *q, const struct weir_gate_item 
         return true;
     }
     weir_quiet_left(q->session);
-    good = granted_at_last(q, item);
+    good = granted_at_last(q, item, ns);
     weir_quiet_pass(q->session);
     return good;
 }
@@ -512,7 +567,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     if (status != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!wait_granted(q, item)) {
+    if (!wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
         weir_gate_withdraw_locked(item, weir_clock_now_ns());
         weir_gate_unlock(gate);

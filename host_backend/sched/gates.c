@@ -158,12 +158,13 @@ static void log_counts(struct weir_gate *gate)
     pthread_mutex_unlock(&gate->lock);
     weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
                   "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
-                  "kernel_error=%.3f",
+                  "stuck=%llu kernel_error=%.3f",
                   gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
                   (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
                   (unsigned long long)c.switches, (unsigned long long)c.stops,
                   (unsigned long long)c.resumes, (unsigned long long)c.rescues,
-                  (unsigned long long)c.nonsense, c.items, predict.kernel_error);
+                  (unsigned long long)c.nonsense, c.items, (unsigned long long)gate->passed_stuck,
+                  predict.kernel_error);
 }
 
 void weir_gates_destroy(struct weir_worker *worker)

@@ -22,6 +22,7 @@ struct weir_gate_item {
     weir_sched_id id;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
+    atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */
@@ -121,6 +122,7 @@ struct weir_gate {
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
     uint64_t crowded_until_ns;
+    uint64_t passed_stuck; /* items: what was in flight before them did not end */
     uint64_t event_ns;                    /* when a mark was last seen reached */
     struct weir_gate_member *last_member; /* that came by the slow way */
     struct weir_gate_action *actions;     /* a ring */

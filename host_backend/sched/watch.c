@@ -138,6 +138,7 @@ static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t leas
 
     (void)user;
     (void)id;
+    atomic_store(&item->halted, true);
     if (!item->given) {
         item->stop_late = true;
         item->lease_ns = lease_ns;
@@ -151,6 +152,7 @@ static void on_resume(void *user, weir_sched_id id, void *item_user,
 {
     (void)user;
     (void)id;
+    atomic_store(&((struct weir_gate_item *)item_user)->halted, false);
     note_locked(item_user, WEIR_GATE_RESUME, place, 0);
 }
 
@@ -228,6 +230,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
         }
         if (result != CUDA_SUCCESS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
+            atomic_store(&a->item->halted, false);
             (void)weir_sched_running(gate->sched, weir_clock_now_ns(), a->item->id,
                                      result == CUDA_ERROR_NOT_READY);
             pthread_mutex_unlock(&gate->lock);
@@ -288,6 +291,7 @@ void weir_gate_run_event(void *user, struct weir_run *run, enum weir_run_event e
     if (!item->gone && event == WEIR_RUN_HAS_STOPPED) {
         (void)weir_sched_stopped(gate->sched, now_ns, item->id, info.done_blocks);
     } else if (!item->gone) {
+        atomic_store(&item->halted, false);
         (void)weir_sched_running(gate->sched, now_ns, item->id, event != WEIR_RUN_DOES_NOT_STOP);
     }
     weir_gate_unlock(gate);

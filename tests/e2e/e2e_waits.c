@@ -198,7 +198,8 @@ static int alone(void (*one)(uint32_t))
 static void play(CUdeviceptr shared, uint32_t me)
 {
     for (uint32_t i = 1; i <= rounds; i++) {
-        launch_await(streams[0], shared + 4 * (1 - me), me == 0 ? i - 1 : i, shared + 4 * me);
+        launch_await(streams[0], shared + 4 * (1 - me), me == 0 ? i - 1 : i, words + 56);
+        launch_set(streams[0], shared + 4 * me, i);
     }
     DRV(cu.StreamSynchronize(streams[0]));
     check_int(word_at(shared + 4 * me), rounds, "this one's last");

@@ -317,6 +317,9 @@ static void sim_start(void *user, weir_sched_id item, void *item_user,
     struct tl_sim *sim = user;
     struct work *work = item_user;
 
+    if (work == NULL) {
+        return; /* tl_sim_bring() */
+    }
     assert_int_equal(work->state, WORK_WAITING);
     for (struct work *w = work->lane->first; w != work; w = w->next) {
         assert_int_not_equal(w->state, WORK_WAITING); /* nobody is overtaken */
@@ -807,6 +810,15 @@ uint32_t tl_sim_dropped(const struct tl_sim *sim)
 bool tl_sim_is_endless(const struct tl_sim *sim, uint32_t tenant)
 {
     return sim->tenant[tenant]->load.count == 0;
+}
+
+void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
+                  const struct weir_sched_item_params *params, weir_sched_id *ret_item)
+{
+    enter(sim);
+    assert_null(params->user);
+    assert_int_equal(weir_sched_arrive(sim->sched, sim->now_ns, queue, params, ret_item), WEIR_OK);
+    leave(sim);
 }
 
 void tl_sim_change(struct tl_sim *sim, uint32_t number,

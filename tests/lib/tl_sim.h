@@ -66,6 +66,11 @@ weir_sched_id tl_sim_id(const struct tl_sim *sim, uint32_t tenant);
 /* The tenant goes, with what it has under way: that is gone from the device, too. */
 void tl_sim_leave(struct tl_sim *sim, uint32_t tenant);
 
+/* An item that is not on the device at all: whoever brings it says when it is done. Takes it at
+ * once. */
+void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
+                  const struct weir_sched_item_params *params, weir_sched_id *ret_item);
+
 /* weir_sched_tenant_set(), if it has not left. */
 void tl_sim_change(struct tl_sim *sim, uint32_t tenant,
                    const struct weir_sched_tenant_params *params);

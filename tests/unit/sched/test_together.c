@@ -1,0 +1,280 @@
+/*
+ * What `together` and `order` policies are shown, what becomes of their answers, and what is
+ * measured meanwhile.
+ */
+#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim.h"
+#include <string.h>
+
+#define SMS  132u
+#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+
+/* ---- a policy that halves the device, and notes ---- */
+
+static struct {
+    uint32_t asked[WEIR_POLICY_WHY_COUNT];
+    uint32_t measured, alone, paired;
+    struct weir_policy_measure last_pair, last_alone;
+    bool sample;
+    uint64_t valid_ns;
+    const struct weir_policy *policy;
+} seen;
+
+static void halves(struct weir_policy *self, const struct weir_policy_together_view *view,
+                   struct weir_policy_group *group)
+{
+    seen.policy = self;
+    seen.asked[view->why]++;
+    assert_in_range(view->ready_count, 1, 8);
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        assert_true(view->ready[i]->kernel.predicted_ns > 0);
+        assert_true(view->ready[i]->ready_since_ns <= view->now_ns);
+    }
+    assert_int_equal(group->count, 1); /* filled in: the leader alone */
+    assert_int_equal(group->member[0].ready, 0);
+    if (view->ready_count > 1) {
+        group->count = 2;
+        group->member[1].ready = 1;
+        for (uint32_t i = 0; i < 2; i++) { /* the same one always in the same half */
+            bool second = view->ready[i]->id > view->ready[1 - i]->id;
+
+            group->member[i].place =
+                (struct weir_sched_place){.sm_first = second ? SMS / 2 : 0, .sm_count = SMS / 2};
+        }
+    }
+    group->sample = seen.sample;
+    group->valid_ns = seen.valid_ns;
+}
+
+static void note_measure(struct weir_policy *self, const struct weir_policy_measure *measure)
+{
+    (void)self;
+    seen.measured++;
+    if (measure->partner_key != 0) {
+        seen.paired++;
+        seen.last_pair = *measure;
+    } else {
+        seen.alone++;
+        seen.last_alone = *measure;
+    }
+}
+
+static const struct weir_policy_ops halving = {
+    .name = "halving",
+    .kind = WEIR_POLICY_TOGETHER,
+    .together = halves,
+    .measured = note_measure,
+};
+
+static struct tl_sim *make(const struct weir_policy_ops *ops)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+
+    memset(&seen, 0, sizeof(seen));
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, ops), WEIR_OK);
+    return sim;
+}
+
+static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us)
+{
+    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
+                                .flags = BOTH,
+                                .key = key,
+                                .blocks = 10000,
+                                .blocks_per_sm = 8,
+                                .predicted = true,
+                                .think_ns = 2000};
+}
+
+static void group_shares_the_device_and_is_measured(void **state)
+{
+    struct tl_sim *sim = make(&halving);
+    struct tl_sim_load first = kernels(11, 1000);
+    struct tl_sim_load second = kernels(22, 700);
+    struct tl_sim_stats stats;
+    struct weir_sched_counts counts;
+    struct weir_policy_measure measure[8];
+    struct weir_sched_place half = {.sm_first = 5, .sm_count = SMS / 2};
+    static const struct weir_sched_place whole;
+
+    (void)state;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    second.from_ns = 20000000;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_run(sim, 20000000);
+    assert_true(seen.alone > 10); /* alone nobody asks, but it is measured */
+    assert_in_range(seen.last_alone.duration_ns, 1000000, 1020000);
+    tl_sim_run(sim, 100000000);
+
+    /* Both at work all the time, each in its half: whoever leads, nobody is stopped. */
+    for (uint32_t i = 0; i < 2; i++) {
+        tl_sim_stats(sim, i, &stats);
+        assert_in_range(stats.service_ns - (i == 0 ? 20e6 : 0), 47000000, 53000000);
+    }
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    assert_int_equal(counts.nonsense, 0);
+    assert_in_range(counts.stops, 0, 3);
+    assert_true(counts.resizes >= 1);
+    assert_true(seen.paired > 20);
+    assert_true(weir_policy_measure_find(seen.policy, 11, &half, 22, &half, &measure[0]));
+    assert_in_range(measure[0].duration_ns, 2000000, 2040000);
+    assert_true(weir_policy_measure_find(seen.policy, 11, &whole, 0, NULL, &measure[0]));
+    assert_in_range((uint64_t)measure[0].block_ns, 100, 102);
+    assert_true(measure[0].samples > 10 && measure[0].error < 0.02);
+    assert_false(weir_policy_measure_find(seen.policy, 11, &half, 0, NULL, &measure[0]));
+    assert_false(weir_policy_measure_find(seen.policy, 33, &whole, 0, NULL, &measure[0]));
+    assert_in_range(weir_policy_measures(seen.policy, 11, 8, measure), 2, 8);
+    assert_int_equal(weir_policy_measures(seen.policy, 33, 8, measure), 0);
+    tl_sim_destroy(sim);
+}
+
+static void group_is_resized_when_a_member_goes(void **state)
+{
+    struct tl_sim *sim = make(&halving);
+    struct tl_sim_load first = kernels(11, 50000);
+    struct tl_sim_load second = kernels(22, 700);
+    struct tl_sim_stats stats;
+
+    (void)state;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    second.count = 5;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_run(sim, 60000000);
+    tl_sim_stats(sim, 1, &stats);
+    assert_int_equal(stats.finished, 5); /* 7 ms in its half */
+    tl_sim_stats(sim, 0, &stats);
+    assert_in_range(stats.service_ns, 55000000, 57500000); /* and all of it from then on */
+    tl_sim_destroy(sim);
+}
+
+static void group_of_a_sample_is_asked_about_when_all_were_tried(void **state)
+{
+    struct tl_sim *sim = make(&halving);
+    struct tl_sim_load first = kernels(11, 1000);
+    struct tl_sim_load second = kernels(22, 300);
+
+    (void)state;
+    seen.sample = true;
+    seen.valid_ns = 500000000;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_run(sim, 40000000);
+    assert_in_range(seen.asked[WEIR_POLICY_RETRY], 10, 25); /* every two milliseconds */
+    seen.sample = false;
+    seen.valid_ns = 3000000;
+    tl_sim_run(sim, 3000000);
+    memset(seen.asked, 0, sizeof(seen.asked));
+    tl_sim_run(sim, 30000000);
+    assert_in_range(seen.asked[WEIR_POLICY_RETRY], 5, 11); /* when it is not valid any more */
+    tl_sim_destroy(sim);
+}
+
+/* ---- a policy that takes the shortest copy first, and notes ---- */
+
+static struct {
+    uint32_t asked, complete, learned;
+    uint32_t most;
+} order_seen;
+
+static uint32_t shortest(struct weir_policy *self, const struct weir_policy_order_view *view)
+{
+    uint32_t best = 0;
+
+    (void)self;
+    order_seen.asked++;
+    order_seen.most = view->task_count > order_seen.most ? view->task_count : order_seen.most;
+    for (uint32_t i = 0; i < view->task_count; i++) {
+        const struct weir_policy_task *task = &view->tasks[i];
+
+        assert_true(task->copy_ns > 0);
+        assert_true(task->to_device_ns + task->from_device_ns >= task->copy_ns);
+        order_seen.complete += task->complete;
+        order_seen.learned += !task->complete && task->compute_ns > 0;
+        best = task->copy_ns < view->tasks[best].copy_ns ? i : best;
+    }
+    return best;
+}
+
+static const struct weir_policy_ops shortest_first = {
+    .name = "shortest",
+    .kind = WEIR_POLICY_ORDER,
+    .order = shortest,
+};
+
+static void order_policy_decides_which_copy_goes_first(void **state)
+{
+    struct tl_sim *sim = make(&shortest_first);
+    struct tl_sim_stats stats;
+    uint64_t sum[4];
+
+    (void)state;
+    memset(&order_seen, 0, sizeof(order_seen));
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tl_sim_load load = {.duration_ns = (4 - i) * 300000,
+                                   .class = WEIR_SCHED_H2D,
+                                   .bytes = 1000000,
+                                   .predicted = true,
+                                   .queues = 3,
+                                   .think_ns = 4000,
+                                   .from_ns = 1000};
+
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    }
+    tl_sim_run(sim, 60000000);
+    for (uint32_t i = 0; i < 4; i++) {
+        tl_sim_stats(sim, i, &stats);
+        sum[i] = stats.finished;
+    }
+    assert_in_range(sum[3], 180, 200); /* two were on the device when it came */
+    assert_in_range(sum[0] + sum[1] + sum[2], 0, 3);
+    assert_in_range(order_seen.most, 9, 12);
+    assert_true(order_seen.asked > 50);
+    tl_sim_destroy(sim);
+}
+
+/* H2D, kernel, D2H again and again: by the second time the whole task is known from its first copy.
+ */
+static void order_policy_sees_what_the_last_task_was_like(void **state)
+{
+    struct tl_sim *sim = make(&shortest_first);
+    static const enum weir_sched_class classes[] = {WEIR_SCHED_H2D, WEIR_SCHED_KERNEL,
+                                                    WEIR_SCHED_D2H};
+    struct tl_sim_load idle = {.duration_ns = 1000, .from_ns = UINT64_MAX / 2};
+    struct weir_sched *sched = tl_sim_sched(sim);
+    weir_sched_id queue;
+    uint32_t tenant;
+
+    (void)state;
+    memset(&order_seen, 0, sizeof(order_seen));
+    tenant = tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &idle);
+    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), &queue), WEIR_OK);
+    for (int i = 0; i < 6; i++) {
+        struct weir_sched_item_params params = {.class = classes[i % 3], .predicted_ns = 70000};
+        weir_sched_id item;
+
+        tl_sim_bring(sim, queue, &params, &item);
+        assert_int_equal(weir_sched_finished(sched, tl_sim_now(sim), item, 0), WEIR_OK);
+    }
+    assert_int_equal(order_seen.asked, 4);
+    assert_int_equal(order_seen.learned, 1);  /* the second task's first copy */
+    assert_int_equal(order_seen.complete, 2); /* copies back end theirs */
+    assert_null(weir_sched_check(sched));
+    tl_sim_destroy(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(group_shares_the_device_and_is_measured),
+        cmocka_unit_test(group_is_resized_when_a_member_goes),
+        cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
+        cmocka_unit_test(order_policy_decides_which_copy_goes_first),
+        cmocka_unit_test(order_policy_sees_what_the_last_task_was_like),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
