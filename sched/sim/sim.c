@@ -579,6 +579,7 @@ static enum weir_status close_run(struct run *run, uint64_t until_ns)
 {
     struct weir_sim_event event;
     struct weir_sim_result *result = run->result;
+    uint64_t bucket_ns = run->params->bucket_ns;
     result->was_cut = run->left != 0;
     if (result->was_cut) {
         enum weir_status status = grow_buckets(run, until_ns);
@@ -591,6 +592,10 @@ static enum weir_status close_run(struct run *run, uint64_t until_ns)
     }
     weir_sim_gpu_end(run->gpu);
     result->end_ns = run->now_ns;
+    if (bucket_ns && result->n_buckets) {
+        uint64_t reached = (result->end_ns + bucket_ns - 1) / bucket_ns;
+        result->n_buckets = reached < result->n_buckets ? (uint32_t)reached : result->n_buckets;
+    }
     weir_sim_gpu_usage(run->gpu, &result->usage);
     weir_sched_count(run->sched, &result->decisions.counts);
     return WEIR_OK;

@@ -269,9 +269,11 @@ static void run_until_cuts_and_counts_what_was_held(void **state)
         load_of("name=a kernel=10ms items=5; name=b h2d=1G kernels=0 items=1", "ideal", 1000000000);
     struct weir_sim_params params = params_of(&load, "ideal", "fair");
     params.until_ns = 15000000;
+    params.bucket_ns = 5000000;
     struct weir_sim_result result = result_of(&load, &params);
     assert_true(result.was_cut);
     assert_int_equal(result.end_ns, 15000000);
+    assert_int_equal(result.n_buckets, 3);
     assert_int_equal(result.tenants[0].finished, 1);
     assert_float_equal(result.tenants[0].sm_ns, 132 * 15e6, 2000);
     assert_float_equal(result.usage.engine_ns[WEIR_SIM_H2D], 15e6, 0);
