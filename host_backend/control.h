@@ -33,6 +33,7 @@ struct weir_serve_params {
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
+    const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
 };
 

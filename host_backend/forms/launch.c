@@ -205,9 +205,30 @@ static void on_ended(void *user)
     weir_forms_module_put(((struct weir_forms_kernel *)user)->module);
 }
 
-static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum weir_ptx_form form,
-                      uint32_t per_sm, CUstream stream, const struct weir_op_launch_in *in)
+/* The same of a launch that somebody looks after. */
+static void on_order_event(void *user, struct weir_run *run, enum weir_run_event event)
 {
+    struct weir_forms_order *order = user;
+
+    on_event(order->kernel, run, event);
+    order->notify(order->item, run, event);
+}
+
+static void on_order_ended(void *user)
+{
+    struct weir_forms_order *order = user;
+
+    on_ended(order->kernel);
+    order->ended(order->item);
+}
+
+static CUresult start(struct weir_session *s, const struct weir_forms_choice *choice,
+                      CUstream stream, const struct weir_op_launch_in *in,
+                      struct weir_forms_order *order)
+{
+    struct weir_forms_kernel *k = choice->kernel;
+    enum weir_ptx_form form = choice->form;
+    uint32_t per_sm = choice->blocks_per_sm;
     struct weir_forms_device *device = k->module->device;
     const struct weir_forms_twin *twin = &k->info->twins[form];
     uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
@@ -235,25 +256,38 @@ static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum 
     if (explore && form == WEIR_PTX_FORM_PERSISTENT) {
         p.place = weir_forms_draw_place(device, per_sm);
     } else {
+        if (order != NULL && form == WEIR_PTX_FORM_PERSISTENT) {
+            p.place = order->place;
+        }
         p.place.task_blocks = choose_task(k, blocks, (uint64_t)device->sms * per_sm);
     }
+    if (order != NULL) {
+        order->kernel = k;
+        p.user = order;
+        p.notify = on_order_event;
+        p.ended = on_order_ended;
+    }
     atomic_fetch_add(&k->module->refs, 1);
-    result = weir_run_start(atomic_load(&device->runs), &p, explore ? &run : NULL);
+    result = weir_run_start(atomic_load(&device->runs), &p, explore || order != NULL ? &run : NULL);
     if (explore && result == CUDA_SUCCESS) {
         weir_forms_explore_begun(device, run);
+    }
+    if (order != NULL && result == CUDA_SUCCESS) {
+        order->run = run;
+    } else if (explore && result == CUDA_SUCCESS) {
         weir_run_put(run);
     }
     return result;
 }
 
 /* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
-static CUresult start_calmly(struct weir_session *s, struct weir_forms_kernel *k,
-                             enum weir_ptx_form form, uint32_t per_sm, CUstream stream,
-                             const struct weir_op_launch_in *in)
+static CUresult start_calmly(struct weir_session *s, const struct weir_forms_choice *choice,
+                             CUstream stream, const struct weir_op_launch_in *in,
+                             struct weir_forms_order *order)
 {
-    struct weir_forms *forms = k->module->device->forms;
-    uint32_t calm = k->launches[form] == 0 ? weir_forms_calm_begin(forms) : 0;
-    CUresult result = start(s, k, form, per_sm, stream, in);
+    struct weir_forms *forms = choice->kernel->module->device->forms;
+    uint32_t calm = choice->kernel->launches[choice->form] == 0 ? weir_forms_calm_begin(forms) : 0;
+    CUresult result = start(s, choice, stream, in, order);
 
     weir_forms_calm_end(forms, calm);
     return result;
@@ -267,9 +301,17 @@ static bool wanted(struct weir_forms_kernel *k, const struct weir_op_launch_in *
            worth_it(k, blocks, (uint64_t)k->module->device->sms * per_sm);
 }
 
-bool weir_forms_launch(struct weir_session *session, struct weir_function *function,
-                       CUfunction native, struct weir_stream *stream,
-                       const struct weir_op_launch_in *in)
+bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
+{
+    const struct weir_forms_module *m = function->forms;
+
+    (void)session;
+    return m != NULL && m->mode == WEIR_FORMS_AUTO;
+}
+
+bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
+                       CUfunction native, const struct weir_stream *stream,
+                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
 {
     struct weir_forms_module *m = weir_forms_here(session, function->forms);
     struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
@@ -294,11 +336,24 @@ bool weir_forms_launch(struct weir_session *session, struct weir_function *funct
     threads = in->block[0] * in->block[1] * in->block[2];
     per_sm =
         blocks_per_sm(d, k, form, threads, twin_shared(&k->info->twins[form], in->shared_bytes));
-    if (per_sm == 0 || !wanted(k, in, per_sm) ||
-        start_calmly(session, k, form, per_sm, stream->o.native, in) != CUDA_SUCCESS) {
+    if (per_sm == 0 || !wanted(k, in, per_sm)) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         return false;
     }
-    k->launches[form]++;
+    *ret_choice = (struct weir_forms_choice){k, form, per_sm};
+    return true;
+}
+
+bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
+                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_forms_order *order)
+{
+    struct weir_forms_kernel *k = choice->kernel;
+
+    if (start_calmly(session, choice, stream->o.native, in, order) != CUDA_SUCCESS) {
+        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        return false;
+    }
+    k->launches[choice->form]++;
     return true;
 }

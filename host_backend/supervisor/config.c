@@ -8,6 +8,7 @@
 #include "host_backend/supervisor/config.h"
 
 #include "host_backend/supervisor/toml.h"
+#include "sched/policy.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ struct row {
 
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
-static const char *const forms_modes[] = {"off", "auto", "always", "explore", NULL};
+static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
 static const char *const forms_ptx[] = {"same", "any", NULL};
 static const char *const forms_twins[] = {"best", "all", NULL};
@@ -75,6 +76,13 @@ static const struct row forms_rows[] = {
     {"cache_dir", ROW_TEXT, AT(weir_host_config, forms.cache_dir), 0, 0, NULL},
     {"cache", ROW_LIMIT, AT(weir_host_config, forms.cache_bytes), 0, 0, NULL},
 };
+static const struct row scheduler_rows[] = {
+    {"policy", ROW_TEXT, AT(weir_host_config, scheduler.policy), 0, 0, NULL},
+    {"inflight_us", ROW_U32, AT(weir_host_config, scheduler.inflight_us), 10, 1000000, NULL},
+    {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
+    {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
+    {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
+};
 static const struct row metrics_rows[] = {
     {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},
 };
@@ -97,18 +105,28 @@ static const struct row tenant_rows[] = {
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
-enum place { PLACE_NONE, PLACE_HOST, PLACE_FORMS, PLACE_METRICS, PLACE_LIBVIRT, PLACE_TENANT };
+enum place {
+    PLACE_NONE,
+    PLACE_HOST,
+    PLACE_FORMS,
+    PLACE_SCHEDULER,
+    PLACE_METRICS,
+    PLACE_LIBVIRT,
+    PLACE_TENANT
+};
 
 static const struct {
     const char *name, *shown;
     const struct row *rows;
     size_t n_rows;
-} tables[] = {[PLACE_NONE] = {"", "", NULL, 0},
-              [PLACE_HOST] = {"host", "[host]", host_rows, N_ROWS(host_rows)},
-              [PLACE_FORMS] = {"forms", "[forms]", forms_rows, N_ROWS(forms_rows)},
-              [PLACE_METRICS] = {"metrics", "[metrics]", metrics_rows, N_ROWS(metrics_rows)},
-              [PLACE_LIBVIRT] = {"libvirt", "[libvirt]", libvirt_rows, N_ROWS(libvirt_rows)},
-              [PLACE_TENANT] = {"tenant", "[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
+} tables[] = {
+    [PLACE_NONE] = {"", "", NULL, 0},
+    [PLACE_HOST] = {"host", "[host]", host_rows, N_ROWS(host_rows)},
+    [PLACE_FORMS] = {"forms", "[forms]", forms_rows, N_ROWS(forms_rows)},
+    [PLACE_SCHEDULER] = {"scheduler", "[scheduler]", scheduler_rows, N_ROWS(scheduler_rows)},
+    [PLACE_METRICS] = {"metrics", "[metrics]", metrics_rows, N_ROWS(metrics_rows)},
+    [PLACE_LIBVIRT] = {"libvirt", "[libvirt]", libvirt_rows, N_ROWS(libvirt_rows)},
+    [PLACE_TENANT] = {"tenant", "[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
 
 struct parse {
     struct weir_host_config config;
@@ -138,7 +156,13 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
+    config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
+    config->scheduler = (struct weir_sched_settings){.policy = "fair",
+                                                     .inflight_us = 200,
+                                                     .alone_us = 10000,
+                                                     .starve_ms = 1000,
+                                                     .overhead_ppm = 15000};
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 
@@ -688,6 +712,13 @@ bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *re
     return true;
 }
 
+bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag)
+{
+    struct weir_policy_set set;
+
+    return strcmp(policy, "off") == 0 || weir_policy_set_parse(policy, &set, ret_diag) == WEIR_OK;
+}
+
 enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config, struct weir_diag *ret_diag)
 {
@@ -708,6 +739,9 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK && !weir_config_areas_ok(&parse->config, ret_diag)) {
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK && !weir_config_policy_ok(parse->config.scheduler.policy, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK) {

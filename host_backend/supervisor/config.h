@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "host_backend/control.h"
 #include "host_backend/forms/config.h"
+#include "host_backend/sched/config.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
@@ -60,6 +61,7 @@ struct weir_host_config {
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
     struct weir_forms_config forms;
+    struct weir_sched_settings scheduler;
     char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
     char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": domains' metadata is not read */
     bool libvirt_create; /* a domain's element makes its tenant, when there is none */
@@ -84,6 +86,9 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
 
 /** Do the addresses for reservations lie beside the windows? Says why not. */
 bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_diag *ret_diag);
+
+/** Is it "off" or a list of policies? Says why not. */
+bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
 
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,

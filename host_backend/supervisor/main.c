@@ -76,6 +76,15 @@ static enum weir_status load(const struct weir_serve_params *params,
             status = WEIR_ERR_INVALID;
         }
     }
+    if (status == WEIR_OK && params->policy != NULL) {
+        if (strlen(params->policy) >= sizeof config->scheduler.policy ||
+            !weir_config_policy_ok(params->policy, &diag)) {
+            fprintf(stderr, "'%s' is no list of policies such as fair,overlap: %s\n",
+                    params->policy, diag.message);
+            return WEIR_ERR_INVALID;
+        }
+        snprintf(config->scheduler.policy, sizeof config->scheduler.policy, "%s", params->policy);
+    }
     if (status == WEIR_OK && params->devices != NULL &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
         fprintf(stderr, "'%s' is no list of devices such as 0,1 or GPU-4a8f\n", params->devices);

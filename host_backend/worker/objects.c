@@ -202,6 +202,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
     if (s->capturing) {
         session->n_captures--;
     }
+    weir_gate_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);
     if (s->join != NULL) {

@@ -28,6 +28,7 @@
 #define IDLE_WAIT_NS    WEIR_NS_PER_S
 #define WATCH_WAIT_NS   (5 * WEIR_NS_PER_MS)
 #define POLL_WAIT_NS    (50 * WEIR_NS_PER_US)
+#define GATE_SPIN_NS    (5 * WEIR_NS_PER_US)
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
@@ -110,6 +111,7 @@ void weir_session_end(struct weir_session *session)
     atomic_store(&session->ending, true);
     pthread_cond_broadcast(&session->calls_done);
     pthread_mutex_unlock(&session->calls_lock);
+    weir_gate_session_wake(session);
 }
 
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
@@ -257,9 +259,14 @@ static bool may_wait_for_all(uint16_t op)
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
                             union weir_op_any_out *out)
 {
-    uint32_t calm = may_wait_for_all(op) ? weir_forms_calm_begin(s->worker->forms) : 0;
-    CUresult result = weir_host_table[op](s, in, out);
+    uint32_t calm = 0;
+    CUresult result;
 
+    if (may_wait_for_all(op)) {
+        weir_gate_idle(s);
+        calm = weir_forms_calm_begin(s->worker->forms);
+    }
+    result = weir_host_table[op](s, in, out);
     weir_forms_calm_end(s->worker->forms, calm);
     return result;
 }
@@ -319,8 +326,9 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
 /* ---------------------------------------------------------------- between records */
 
-static void answer_waits(struct weir_session *s)
+void weir_session_answer_waits(struct weir_session *session)
 {
+    struct weir_session *s = session;
     CUresult sticky = (CUresult)atomic_load(&s->worker->sticky);
 
     for (uint32_t i = 0; i < s->n_waits;) {
@@ -374,6 +382,7 @@ void weir_session_run(struct weir_session *session)
 {
     uint64_t spin_ns = session->worker->spin_ns;
     bool open = false;
+    bool given = false; /* work, since marks were last put behind it */
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
@@ -383,10 +392,22 @@ void weir_session_run(struct weir_session *session)
         if (session->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
         }
+        given = given && weir_gate_is_open(session);
+        if (given) {
+            spin_ns = spin_ns < GATE_SPIN_NS ? spin_ns : GATE_SPIN_NS;
+            wait_ns = 0;
+        }
         status = session->transport->ops->receive(session->transport, &record, &session->bulk,
                                                   &session->bulk_bytes, spin_ns, wait_ns);
+        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
+            weir_gate_idle(session);
+            given = false;
+            spin_ns = spin_for(session);
+            continue;
+        }
         if (status == WEIR_OK) {
             handle(session, record);
+            given = true;
             spin_ns = spin_for(session);
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
@@ -403,7 +424,7 @@ void weir_session_run(struct weir_session *session)
             break;
         }
         if (session->n_waits != 0) {
-            answer_waits(session);
+            weir_session_answer_waits(session);
         }
     }
     weir_session_end(session);
@@ -524,12 +545,14 @@ void weir_session_destroy(struct weir_session *session)
     weir_session_end(s);
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
         weir_forms_session_ends(s);
+        weir_gate_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
         destroy_objects(s);
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
+    weir_gate_session_gone(s);
     calm = weir_forms_calm_begin(s->worker->forms);
     release_memory(s);
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {

@@ -53,6 +53,10 @@ struct weir_tenant {
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
     atomic_int forms; /* enum weir_forms_wish; not under the lock */
+    /* For the scheduler; not under the lock: */
+    atomic_uint weight, sm_limit_pct;
+    atomic_int priority;        /* enum weir_priority */
+    atomic_uint priority_epoch; /* how often it has changed */
     char key[WEIR_KEY_Z85_BYTES];
 
     pthread_mutex_t lock; /* guards what follows */
@@ -116,6 +120,7 @@ struct weir_worker {
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
     struct weir_prints prints;
+    struct weir_gate *gates[WEIR_DEVICES_MAX]; /* internally locked; NULL: no scheduler */
     struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */

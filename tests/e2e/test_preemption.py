@@ -113,13 +113,21 @@ class Forms(lib.Case):
         self.assertEqual(host.stop(), 0)
 
     def test_off_starts_nothing(self):
-        host = self.host(log="debug")
+        host = self.host(log="debug", host_lines=lib.forms_lines(self.folder(), mode="off"))
         self.finished(host, PROGRAM)
         host.wait_idle()
         self.assertEqual(self.said(host, "forms: (twins|runs)"), [])
         threads = {open(p).read().strip()
                    for p in glob.glob(f"/proc/{host.worker_pid()}/task/*/comm")}
-        self.assertFalse([t for t in threads if t.startswith("weir-")], threads)
+        self.assertEqual([t for t in threads if t.startswith("weir-")], ["weir-sched"], threads)
+
+    def test_by_default_it_takes_two_tenants(self):
+        for tenants, expected in ((("alice",), 0), (("alice", "bob"), 1)):
+            host = self.host(tenants, log="debug")
+            self.finished(host, PROGRAM)
+            host.wait_idle()
+            self.assertEqual(len(self.said(host, "forms: twins")), expected)
+            self.assertEqual(host.stop(), 0)
 
 
 if __name__ == "__main__":
