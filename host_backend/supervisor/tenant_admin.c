@@ -97,6 +97,9 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
             char value[WEIR_SETTING_TEXT_BYTES];
 
             show(report, tenant, i, &before);
+            if (weir_setting_equal(i, &before, &tenant->config)) {
+                continue;
+            }
             weir_setting_text(i, &tenant->config, value);
             weir_log_info("supervisor: tenant changed tenant=%s %s=%s", tenant->config.name,
                           weir_setting_key(i), value);
