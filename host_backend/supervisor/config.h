@@ -54,7 +54,7 @@ struct weir_host_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
-    char cdi[WEIR_CONFIG_PATH_BYTES]; /* the CDI file; "none"; "": the default */
+    char cdi[WEIR_CONFIG_PATH_BYTES];     /* the CDI file; "none"; "": the default */
     uint32_t socket_mode;                 /* of the tenants' sockets */
     char vm_user[WEIR_CONFIG_PATH_BYTES]; /* that QEMU runs as; "": libvirt's usual one */
     uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
