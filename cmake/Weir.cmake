@@ -60,6 +60,9 @@ function(weir_test name)
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 60)
     endif()
+    if(WEIR_SANITIZE MATCHES "thread") # ten times slower, and more where there are few cores
+        math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+    endif()
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
 endfunction()

@@ -1,6 +1,8 @@
 # Every build option of Weir, documented once. Both values of each are built by ci/test.
 
 option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
+option(WEIR_WITH_LIBVIRT
+       "Build weir-libvirt, which follows domains' metadata, where libvirt and libxml2 are found" ON)
 option(WEIR_WITH_EXPORT_TABLES
        "Answer the undocumented tables and the handshake that unmodified libcudart asks for" ON)
 option(WEIR_BUILD_DEMO

@@ -12,8 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ANSWER_TIMEOUT_NS (5 * WEIR_NS_PER_S)
-#define ANSWER_MAX_BYTES  (16u << 20)
+#define ANSWER_TIMEOUT_NS         (5 * WEIR_NS_PER_S)
+#define ANSWER_MAX_BYTES          (16u << 20)
+#define WEIR_TENANT_REQUEST_BYTES 3072
 
 const char *weir_control_default_run_dir(void)
 {
@@ -153,4 +154,25 @@ enum weir_status weir_control_status(const char *run_dir, struct weir_status_rep
 enum weir_status weir_control_stats(const char *run_dir, struct weir_status_report **ret_report)
 {
     return ask_report(run_dir, "stats\n", ret_report);
+}
+
+enum weir_status weir_control_tenant(const char *run_dir, const char *const *words, size_t n_words,
+                                     struct weir_status_report **ret_report)
+{
+    char request[WEIR_TENANT_REQUEST_BYTES] = "tenant";
+    size_t at = strlen(request);
+
+    for (size_t i = 0; i < n_words; i++) {
+        for (const char *c = words[i]; *c != 0; c++) {
+            if ((unsigned char)*c < ' ' || *c == 0x7f) {
+                return WEIR_ERR_INVALID;
+            }
+        }
+        if (at + strlen(words[i]) + 3 > sizeof request) {
+            return WEIR_ERR_TOO_BIG;
+        }
+        at += (size_t)sprintf(request + at, "\t%s", words[i]);
+    }
+    strcpy(request + at, "\n");
+    return ask_report(run_dir, request, ret_report);
 }

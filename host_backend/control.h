@@ -30,9 +30,12 @@ struct weir_serve_params {
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
+    const char *metrics;    /* "ADDRESS:PORT" or a socket's path; NULL: the file's, or none */
+    const char *libvirt;    /* path of weir-libvirt; NULL: there is none */
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
+    const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
 };
 
@@ -78,6 +81,17 @@ struct weir_status_tenant {
     uint64_t used_bytes;
     uint64_t pinned_bytes;
     uint64_t image_bytes;
+    char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
+    uint32_t changed; /* settings that differ from its source's */
+    uint32_t sm_limit_pct;
+    uint32_t
+        scheduled; /* 1: there is a scheduler, which fills what follows since the worker began */
+    uint64_t service_sm_ns; /* nanoseconds of one multiprocessor, summed */
+    uint64_t copy_h2d_ns, copy_d2h_ns;
+    uint64_t copy_h2d_bytes, copy_d2h_bytes;
+    uint64_t wait_ns; /* its work stood in the gate */
+    uint64_t items;   /* kernels, graphs, copies, memsets */
+    uint64_t stops;   /* of its kernels, for others */
 };
 
 struct weir_status_session {
@@ -130,12 +144,30 @@ struct weir_status_function {
     uint32_t counted; /* index of its session in the report; not in the text */
 };
 
+/* One setting of a tenant, where it was asked for (weir tenant). */
+struct weir_status_setting {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char key[24];
+    char value[192];  /* in effect */
+    char before[192]; /* before this request */
+    char base[192];   /* its source's (weir_status_tenant), and so what it is after a restart */
+    char origin[16];  /* who set what is in effect: that source, "weir tenant" or "libvirt" */
+    uint32_t live;    /* can change while the host runs */
+};
+
+/* What the host says about a request. */
+struct weir_status_note {
+    char kind[16]; /* "error": nothing was done; "warning" */
+    char text[256];
+};
+
 struct weir_status_report {
     char version[32];
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
     uint64_t kept_fds; /* device memory that the supervisor holds */
+    char config[512];  /* path of its weir.toml; "": none, or too long to say */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_session *sessions;
@@ -146,6 +178,10 @@ struct weir_status_report {
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
+    struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
+    size_t n_settings;
+    struct weir_status_note *notes;
+    size_t n_notes;
 };
 
 /**
@@ -164,6 +200,21 @@ enum weir_status weir_control_status(const char *run_dir,
 /** Ask for the calls of its guests: counted and functions of the report. As above. @thread any */
 enum weir_status weir_control_stats(const char *run_dir,
                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/**
+ * Show or change a tenant: "show", NAME; "set", NAME, "KEY=VALUE", ..; "add", NAME, ..; "remove",
+ * NAME. "KEY=" goes back to what the tenant's source says.
+ *
+ * When it returns, the worker has what was changed, or a note of the report says that it has not.
+ * Either everything is done that was asked, or (a note is an "error") nothing.
+ *
+ * @param words       n_words of them, without control characters, 3000 bytes together.
+ * @param ret_report  the tenant's row, settings and notes; owned by the caller.
+ * @return WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG, else as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_tenant(const char *run_dir, const char *const *words, size_t n_words,
+                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

@@ -45,6 +45,7 @@ struct weir_link_config {
     uint64_t vmm_base;
     uint64_t vmm_bytes;
     struct weir_forms_config forms;
+    struct weir_sched_settings scheduler;
 };
 
 struct weir_link_tenant {

@@ -19,15 +19,25 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
-                                           F(report, pid, U64),      F(report, age_s, REAL),
-                                           F(report, kept_fds, U64), {0}};
+static const struct field host_fields[] = {F(report, version, TEXT),
+                                           F(report, run_dir, TEXT),
+                                           F(report, pid, U64),
+                                           F(report, age_s, REAL),
+                                           F(report, kept_fds, U64),
+                                           F(report, config, TEXT),
+                                           {0}};
 static const struct field tenant_fields[] = {
-    F(tenant, name, TEXT),       F(tenant, priority, TEXT),
-    F(tenant, isolation, TEXT),  F(tenant, weight, U32),
-    F(tenant, sessions, U32),    F(tenant, quota_bytes, U64),
-    F(tenant, used_bytes, U64),  F(tenant, pinned_bytes, U64),
-    F(tenant, image_bytes, U64), {0}};
+    F(tenant, name, TEXT),          F(tenant, priority, TEXT),
+    F(tenant, isolation, TEXT),     F(tenant, weight, U32),
+    F(tenant, sessions, U32),       F(tenant, quota_bytes, U64),
+    F(tenant, used_bytes, U64),     F(tenant, pinned_bytes, U64),
+    F(tenant, image_bytes, U64),    F(tenant, source, TEXT),
+    F(tenant, changed, U32),        F(tenant, sm_limit_pct, U32),
+    F(tenant, scheduled, U32),      F(tenant, service_sm_ns, U64),
+    F(tenant, copy_h2d_ns, U64),    F(tenant, copy_d2h_ns, U64),
+    F(tenant, copy_h2d_bytes, U64), F(tenant, copy_d2h_bytes, U64),
+    F(tenant, wait_ns, U64),        F(tenant, items, U64),
+    F(tenant, stops, U64),          {0}};
 static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, program, TEXT),
                                               F(session, transport, TEXT),
@@ -60,6 +70,12 @@ static const struct field function_fields[] = {F(function, name, TEXT),   F(func
                                                F(function, posted, U64),  F(function, waited, U64),
                                                F(function, wait_ns, U64), F(function, max_ns, U64),
                                                F(function, busy_ns, U64), {0}};
+
+static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(setting, key, TEXT),
+                                              F(setting, value, TEXT),  F(setting, before, TEXT),
+                                              F(setting, base, TEXT),   F(setting, origin, TEXT),
+                                              F(setting, live, U32),    {0}};
+static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
 
 static void write_string(FILE *out, const char *text)
 {
@@ -114,6 +130,12 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
     }
     for (size_t i = 0; i < report->n_sessions; i++) {
         write_row(out, "session", session_fields, &report->sessions[i]);
+    }
+    for (size_t i = 0; i < report->n_settings; i++) {
+        write_row(out, "setting", setting_fields, &report->settings[i]);
+    }
+    for (size_t i = 0; i < report->n_notes; i++) {
+        write_row(out, "note", note_fields, &report->notes[i]);
     }
     fputs(WEIR_STATUS_TEXT_END, out);
 }
@@ -257,6 +279,12 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "session") == 0) {
         fields = session_fields;
         object = grow((void **)&report->sessions, &report->n_sessions, sizeof *report->sessions);
+    } else if (strcmp(row, "setting") == 0) {
+        fields = setting_fields;
+        object = grow((void **)&report->settings, &report->n_settings, sizeof *report->settings);
+    } else if (strcmp(row, "note") == 0) {
+        fields = note_fields;
+        object = grow((void **)&report->notes, &report->n_notes, sizeof *report->notes);
     } else if (strcmp(row, "counted") == 0) {
         fields = counted_fields;
         object = grow((void **)&report->counted, &report->n_counted, sizeof *report->counted);
@@ -306,6 +334,8 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->workers);
         free(report->counted);
         free(report->functions);
+        free(report->settings);
+        free(report->notes);
         free(report);
     }
 }

@@ -23,8 +23,12 @@ int weir_cmd_serve(int argc, char **argv)
          &params.config_path, NULL},
         {"run-dir", "DIR", "where the sockets go (default /run/weir)", &params.run_dir, NULL},
         {"listen", "ADDRESS:PORT", "also serve remote guests over TCP", &params.listen_tcp, NULL},
+        {"metrics", "WHERE", "serve GET /metrics at ADDRESS:PORT or a socket's path (Prometheus)",
+         &params.metrics, NULL},
         {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
          &params.driver, NULL},
+        {"policy", "LIST", "of the scheduler, such as fair,overlap; or off (default: fair)",
+         &params.policy, NULL},
         {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
          &params.devices, NULL},
         {"cdi", "FILE", "where to write the CDI specification for containers, or none", &params.cdi,
@@ -71,5 +75,7 @@ int weir_cmd_serve(int argc, char **argv)
     char softgpu[PATH_MAX];
     params.guest_lib = weir_path_guest_lib(guest_lib, sizeof(guest_lib)) ? guest_lib : NULL;
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
+    char libvirt[PATH_MAX];
+    params.libvirt = weir_path_libvirt(libvirt, sizeof(libvirt)) ? libvirt : NULL;
     return weir_serve_main(&params);
 }

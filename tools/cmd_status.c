@@ -6,19 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *human(uint64_t bytes, char text[16])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, 16, unit && value < 10 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return text;
-}
-
 static void print_workers(const struct weir_status_report *report)
 {
     printf("%-8s %-28s %-8s %-24s %8s %8s\n", "WORKER", "DEVICE", "ORDINALS", "DRIVER", "RESTARTS",
@@ -41,8 +28,8 @@ static void print_tenants(const struct weir_status_report *report)
         char quota[16];
         char pinned[16];
         printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s\n", t->name, t->weight, t->priority,
-               t->isolation, t->sessions, human(t->used_bytes, used), human(t->quota_bytes, quota),
-               human(t->pinned_bytes, pinned));
+               t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
+               weir_human_bytes(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned));
     }
 }
 
@@ -56,15 +43,15 @@ static void print_sessions(const struct weir_status_report *report)
         char limit[16] = "-";
         char sm[16] = "-";
         if (s->memory_limit_bytes) {
-            human(s->memory_limit_bytes, limit);
+            weir_human_bytes(s->memory_limit_bytes, limit);
         }
         if (s->sm_limit_pct) {
             snprintf(sm, sizeof(sm), "%u", s->sm_limit_pct);
         }
         printf("%-8llu %-16s %8llu %-20.20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
                (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid, s->program,
-               s->transport, human(s->used_bytes, used), limit, sm, (unsigned long long)s->calls,
-               s->calls_per_s, s->age_s);
+               s->transport, weir_human_bytes(s->used_bytes, used), limit, sm,
+               (unsigned long long)s->calls, s->calls_per_s, s->age_s);
     }
     if (!report->n_sessions) {
         printf("(none)\n");

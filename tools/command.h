@@ -49,6 +49,9 @@ bool weir_option_number(const char *name, const char *text, long long min, long 
 /** A size such as 512M or 8GiB in bytes; false with a complaint. */
 bool weir_option_bytes(const char *name, const char *text, unsigned long long *ret_bytes);
 
+/** "512 MiB", "1.5 GiB", .. @return text */
+const char *weir_human_bytes(unsigned long long bytes, char text[16]);
+
 /**
  * The folder with the guest's libcuda.so.1: $WEIR_LIB_DIR, beside this program as installed, or in
  * the build tree. false: not found.
@@ -57,5 +60,8 @@ bool weir_path_guest_lib(char *ret_path, size_t bytes);
 
 /** softgpu's library, likewise. */
 bool weir_path_softgpu(char *ret_path, size_t bytes);
+
+/** The program that follows libvirt's domains, likewise. */
+bool weir_path_libvirt(char *ret_path, size_t bytes);
 
 #endif

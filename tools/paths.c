@@ -68,3 +68,15 @@ bool weir_path_softgpu(char *ret_path, size_t bytes)
     }
     return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
 }
+
+bool weir_path_libvirt(char *ret_path, size_t bytes)
+{
+    static const char *const folders[] = {"../" WEIR_LIBDIR "/weir", "../lib/weir", ".",
+                                          "../container/libvirt", NULL};
+    static const char file[] = "weir-libvirt";
+    char folder[PATH_MAX];
+    if (!find(file, folders, folder, sizeof(folder))) {
+        return false;
+    }
+    return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
+}

@@ -37,6 +37,9 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     }
     mode =
         weir_forms_mode_of(forms->config.mode, (enum weir_forms_wish)atomic_load(&tenant->forms));
+    if (mode == WEIR_FORMS_DEFAULT) {
+        mode = weir_gate_may_contend(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
+    }
     if (mode == WEIR_FORMS_OFF) {
         return;
     }
@@ -52,8 +55,10 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     m->library = module->library;
     m->store = &tenant->images;
     snprintf(m->tenant, sizeof m->tenant, "%s", tenant->name);
-    m->image = weir_image_get(m->store, &module->image->hash, module->image->bytes);
-    if (m->image == NULL || !copy_options(m, options) || !weir_forms_enqueue(m)) {
+    m->image_hash = module->image->hash;
+    m->image_bytes = module->image->bytes;
+    m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
+    if (m->image == NULL || !copy_options(m, options) || !weir_forms_enqueue(m, NULL)) {
         weir_forms_module_put(m);
         return;
     }

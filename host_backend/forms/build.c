@@ -55,6 +55,7 @@ static enum weir_status make_key(const struct weir_forms_build_params *p, struct
     fprintf(out, "|%s|%s|%s|%u|%d|%u|%zu|", WEIR_VERSION, p->tenant, p->compiler->id, p->sm,
             p->driver_version, (unsigned)p->twins, p->text_bytes);
     (void)fwrite(&text, sizeof text, 1, out);
+    fprintf(out, "|%s|%u", p->kernel != NULL ? p->kernel : "", p->max_regs);
     for (uint32_t i = 0; i < p->options.n; i++) {
         fprintf(out, "|%d=%llu", (int)p->options.ids[i],
                 (unsigned long long)(uintptr_t)p->options.values[i]);
@@ -80,6 +81,17 @@ static uint32_t wanted_forms(const struct weir_ptx_kernel *kernel, enum weir_for
         return WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT);
     }
     return kernel->forms & WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET);
+}
+
+static enum weir_status make_capped(struct weir_ptx_module *module, const char *kernel,
+                                    uint32_t max_regs, struct weir_ptx_twins *ret_twins)
+{
+    struct weir_ptx_twin_want want = {.kernel = kernel,
+                                      .forms = WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT),
+                                      .max_regs = max_regs};
+
+    *ret_twins = (struct weir_ptx_twins){0};
+    return weir_ptx_twins(module, &want, 1, ret_twins);
 }
 
 static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_forms_twins which,
@@ -161,7 +173,8 @@ static enum weir_status build(const struct weir_forms_build_params *p, uint8_t *
     }
     char suffix = module->sm == p->sm ? module->sm_suffix : 0;
 
-    status = make_twins(module, p->twins, &twins, &report->n_kernels);
+    status = p->kernel != NULL ? make_capped(module, p->kernel, p->max_regs, &twins)
+                               : make_twins(module, p->twins, &twins, &report->n_kernels);
     if (status == WEIR_OK) {
         status = finish(p, module, suffix, &twins, ret_bytes, ret_n_bytes, report->why);
     }

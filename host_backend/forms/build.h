@@ -17,6 +17,8 @@ struct weir_forms_build_params {
     int driver_version;
     uint32_t sm; /* of the GPU, times ten */
     enum weir_forms_twins twins;
+    const char *kernel; /* only its persistent twin, with at most max_regs registers; or NULL */
+    uint32_t max_regs;
     struct weir_forms_options options;
     const char *tenant;
     const char *text; /* ends in a NUL */

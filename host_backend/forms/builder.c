@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/image_check.h"
+#include "host_backend/worker/quiet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +32,18 @@ static void log_counts(const struct weir_forms_module *m)
     for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
         const struct weir_forms_kernel *k = &m->kernels[i];
 
-        if (k->found) {
+        if (k->launches[WEIR_PTX_FORM_ORIGINAL] + k->launches[WEIR_PTX_FORM_TICKET] +
+                k->launches[WEIR_PTX_FORM_PERSISTENT] !=
+            0) {
             weir_log_debug("forms: launches tenant=%s kernel=%.100s original=%llu ticket=%llu "
-                           "persistent=%llu block_ns=%llu",
+                           "persistent=%llu block_ns=%llu plain_ps=%llu capped_ps=%llu",
                            m->tenant, k->info->name,
                            (unsigned long long)k->launches[WEIR_PTX_FORM_ORIGINAL],
                            (unsigned long long)k->launches[WEIR_PTX_FORM_TICKET],
                            (unsigned long long)k->launches[WEIR_PTX_FORM_PERSISTENT],
-                           (unsigned long long)atomic_load(&m->kernels[i].block_ns));
+                           (unsigned long long)atomic_load(&m->kernels[i].block_ns),
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_PLAIN],
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_CAPPED]);
         }
     }
 }
@@ -51,6 +56,9 @@ static void module_destroy(struct weir_forms_module *m)
     if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
         if (m->twins != NULL) {
             (void)d->cuModuleUnload(m->twins);
+        }
+        for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+            weir_forms_variant_finish(&m->kernels[i]);
         }
         if (m->orphan) {
             (void)(m->library ? d->cuLibraryUnload((CUlibrary)m->original)
@@ -79,7 +87,8 @@ void weir_forms_module_put(struct weir_forms_module *module)
 
 /* ---------------------------------------------------------------- building */
 
-static enum weir_status extract(struct weir_forms_module *m, char **ret_text, size_t *ret_bytes)
+static enum weir_status extract(struct weir_forms_module *m, struct weir_image **image,
+                                char **ret_text, size_t *ret_bytes)
 {
     const struct weir_forms *forms = m->device->forms;
     struct weir_image_ptx_want want = {.sm = m->device->sm,
@@ -87,17 +96,39 @@ static enum weir_status extract(struct weir_forms_module *m, char **ret_text, si
                                        .any_arch = forms->config.ptx == WEIR_FORMS_PTX_ANY,
                                        .max_bytes = WEIR_FORMS_TEXT_MAX_BYTES};
     enum weir_status status =
-        weir_image_ptx(m->image->data, m->image->bytes, &want, ret_text, ret_bytes);
+        weir_image_ptx((*image)->data, (*image)->bytes, &want, ret_text, ret_bytes);
 
-    weir_image_put(m->store, m->image);
-    m->image = NULL;
+    weir_image_put(m->store, *image);
+    *image = NULL;
     return status;
+}
+
+/* Looking a kernel up may load its code, for which all of the device's later work waits. */
+static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module *m)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool ticket = false;
+
+    for (uint32_t i = 0; i < m->set->n_kernels; i++) {
+        struct weir_forms_kernel *k = &m->kernels[i];
+
+        for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
+            const char *name = k->info->twins[form].name;
+
+            k->useless |= name != NULL &&
+                          d->cuModuleGetFunction(&k->twins[form], m->twins, name) != CUDA_SUCCESS;
+        }
+        ticket |= k->twins[WEIR_PTX_FORM_TICKET] != NULL;
+    }
+    if (ticket) {
+        result = d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME);
+    }
+    return result;
 }
 
 static enum weir_status load(struct weir_forms_module *m)
 {
     const struct weir_driver *d = &m->device->forms->worker->driver;
-    bool ticket = false;
     CUresult loaded;
     uint32_t calm;
 
@@ -108,23 +139,22 @@ static enum weir_status load(struct weir_forms_module *m)
     for (uint32_t i = 0; i < m->set->n_kernels; i++) {
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
-        ticket |= m->set->kernels[i].twins[WEIR_PTX_FORM_TICKET].name != NULL;
     }
-    calm = weir_forms_calm_begin(m->device->forms);
+    calm = weir_quiet_begin(m->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
-    weir_forms_calm_end(m->device->forms, calm);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
-        return WEIR_ERR_DRIVER;
+    } else {
+        loaded = find_twins(d, m);
     }
-    if (ticket &&
-        d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME) != CUDA_SUCCESS) {
-        return WEIR_ERR_INVALID;
-    }
-    return WEIR_OK;
+    weir_quiet_end(m->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
-static enum weir_status build(struct weir_forms_module *m, struct weir_forms_build_report *report)
+/* A kernel's capped twin, or (NULL) all twins of the module. */
+static enum weir_status build(struct weir_forms_module *m, struct weir_forms_kernel *k,
+                              struct weir_forms_set **ret_set,
+                              struct weir_forms_build_report *report)
 {
     struct weir_forms *forms = m->device->forms;
     struct weir_worker_device *about = &forms->worker->devices[m->device->index];
@@ -135,23 +165,65 @@ static enum weir_status build(struct weir_forms_module *m, struct weir_forms_bui
         .driver_version = about->about.driver_version,
         .sm = m->device->sm,
         .twins = forms->config.twins,
+        .kernel = k != NULL ? k->info->name : NULL,
+        .max_regs = k != NULL ? k->capped.max_regs : 0,
         .options = {m->option_ids, m->option_values, m->n_options},
         .tenant = m->tenant};
     enum weir_status status;
     char *text;
 
-    status = extract(m, &text, &params.text_bytes);
+    status = extract(m, k != NULL ? &k->capped.image : &m->image, &text, &params.text_bytes);
     if (status != WEIR_OK) {
         snprintf(report->why, sizeof report->why, "no text that its code was made from");
         return status;
     }
     params.text = text;
-    status = weir_forms_build(&params, &m->set, report);
+    status = weir_forms_build(&params, ret_set, report);
     free(text);
-    if (status == WEIR_OK && m->set->n_kernels != 0) {
-        status = load(m);
-    }
     return status;
+}
+
+/* It has no copies of constants: these would have to follow the original's, too. */
+static bool load_capped(struct weir_forms_kernel *k)
+{
+    const struct weir_driver *d = &k->module->device->forms->worker->driver;
+    struct weir_forms_capped *c = &k->capped;
+    const struct weir_forms_twin *twin;
+    CUresult loaded;
+    uint32_t calm;
+
+    if (c->set->n_kernels != 1 || c->set->n_consts != 0) {
+        return false;
+    }
+    twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
+    if (twin->name == NULL) {
+        return false;
+    }
+    calm = weir_quiet_begin(k->module->device->forms->worker);
+    loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
+    if (loaded != CUDA_SUCCESS) {
+        c->module = NULL;
+    } else {
+        loaded = d->cuModuleGetFunction(&c->twin, c->module, twin->name);
+    }
+    weir_quiet_end(k->module->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS;
+}
+
+static void do_capped(struct weir_forms_kernel *k)
+{
+    struct weir_forms_build_report report = {0};
+    struct weir_forms_module *m = k->module;
+    enum weir_status status = build(m, k, &k->capped.set, &report);
+    bool ready = status == WEIR_OK && load_capped(k);
+
+    weir_log_debug(
+        "forms: capped tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
+        m->tenant, k->info->name, k->capped.max_regs, ready, report.cached, report.why);
+    /* R3: publishes the builder's fields; meets A3 in capped_is_ready(). */
+    atomic_store_explicit(&k->capped.state,
+                          ready ? WEIR_FORMS_CAPPED_READY : WEIR_FORMS_CAPPED_NONE,
+                          memory_order_release);
 }
 
 static bool have_runs(struct weir_forms_device *device)
@@ -174,8 +246,13 @@ static void do_job(struct weir_forms_module *m)
 {
     struct weir_forms_build_report report = {0};
     uint64_t start_ns = weir_clock_now_ns();
-    enum weir_status status = build(m, &report);
-    bool ready = status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+    enum weir_status status = build(m, NULL, &m->set, &report);
+    bool ready;
+
+    if (status == WEIR_OK && m->set->n_kernels != 0) {
+        status = load(m);
+    }
+    ready = status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
 
     if (status != WEIR_OK) {
         weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
@@ -188,46 +265,51 @@ static void do_job(struct weir_forms_module *m)
     /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
     atomic_store_explicit(&m->state, ready ? WEIR_FORMS_READY : WEIR_FORMS_NONE,
                           memory_order_release);
-    weir_forms_module_put(m);
 }
 
-static struct weir_forms_module *next_job_locked(struct weir_forms_device *device)
+/* Of no module: it is over. */
+static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
-    struct weir_forms_module *m;
+    struct weir_forms_job job;
 
     while (device->n_jobs == 0 && !device->quit) {
         pthread_cond_wait(&device->work, &device->lock);
     }
     if (device->quit) {
-        return NULL;
+        return (struct weir_forms_job){0};
     }
-    m = device->jobs[device->first_job];
+    job = device->jobs[device->first_job];
     device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
     device->n_jobs--;
-    return m;
+    return job;
 }
 
 static void *builder(void *user)
 {
     struct weir_forms_device *device = user;
     const struct weir_driver *d = &device->forms->worker->driver;
-    struct weir_forms_module *m;
+    struct weir_forms_job job;
 
     (void)prctl(PR_SET_NAME, "weir-forms");
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILDER_NICE);
     (void)d->cuCtxSetCurrent(device->context);
     do {
         pthread_mutex_lock(&device->lock);
-        m = next_job_locked(device);
+        job = next_job_locked(device);
         pthread_mutex_unlock(&device->lock);
-        if (m != NULL) {
-            do_job(m);
+        if (job.kernel != NULL) {
+            do_capped(job.kernel);
+        } else if (job.module != NULL) {
+            do_job(job.module);
         }
-    } while (m != NULL);
+        if (job.module != NULL) {
+            weir_forms_module_put(job.module);
+        }
+    } while (job.module != NULL);
     return NULL;
 }
 
-bool weir_forms_enqueue(struct weir_forms_module *module)
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel)
 {
     struct weir_forms_device *device = module->device;
     bool room;
@@ -239,7 +321,8 @@ bool weir_forms_enqueue(struct weir_forms_module *module)
     room = device->building && device->n_jobs < WEIR_FORMS_JOBS_MAX;
     if (room) {
         atomic_fetch_add(&module->refs, 1);
-        device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] = module;
+        device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] =
+            (struct weir_forms_job){module, kernel};
         pthread_cond_signal(&device->work);
     }
     pthread_mutex_unlock(&device->lock);
@@ -275,6 +358,8 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
         device->index = i;
         device->context = about->context;
         device->sms = attribute(about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        device->sm_shared_bytes =
+            attribute(about, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
         device->sm = attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
                      attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
         pthread_mutex_init(&device->lock, NULL);
@@ -323,7 +408,7 @@ static void device_finish(struct weir_forms_device *device)
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {
-        weir_forms_module_put(device->jobs[device->first_job]);
+        weir_forms_module_put(device->jobs[device->first_job].module);
         device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
     }
     pthread_cond_destroy(&device->work);

@@ -13,6 +13,7 @@ enum weir_forms_mode {
     WEIR_FORMS_AUTO,
     WEIR_FORMS_ALWAYS,
     WEIR_FORMS_EXPLORE,
+    WEIR_FORMS_DEFAULT, /* AUTO where a scheduler has several tenants to share among; else OFF */
 };
 
 /* A tenant's own word; the host's mode holds where it is DEFAULT. */

@@ -11,12 +11,13 @@
 #define WEIR_HOST_BACKEND_FORMS_FORMS_H
 
 #include "host_backend/forms/compile.h"
+#include "host_backend/forms/run.h"
 #include "host_backend/worker/objects.h"
 #include "proto/ops.h"
 
 struct weir_forms;
+struct weir_forms_kernel;
 struct weir_forms_module;
-struct weir_runs;
 
 /** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_forms_create(struct weir_worker *worker,
@@ -96,17 +97,51 @@ static inline void weir_forms_written(struct weir_session *session, struct weir_
 
 /* ---- launches (launch.c) */
 
+/*
+ * A launch whose run somebody looks after. The owner's; what it points to lives until ended().
+ */
+struct weir_forms_order {
+    struct weir_run_place place; /* where; task_blocks is chosen */
+    void *item;                  /* handed to: */
+    void (*notify)(void *item, struct weir_run *run, enum weir_run_event event);
+    void (*ended)(void *item); /* nothing of the run is left; also when it cannot be started */
+    struct weir_run *run;      /* gives a reference, once launched */
+    void *kernel;              /* the forms' own */
+};
+
+/* A form for a launch. Session thread, until its next operation. */
+struct weir_forms_choice {
+    struct weir_forms_kernel *kernel;
+    enum weir_ptx_form form;
+    int variant; /* enum weir_forms_variant */
+    uint32_t blocks_per_sm;
+    uint64_t blocks, workers;
+};
+
 /**
- * Launch a kernel as a twin, if there is one and it is wanted.
+ * Is there a twin, and is it wanted for this launch?
  *
  * @param function  its forms are not NULL.
  * @param native    its function on the current device.
- * @param stream    in order already.
- * @return true   it is launched.
- * @return false  the caller launches the original.
  */
-bool weir_forms_launch(struct weir_session *session, struct weir_function *function,
-                       CUfunction native, struct weir_stream *stream,
-                       const struct weir_op_launch_in *in);
+bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
+                       CUfunction native, const struct weir_stream *stream,
+                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice);
+
+/** Are forms used only where the scheduler wants to be able to stop? */
+bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function);
+
+/**
+ * Launch a kernel as a twin.
+ *
+ * @param choice  weir_forms_choose()'s, of this operation.
+ * @param stream  in order already.
+ * @param order   borrowed until its ended(); NULL: nobody looks after it.
+ * @return true   it is launched.
+ * @return false  the caller launches the original; ended() was called.
+ */
+bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
+                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_forms_order *order);
 
 #endif

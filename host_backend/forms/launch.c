@@ -10,12 +10,11 @@
 #include "host_backend/worker/order.h"
 #include <string.h>
 
-#define TASK_NS          (10 * WEIR_NS_PER_US) /* what a worker should do between two looks */
-#define TASKS_PER_WORKER 8u                    /* at least, so that the last ones end together */
+#define TASK_NS          (8 * WEIR_NS_PER_US) /* what a worker should do between two looks */
+#define TASKS_PER_WORKER 8u                   /* at least, so that the last ones end together */
 #define TASK_UNKNOWN     4u /* of blocks of 1 us nothing is lost from there on (H200, 2026-11-21) */
 #define TASK_MAX         32u
 #define SHORT_NS         (100 * WEIR_NS_PER_US) /* not worth stopping */
-#define FORGET           16u
 #define GRID_YZ_MAX      65535u
 
 /* ---------------------------------------------------------------- may it? */
@@ -69,25 +68,23 @@ static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m, struct
     return f->form;
 }
 
-static bool find_twins(const struct weir_driver *d, struct weir_forms_kernel *k)
+static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kernel *k,
+                       enum weir_ptx_form form, enum weir_forms_variant variant,
+                       CUfunction_attribute id, int value)
 {
-    for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
-        const char *name = k->info->twins[form].name;
+    bool shared = id == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    CUfunction twin = variant == WEIR_FORMS_CAPPED && !k->capped.taken
+                          ? NULL
+                          : weir_forms_twin_function(k, form, variant);
 
-        if (name != NULL &&
-            d->cuModuleGetFunction(&k->twins[form], k->module->twins, name) != CUDA_SUCCESS) {
-            return false;
-        }
+    if (twin == NULL) {
+        return true;
     }
-    k->found = true;
-    k->attributes_seen = k->module->attributes_set - 1; /* not seen yet */
-    return true;
-}
-
-static uint32_t twin_shared(const struct weir_forms_twin *twin, uint32_t bytes)
-{
-    return twin->dynamic_shared_bytes != 0 ? ((bytes + 15u) & ~15u) + twin->dynamic_shared_bytes
-                                           : bytes;
+    if (shared) {
+        value =
+            (int)weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), (uint32_t)value);
+    }
+    return d->cuFuncSetAttribute(twin, id, value) == CUDA_SUCCESS || !shared;
 }
 
 /* What the guest has set of the original holds for the twins. */
@@ -97,46 +94,28 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     static const CUfunction_attribute ids[] = {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT};
 
-    if (k->attributes_seen == k->module->attributes_set) {
+    if (k->attributes_mirrored && k->attributes_seen == k->module->attributes_set) {
         return true;
     }
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        int value = 0, twins;
+        int value = 0;
 
         if (d->cuFuncGetAttribute(&value, ids[i], native) != CUDA_SUCCESS) {
             continue; /* a driver that does not know it */
         }
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
-            if (k->twins[form] == NULL) {
-                continue;
-            }
-            twins = i == 0 ? (int)twin_shared(&k->info->twins[form], (uint32_t)value) : value;
-            if (d->cuFuncSetAttribute(k->twins[form], ids[i], twins) != CUDA_SUCCESS && i == 0) {
+            if (!mirror_one(d, k, (enum weir_ptx_form)form, WEIR_FORMS_PLAIN, ids[i], value)) {
                 return false;
             }
         }
+        if (!mirror_one(d, k, WEIR_PTX_FORM_PERSISTENT, WEIR_FORMS_CAPPED, ids[i], value)) {
+            return false;
+        }
     }
     k->attributes_seen = k->module->attributes_set;
-    k->fit_threads = 0;
+    k->attributes_mirrored = true;
+    k->fit.threads = 0;
     return true;
-}
-
-/* How many blocks of the twin an SM holds; 0: it does not fit, or the driver refuses. */
-static uint32_t blocks_per_sm(const struct weir_driver *d, struct weir_forms_kernel *k,
-                              enum weir_ptx_form form, uint32_t threads, uint32_t shared_bytes)
-{
-    if (k->fit_threads != threads || k->fit_shared_bytes != shared_bytes ||
-        k->fit_form != (uint32_t)form) {
-        k->blocks_per_sm = 0;
-        if (d->cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &k->blocks_per_sm, k->twins[form], (int)threads, shared_bytes) != CUDA_SUCCESS) {
-            k->blocks_per_sm = 0;
-        }
-        k->fit_threads = threads;
-        k->fit_shared_bytes = shared_bytes;
-        k->fit_form = (uint32_t)form;
-    }
-    return k->blocks_per_sm > 0 ? (uint32_t)k->blocks_per_sm : 0;
 }
 
 /* ---------------------------------------------------------------- is it wanted, and how? */
@@ -178,7 +157,6 @@ static void on_event(void *user, struct weir_run *run, enum weir_run_event event
 {
     struct weir_forms_kernel *k = user;
     struct weir_run_info info;
-    uint64_t workers, block_ns, before;
 
     if (event == WEIR_RUN_DOES_NOT_STOP) {
         atomic_store(&k->never_stop, true);
@@ -187,17 +165,9 @@ static void on_event(void *user, struct weir_run *run, enum weir_run_event event
         return;
     }
     weir_run_query(run, &info);
-    if (!info.plain) {
-        return; /* says nothing about the kernel */
+    if (info.timed) {
+        weir_forms_timing_over(k, info.plain);
     }
-    workers = (uint64_t)k->module->device->sms * info.blocks_per_sm;
-    workers = info.total < workers ? info.total : workers;
-    block_ns = (info.finished_ns - info.started_ns) * workers / info.total + 1;
-    before = atomic_load_explicit(&k->block_ns, memory_order_relaxed);
-    if (before != 0 && block_ns > before) {
-        block_ns = before + (block_ns - before) / FORGET;
-    }
-    atomic_store_explicit(&k->block_ns, block_ns, memory_order_relaxed);
 }
 
 static void on_ended(void *user)
@@ -205,21 +175,56 @@ static void on_ended(void *user)
     weir_forms_module_put(((struct weir_forms_kernel *)user)->module);
 }
 
-static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum weir_ptx_form form,
-                      uint32_t per_sm, CUstream stream, const struct weir_op_launch_in *in)
+/* The same of a launch that somebody looks after. */
+static void on_order_event(void *user, struct weir_run *run, enum weir_run_event event)
 {
+    struct weir_forms_order *order = user;
+
+    on_event(order->kernel, run, event);
+    order->notify(order->item, run, event);
+}
+
+static void on_order_ended(void *user)
+{
+    struct weir_forms_order *order = user;
+
+    on_ended(order->kernel);
+    order->ended(order->item);
+}
+
+/* Where the owner of the launch wants it, and whom it tells. */
+static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *order,
+                       struct weir_run_params *p)
+{
+    if (p->form == WEIR_PTX_FORM_PERSISTENT) {
+        uint32_t task = p->place.task_blocks;
+
+        p->place = order->place;
+        p->place.task_blocks = task;
+    }
+    order->kernel = k;
+    p->user = order;
+    p->notify = on_order_event;
+    p->ended = on_order_ended;
+}
+
+static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,
+                      const struct weir_op_launch_in *in, struct weir_forms_order *order)
+{
+    enum weir_forms_variant variant = (enum weir_forms_variant)c->variant;
+    struct weir_forms_kernel *k = c->kernel;
     struct weir_forms_device *device = k->module->device;
-    const struct weir_forms_twin *twin = &k->info->twins[form];
-    uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
-    struct weir_run_params p = {.form = form,
-                                .twin = k->twins[form],
+    const struct weir_forms_twin *twin = weir_forms_twin_info(k, c->form, variant);
+    bool explore = k->module->mode == WEIR_FORMS_EXPLORE;
+    struct weir_run_params p = {.form = c->form,
+                                .twin = weir_forms_twin_function(k, c->form, variant),
                                 .finish = k->module->finish,
                                 .args_offset = twin->args_offset,
                                 .param_bytes = twin->param_bytes,
                                 .grid = {in->grid[0], in->grid[1], in->grid[2]},
                                 .block = {in->block[0], in->block[1], in->block[2]},
-                                .shared_bytes = twin_shared(twin, in->shared_bytes),
-                                .blocks_per_sm = per_sm,
+                                .shared_bytes = weir_forms_twin_shared(twin, in->shared_bytes),
+                                .blocks_per_sm = c->blocks_per_sm,
                                 .arguments = in->params,
                                 .argument_bytes = in->n_params,
                                 .stream = stream,
@@ -227,78 +232,111 @@ static CUresult start(struct weir_session *s, struct weir_forms_kernel *k, enum 
                                 .user = k,
                                 .notify = on_event,
                                 .ended = on_ended};
-
-    bool explore = k->module->mode == WEIR_FORMS_EXPLORE;
     struct weir_run *run;
     CUresult result;
 
-    if (explore && form == WEIR_PTX_FORM_PERSISTENT) {
-        p.place = weir_forms_draw_place(device, per_sm);
+    if (explore && c->form == WEIR_PTX_FORM_PERSISTENT) {
+        p.place = weir_forms_draw_place(device, c->blocks_per_sm);
     } else {
-        p.place.task_blocks = choose_task(k, blocks, (uint64_t)device->sms * per_sm);
+        p.place.task_blocks = choose_task(k, c->blocks, c->workers);
     }
+    if (order != NULL && !explore) {
+        take_order(k, order, &p);
+    } else if (order != NULL) { /* its place was drawn */
+        struct weir_run_place drawn = p.place;
+
+        take_order(k, order, &p);
+        p.place = drawn;
+    }
+    p.timed =
+        !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
-    result = weir_run_start(atomic_load(&device->runs), &p, explore ? &run : NULL);
+    result = weir_run_start(atomic_load(&device->runs), &p, explore || order != NULL ? &run : NULL);
+    if (p.timed) {
+        weir_forms_timing_end(s->driver, k, result == CUDA_SUCCESS, stream);
+    }
     if (explore && result == CUDA_SUCCESS) {
         weir_forms_explore_begun(device, run);
+    }
+    if (order != NULL && result == CUDA_SUCCESS) {
+        order->run = run;
+    } else if (explore && result == CUDA_SUCCESS) {
         weir_run_put(run);
     }
     return result;
 }
 
 /* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
-static CUresult start_calmly(struct weir_session *s, struct weir_forms_kernel *k,
-                             enum weir_ptx_form form, uint32_t per_sm, CUstream stream,
-                             const struct weir_op_launch_in *in)
+static CUresult start_calmly(struct weir_session *s, const struct weir_forms_choice *c,
+                             CUstream stream, const struct weir_op_launch_in *in,
+                             struct weir_forms_order *order)
 {
+    struct weir_forms_kernel *k = c->kernel;
     struct weir_forms *forms = k->module->device->forms;
-    uint32_t calm = k->launches[form] == 0 ? weir_forms_calm_begin(forms) : 0;
-    CUresult result = start(s, k, form, per_sm, stream, in);
+    bool first = k->launches[c->form] == 0 ||
+                 (c->variant == WEIR_FORMS_CAPPED && k->timing.n[WEIR_FORMS_CAPPED] == 0);
+    uint32_t calm = first ? weir_forms_calm_begin(forms) : 0;
+    CUresult result = start(s, c, stream, in, order);
 
     weir_forms_calm_end(forms, calm);
     return result;
 }
 
-static bool wanted(struct weir_forms_kernel *k, const struct weir_op_launch_in *in, uint32_t per_sm)
+bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
 {
-    uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+    const struct weir_forms_module *m = function->forms;
 
-    return k->module->mode != WEIR_FORMS_AUTO ||
-           worth_it(k, blocks, (uint64_t)k->module->device->sms * per_sm);
+    (void)session;
+    return m != NULL && m->mode == WEIR_FORMS_AUTO;
 }
 
-bool weir_forms_launch(struct weir_session *session, struct weir_function *function,
-                       CUfunction native, struct weir_stream *stream,
-                       const struct weir_op_launch_in *in)
+bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
+                       CUfunction native, const struct weir_stream *stream,
+                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
 {
     struct weir_forms_module *m = weir_forms_here(session, function->forms);
     struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
     const struct weir_driver *d = session->driver;
-    uint32_t threads, per_sm;
-    enum weir_ptx_form form;
+    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
+    struct weir_forms_choice c = {.kernel = k};
 
     if (k == NULL || k->useless || !attributes_ok(in) || !geometry_ok(in) ||
         atomic_load_explicit(&k->never_stop, memory_order_relaxed) ||
         weir_stream_capturing(session, stream) || !weir_forms_bind(session, m)) {
         return false;
     }
-    if (!k->found && !find_twins(d, k)) {
-        k->useless = true;
-        return false;
-    }
     if (!mirror_attributes(d, k, native)) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         return false;
     }
-    form = choose_form(m->device->forms, k, m->mode);
-    threads = in->block[0] * in->block[1] * in->block[2];
-    per_sm =
-        blocks_per_sm(d, k, form, threads, twin_shared(&k->info->twins[form], in->shared_bytes));
-    if (per_sm == 0 || !wanted(k, in, per_sm) ||
-        start_calmly(session, k, form, per_sm, stream->o.native, in) != CUDA_SUCCESS) {
+    c.form = choose_form(m->device->forms, k, m->mode);
+    weir_forms_fit(session, k, native, c.form, threads, in->shared_bytes);
+    if (!mirror_attributes(d, k, native)) { /* a twin more */
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         return false;
     }
-    k->launches[form]++;
+    c.variant = (int)weir_forms_variant_next(d, k);
+    c.blocks_per_sm = k->fit.per_sm[c.variant];
+    c.blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+    c.workers = (uint64_t)m->device->sms * c.blocks_per_sm;
+    if (c.blocks_per_sm == 0 || (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c.blocks, c.workers))) {
+        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        return false;
+    }
+    *ret_choice = c;
+    return true;
+}
+
+bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
+                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_forms_order *order)
+{
+    struct weir_forms_kernel *k = choice->kernel;
+
+    if (start_calmly(session, choice, stream->o.native, in, order) != CUDA_SUCCESS) {
+        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        return false;
+    }
+    k->launches[choice->form]++;
     return true;
 }

@@ -31,11 +31,13 @@ static CUresult find_original(const struct weir_driver *d, const struct weir_for
 }
 
 /* The table of addresses, into its place. */
-static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CUstream work)
+bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
+                             CUmodule twins, const struct weir_forms_set *set)
 {
-    const struct weir_driver *d = s->driver;
-    uint32_t n = m->set->n_binds;
+    const struct weir_driver *d = session->driver;
+    uint32_t n = set->n_binds;
     CUdeviceptr table;
+    CUstream work;
     size_t bytes;
     uint64_t *addresses;
     bool good = true;
@@ -44,8 +46,8 @@ static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CU
         return true;
     }
     addresses = calloc(n, sizeof *addresses);
-    if (addresses == NULL ||
-        d->cuModuleGetGlobal_v2(&table, &bytes, m->twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
+    if (addresses == NULL || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
+        d->cuModuleGetGlobal_v2(&table, &bytes, twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
         bytes < n * sizeof *addresses) {
         free(addresses);
         return false;
@@ -53,11 +55,11 @@ static bool bind_globals(struct weir_session *s, struct weir_forms_module *m, CU
     for (uint32_t i = 0; i < n && good; i++) {
         CUdeviceptr address;
 
-        good = find_original(d, m, m->set->binds[i], &address, &bytes) == CUDA_SUCCESS;
+        good = find_original(d, module, set->binds[i], &address, &bytes) == CUDA_SUCCESS;
         addresses[i] = address;
         if (!good) {
-            weir_log_debug("forms: a variable cannot be found tenant=%s name=%.100s", m->tenant,
-                           m->set->binds[i]);
+            weir_log_debug("forms: a variable cannot be found tenant=%s name=%.100s",
+                           module->tenant, set->binds[i]);
         }
     }
     good = good &&
@@ -150,6 +152,8 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
 {
     CUstream work;
+    uint32_t calm;
+    bool ok;
 
     if (module->bound || module->refused) {
         return !module->refused;
@@ -157,8 +161,12 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (writes_open(session, module)) {
         return false;
     }
-    if (weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
-        !bind_globals(session, module, work) || !bind_consts(session, module, work)) {
+    calm = weir_forms_calm_begin(module->device->forms); /* looking them up may load code */
+    ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
+         weir_forms_bind_globals(session, module, module->twins, module->set) &&
+         bind_consts(session, module, work);
+    weir_forms_calm_end(module->device->forms, calm);
+    if (!ok) {
         weir_forms_refuse(module, "its variables cannot be bound");
         return false;
     }

@@ -9,15 +9,63 @@
 
 #define WEIR_FORMS_JOBS_MAX 64u
 
+/* The persistent form as it is, and with registers limited (variant.c). */
+enum weir_forms_variant { WEIR_FORMS_PLAIN, WEIR_FORMS_CAPPED, WEIR_FORMS_VARIANTS };
+
+enum weir_forms_capped_state {
+    WEIR_FORMS_CAPPED_UNKNOWN, /* nobody has asked for it */
+    WEIR_FORMS_CAPPED_PENDING,
+    WEIR_FORMS_CAPPED_READY,
+    WEIR_FORMS_CAPPED_NONE,
+};
+
+/* A persistent twin in a module of its own. The builder's while it is PENDING. */
+struct weir_forms_capped {
+    atomic_int state; /* enum weir_forms_capped_state */
+    bool taken;       /* the session has seen that it is READY */
+    uint32_t max_regs;
+    struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_forms_set *set;
+    CUmodule module;
+    CUfunction twin;
+};
+
+/* Blocks on an SM, as found for this launch. */
+struct weir_forms_fit {
+    uint32_t threads, shared_bytes;
+    enum weir_ptx_form form;
+    uint32_t per_sm[WEIR_FORMS_VARIANTS]; /* 0: does not fit, or is not there */
+};
+
+enum weir_forms_timed {
+    WEIR_FORMS_TIMED_NOTHING,
+    WEIR_FORMS_TIMED_FLYING,
+    WEIR_FORMS_TIMED_WHOLE,  /* it has ended, and nobody stopped it */
+    WEIR_FORMS_TIMED_SPOILT, /* it was stopped or moved */
+};
+
+/* The launch that is timed, and what came of those before. */
+struct weir_forms_timing {
+    atomic_int state; /* enum weir_forms_timed */
+    enum weir_forms_variant variant;
+    uint64_t blocks, workers;
+    CUevent begin, end;
+    uint32_t since; /* launches since the last one */
+    uint32_t n[WEIR_FORMS_VARIANTS];
+    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* of the grid's time for each block, the shortest */
+};
+
 /* A kernel of a module that has a twin. Session thread, but for what is atomic. */
 struct weir_forms_kernel {
     struct weir_forms_module *module;
     const struct weir_forms_kernel_info *info;
-    CUfunction twins[WEIR_PTX_FORM_COUNT];            /* found at the first launch */
-    bool found, useless;                              /* useless: the driver does not want it */
-    uint32_t attributes_seen;                         /* of module->attributes_set */
-    uint32_t fit_threads, fit_shared_bytes, fit_form; /* what blocks_per_sm was found for */
-    int blocks_per_sm;
+    CUfunction twins[WEIR_PTX_FORM_COUNT]; /* NULL: not of this form */
+    bool useless;                          /* the driver does not want it */
+    bool attributes_mirrored;
+    uint32_t attributes_seen; /* of module->attributes_set */
+    struct weir_forms_fit fit;
+    struct weir_forms_capped capped;
+    struct weir_forms_timing timing;
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
     atomic_uint_fast64_t block_ns; /* of one block: the shortest that was seen, slowly forgotten */
@@ -54,6 +102,8 @@ struct weir_forms_module {
     /* The job. */
     struct weir_image_store *store;
     struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_hash image_hash;
+    uint64_t image_bytes;
     CUjit_option *option_ids;
     void **option_values;
     uint32_t n_options;
@@ -84,15 +134,21 @@ struct weir_forms_exposure {
     uint64_t stream;   /* handle of that write's */
 };
 
+/* What a builder does: a module's twins, or (kernel) one of them with fewer registers. */
+struct weir_forms_job {
+    struct weir_forms_module *module; /* a reference */
+    struct weir_forms_kernel *kernel; /* or NULL */
+};
+
 struct weir_forms_device {
     struct weir_forms *forms;
-    uint32_t index, sm, sms;
+    uint32_t index, sm, sms, sm_shared_bytes;
     CUcontext context;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t builder, explorer;
     bool building, exploring, quit;
-    struct weir_forms_module *jobs[WEIR_FORMS_JOBS_MAX]; /* a ring; a reference each */
+    struct weir_forms_job jobs[WEIR_FORMS_JOBS_MAX]; /* a ring */
     uint32_t n_jobs, first_job;
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
 };
@@ -110,11 +166,15 @@ struct weir_forms {
 /** Drop a reference; the last unloads the twins. @thread any */
 void weir_forms_module_put(struct weir_forms_module *module);
 
-/** Enter a job; takes a reference. false: too many. */
-bool weir_forms_enqueue(struct weir_forms_module *module);
+/** Enter a job; takes a reference. false: too many. @param kernel  only its capped twin; or NULL */
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel);
 
 /** Find the original's variables and give them to the twins. false: not now, or never (refused). */
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);
+
+/** Tell a module of twins where the original's variables are. false: it cannot be told. */
+bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
+                             CUmodule twins, const struct weir_forms_set *set);
 
 /** No twin of it is launched from now on. */
 void weir_forms_refuse(struct weir_forms_module *module, const char *why);
@@ -122,6 +182,36 @@ void weir_forms_refuse(struct weir_forms_module *module, const char *why);
 /** The module's twins on the session's device, or NULL. */
 struct weir_forms_module *weir_forms_here(const struct weir_session *session,
                                           struct weir_forms_module *first);
+
+/* ---- variant.c; session thread */
+
+CUfunction weir_forms_twin_function(const struct weir_forms_kernel *k, enum weir_ptx_form form,
+                                    enum weir_forms_variant variant);
+const struct weir_forms_twin *weir_forms_twin_info(const struct weir_forms_kernel *k,
+                                                   enum weir_ptx_form form,
+                                                   enum weir_forms_variant variant);
+/** Dynamic shared memory of a twin where the kernel has so many bytes. */
+uint32_t weir_forms_twin_shared(const struct weir_forms_twin *twin, uint32_t bytes);
+
+/** Fill k->fit for a launch, unless it is the same as the last one's. */
+void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, CUfunction native,
+                    enum weir_ptx_form form, uint32_t threads, uint32_t shared_bytes);
+
+/** The variant to launch next, of those that fit. */
+enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
+                                                struct weir_forms_kernel *k);
+
+/** Before a launch that may be timed. @return whether it is: then timing_end() behind it. */
+bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms_kernel *k,
+                             enum weir_forms_variant variant, uint64_t blocks, uint64_t workers,
+                             CUstream stream);
+void weir_forms_timing_end(const struct weir_driver *driver, struct weir_forms_kernel *k,
+                           bool started, CUstream stream);
+/** The timed launch has ended. @thread the watcher */
+void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole);
+
+/** Free what these have made. The context is current. @thread any; the last */
+void weir_forms_variant_finish(struct weir_forms_kernel *k);
 
 /** A random number, the same sequence for the same seed. */
 uint64_t weir_forms_draw(struct weir_forms *forms);

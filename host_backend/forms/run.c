@@ -10,10 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#define ALL_SMS       WEIR_PTX_SM_RANGE(0, 0xffff)
-#define READ_WORDS    4u
-#define CALM_WAIT_NS  (3 * WEIR_NS_PER_S) /* more than a stop may take */
-#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
+#define READ_WORDS    5u
+#define CALM_WAIT_NS  (60 * WEIR_NS_PER_S) /* the driver would wait for them as long, too */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S)  /* for the first chunk's zeroes */
 
 /* ---------------------------------------------------------------- a device's runs */
 
@@ -106,26 +105,36 @@ void weir_runs_destroy(struct weir_runs *runs)
 
 /* ---------------------------------------------------------------- what is written and launched */
 
-static uint32_t range_word(const struct weir_run_place *place)
+static uint32_t least(uint32_t a, uint32_t b)
 {
-    return place->sm_count == 0 ? ALL_SMS : WEIR_PTX_SM_RANGE(place->sm_first, place->sm_count);
+    return a < b ? a : b;
 }
 
-CUresult weir_run_write(struct weir_run *run, CUstream stream, size_t offset, uint32_t value)
+/* Of the whole GPU nothing is asked: then workers need not look at their place. */
+static uint32_t place_word(const struct weir_run *run)
 {
-    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + offset, value,
+    const struct weir_run_place *place = &run->place;
+    bool all_sms = place->sm_count == 0, no_quota = place->quota == 0;
+
+    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0) {
+        return 0;
+    }
+    return WEIR_PTX_ASK(
+        all_sms ? 0 : place->sm_first,
+        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS),
+        no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA));
+}
+
+CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
+{
+    bool ticket = run->p.form == WEIR_PTX_FORM_TICKET;
+    size_t at =
+        ticket ? offsetof(struct weir_ptx_control, stop) : offsetof(struct weir_ptx_control, ask);
+    uint32_t place = run->replaced ? place_word(run) : 0;
+    uint32_t word = ticket ? stop : place | (stop ? WEIR_PTX_ASK_STOP : 0);
+
+    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + at, word,
                                                       CU_STREAM_WRITE_VALUE_DEFAULT);
-}
-
-CUresult weir_run_write_place(struct weir_run *run, CUstream stream)
-{
-    uint32_t quota = run->place.quota != 0 ? run->place.quota : WEIR_PTX_NO_QUOTA;
-    CUresult result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, sm_range),
-                                     range_word(&run->place));
-
-    return result != CUDA_SUCCESS
-               ? result
-               : weir_run_write(run, stream, offsetof(struct weir_ptx_control, quota), quota);
 }
 
 /* Blocks of a grid. Workers that meet the wrong SM leave, so that a range needs as many as all SMs
@@ -158,19 +167,13 @@ static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_
                              NULL, extra);
 }
 
-CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop)
+CUresult weir_run_launch(struct weir_run *run, CUstream stream)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block,
+                                    run->p.shared_bytes, stream, run->params, run->p.param_bytes);
 
-    if (clear_stop) {
-        result = weir_run_write(run, stream, offsetof(struct weir_ptx_control, stop), 0);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block, run->p.shared_bytes,
-                               stream, run->params, run->p.param_bytes);
-    }
     if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
         result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
     }
@@ -198,14 +201,19 @@ static CUresult hold_stream(struct weir_run *run)
 
 /* ---------------------------------------------------------------- start */
 
-static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
+static void calm_again_locked(struct weir_runs *runs);
+
+static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
     uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
 
     run->p = *p;
     run->p.arguments = NULL;
-    run->place = p->place;
+    if (calm) { /* it goes where it likes */
+        run->p.place = (struct weir_run_place){.task_blocks = p->place.task_blocks};
+    }
+    run->place = run->p.place;
     run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
     if (run->params == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -215,9 +223,10 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p)
     }
     run->args.control = weir_run_control(run);
     run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
-    run->args.sm_range = p->place.sm_count != 0 ? range_word(&p->place) : 0;
-    run->args.quota = p->place.quota;
-    run->plain = p->place.sm_count == 0 && p->place.quota == 0;
+    run->args.sm_range =
+        run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
+    run->args.quota = run->place.quota;
+    run->plain = run->place.sm_count == 0 && run->place.quota == 0;
     memset(run->params, 0, p->param_bytes);
     if (n != 0) { /* a kernel without parameters has no arguments */
         memcpy(run->params, p->arguments, n);
@@ -245,20 +254,24 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 {
     struct weir_run *run;
     CUresult result;
+    bool calm;
 
     pthread_mutex_lock(&runs->lock);
+    calm = runs->calm != 0;
     run = weir_run_take_locked(runs);
     if (run == NULL) {
         pthread_cond_signal(&runs->work); /* let it look for room */
+    } else if (!calm) {
+        runs->starting++;
     }
     pthread_mutex_unlock(&runs->lock);
     if (run == NULL) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
         goto out;
     }
-    result = fill(run, params);
+    result = fill(run, params, calm);
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, params->stream, false);
+        result = weir_run_launch(run, params->stream);
     }
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
@@ -276,6 +289,9 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
             *ret_run = run;
         }
         link_locked(runs, run);
+    }
+    if (!calm && --runs->starting == 0 && runs->calm != 0) {
+        calm_again_locked(runs);
     }
     pthread_mutex_unlock(&runs->lock);
 out:
@@ -298,10 +314,10 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     } else if (runs->calm != 0) {
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
-        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 1);
+        result = weir_run_ask(run, runs->control, true);
         if (result == CUDA_SUCCESS) {
             run->state = WEIR_RUN_STOPPING;
-            run->plain = false;
+            run->plain = run->sure = false;
             run->stop_ns = weir_clock_now_ns();
             runs->counts.stops++;
             pthread_cond_signal(&runs->work);
@@ -315,8 +331,11 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     return result;
 }
 
+/* What is asked is written in one stream, in the order in which it is decided; a grid comes behind.
+ */
 CUresult weir_run_again_locked(struct weir_run *run)
 {
+    const struct weir_driver *d = run->runs->driver;
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
     CUresult result;
 
@@ -324,9 +343,15 @@ CUresult weir_run_again_locked(struct weir_run *run)
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
-    result = weir_run_launch(run, lane->stream, true);
+    result = d->cuEventRecord(lane->asked, run->runs->control);
     if (result == CUDA_SUCCESS) {
-        result = run->runs->driver->cuEventRecord(lane->event, lane->stream);
+        result = d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_run_launch(run, lane->stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuEventRecord(lane->event, lane->stream);
     }
     if (result != CUDA_SUCCESS) {
         weir_log_error("forms: a run cannot go on result=%d", (int)result);
@@ -350,10 +375,9 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
         run->first_gone = true;
     }
-    if (run->begun || run->first_gone) {
+    result = weir_run_ask(run, runs->control, false);
+    if (result == CUDA_SUCCESS && (run->begun || run->first_gone)) {
         result = weir_run_again_locked(run);
-    } else {
-        result = weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 0);
     }
     run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
     if (result == CUDA_SUCCESS) {
@@ -389,26 +413,38 @@ static bool grows(const struct weir_run *run, const struct weir_run_place *to)
            (to->quota == 0 ? per : to->quota) > (from->quota == 0 ? per : from->quota);
 }
 
+static CUresult resize_locked(struct weir_run *run, const struct weir_run_place *place)
+{
+    uint32_t task = run->place.task_blocks;
+
+    if (run->state == WEIR_RUN_FINISHED) {
+        return CUDA_SUCCESS;
+    }
+    run->want_grow |= grows(run, place);
+    run->place = *place;
+    run->place.task_blocks = task;
+    run->plain = run->sure = false;
+    run->replaced = true;
+    run->runs->counts.resizes++;
+    pthread_cond_signal(&run->runs->work);
+    return weir_run_ask(run, run->runs->control,
+                        run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
+}
+
 CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
 {
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
-    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > 0xffff ||
-        place->sm_count > 0xffff) {
+    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > WEIR_PTX_ASK_MAX_SMS ||
+        place->sm_count > WEIR_PTX_ASK_MAX_SMS) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&runs->lock);
-    if (run->state != WEIR_RUN_FINISHED && !run->no_stop) {
-        uint32_t task = run->place.task_blocks;
-
-        run->want_grow |= grows(run, place);
-        run->place = *place;
-        run->place.task_blocks = task;
-        run->plain = false;
-        runs->counts.resizes++;
-        result = weir_run_write_place(run, runs->control);
-        pthread_cond_signal(&runs->work);
+    if (runs->calm != 0) {
+        result = CUDA_ERROR_NOT_READY;
+    } else if (!run->no_stop) {
+        result = resize_locked(run, place);
     }
     pthread_mutex_unlock(&runs->lock);
     return result;
@@ -423,6 +459,7 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
     pthread_mutex_lock(&run->runs->lock);
     *ret_info = (struct weir_run_info){.state = run->state,
                                        .begun = run->begun,
+                                       .timed = run->p.timed,
                                        .plain = run->plain,
                                        .blocks_per_sm = run->p.blocks_per_sm,
                                        .total = total,
@@ -468,10 +505,46 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL && run->state != WEIR_RUN_STOPPED && run->state != WEIR_RUN_STOPPING) {
+    while (run != NULL && run->state != WEIR_RUN_STOPPED &&
+           (run->state != WEIR_RUN_STOPPING || run->stuck)) {
         run = run->next;
     }
     return run != NULL;
+}
+
+/* A plain run comes to its end without us. One that was stopped must be started again, one whose
+ * workers all left because of its range or quota, too. */
+static bool any_needs_us_locked(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && (run->plain || run->sure || run->state == WEIR_RUN_FINISHED)) {
+        run = run->next;
+    }
+    return run != NULL || runs->starting != 0;
+}
+
+/* Everything goes on, and where it likes. */
+static void let_go_locked(struct weir_runs *runs)
+{
+    const struct weir_run_place all = {0};
+
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (!run->plain && !run->sure && run->p.form == WEIR_PTX_FORM_PERSISTENT) {
+            (void)resize_locked(run, &all);
+        }
+        (void)weir_run_resume_locked(run);
+    }
+    pthread_cond_signal(&runs->work);
+}
+
+/* What was on its way into the list when somebody wanted calm has come. */
+static void calm_again_locked(struct weir_runs *runs)
+{
+    if (any_needs_us_locked(runs)) {
+        let_go_locked(runs);
+    }
+    pthread_cond_broadcast(&runs->ended);
 }
 
 void weir_runs_calm_begin(struct weir_runs *runs)
@@ -481,14 +554,12 @@ void weir_runs_calm_begin(struct weir_runs *runs)
 
     pthread_mutex_lock(&runs->lock);
     runs->calm++;
-    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
-        (void)weir_run_resume_locked(run);
-    }
-    if (weir_runs_any_stopped_locked(runs)) {
-        pthread_cond_signal(&runs->work);
-    }
-    while (weir_runs_any_stopped_locked(runs) &&
+    calm_again_locked(runs);
+    while (any_needs_us_locked(runs) &&
            pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    if (any_needs_us_locked(runs)) {
+        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
     }
     pthread_mutex_unlock(&runs->lock);
 }

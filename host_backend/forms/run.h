@@ -59,6 +59,7 @@ struct weir_run_params {
     uint32_t argument_bytes;
     CUstream stream;
     struct weir_run_place place;
+    bool timed;        /* only told back */
     const void *owner; /* whose it is, for weir_runs_release(); not looked into */
     void *user;        /* notify's first argument; must live until ended() */
     void (*notify)(void *user, struct weir_run *run, enum weir_run_event event); /* or NULL */
@@ -68,6 +69,7 @@ struct weir_run_params {
 struct weir_run_info {
     enum weir_run_state state;
     bool begun;             /* a block has been taken; as last seen */
+    bool timed;             /* as given */
     bool plain;             /* it was never stopped, resized, or given less than all SMs */
     uint32_t blocks_per_sm; /* as given */
     uint32_t total;         /* blocks */

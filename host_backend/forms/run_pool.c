@@ -197,6 +197,11 @@ static bool add_lane(struct weir_runs *runs)
         (void)d->cuStreamDestroy_v2(lane->stream);
         return false;
     }
+    if (d->cuEventCreate(&lane->asked, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        (void)d->cuEventDestroy_v2(lane->event);
+        (void)d->cuStreamDestroy_v2(lane->stream);
+        return false;
+    }
     lane->run = NULL;
     runs->n_lanes++;
     return true;
@@ -245,6 +250,7 @@ void weir_run_lanes_finish(struct weir_runs *runs)
     for (uint32_t i = 0; i < runs->n_lanes; i++) {
         (void)runs->driver->cuStreamDestroy_v2(runs->lanes[i].stream);
         (void)runs->driver->cuEventDestroy_v2(runs->lanes[i].event);
+        (void)runs->driver->cuEventDestroy_v2(runs->lanes[i].asked);
     }
     runs->n_lanes = 0;
 }

@@ -25,10 +25,13 @@ struct weir_run {
     bool no_stop;     /* its owner goes, or it does not obey */
     bool want_resume; /* when stopped, or when there is a lane */
     bool want_grow;   /* when begun */
+    bool sure;        /* has a grid that nothing keeps from finishing it, since the last change */
+    bool replaced;    /* its place is another than that of its parameter */
+    bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
     uint32_t restarts;
-    uint32_t lanes;                   /* bit per lane that has a grid of it */
-    uint32_t next_block, done_blocks; /* as last read */
+    uint32_t lanes;                            /* bit per lane that has a grid of it */
+    uint32_t next_block, done_blocks, workers; /* as last read */
     uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
     struct weir_run_place place;
     struct weir_run_params p; /* arguments: params below */
@@ -59,7 +62,8 @@ struct weir_run_chunk {
 /* A stream of ours for further grids of a run. */
 struct weir_run_lane {
     CUstream stream;
-    CUevent event;
+    CUevent asked;        /* in the control stream, before the grid */
+    CUevent event;        /* behind the grid */
     struct weir_run *run; /* NULL: free */
 };
 
@@ -69,7 +73,7 @@ struct weir_runs {
     uint32_t sms;
     CUstream control; /* stop, resize, reading */
     CUstream keeping; /* zeroing */
-    uint32_t *words;  /* host memory for reading: {next, done, finished, nearly} */
+    uint32_t *words;  /* host memory for reading: {next, ask, done, workers, finished} */
 
     pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
     pthread_cond_t work;  /* the watcher has something to look at */
@@ -81,7 +85,8 @@ struct weir_runs {
     struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
     uint32_t n_lanes;
     struct weir_run *first, *last; /* under way */
-    uint32_t calm;                 /* callers that want no run stopped */
+    uint32_t calm;                 /* callers that want no run to need us */
+    uint32_t starting;             /* runs on their way into the list, begun before calm */
     struct weir_runs_counts counts;
 };
 
@@ -114,14 +119,13 @@ static inline CUdeviceptr weir_run_control(const struct weir_run *run)
 /** Is one stopped, or about to be? */
 bool weir_runs_any_stopped_locked(const struct weir_runs *runs);
 
-/** Put one more grid of a run into a stream. @param clear_stop  first */
-CUresult weir_run_launch(struct weir_run *run, CUstream stream, bool clear_stop);
+/** Put one more grid of a run into a stream. */
+CUresult weir_run_launch(struct weir_run *run, CUstream stream);
 /** Start a further grid on a lane. CUDA_ERROR_NOT_READY: there is none free. */
 CUresult weir_run_again_locked(struct weir_run *run);
 CUresult weir_run_resume_locked(struct weir_run *run);
-/** Write a control word in the order of the control stream. */
-CUresult weir_run_write(struct weir_run *run, CUstream stream, size_t offset, uint32_t value);
-CUresult weir_run_write_place(struct weir_run *run, CUstream stream);
+/** Write what the kernel is asked for, in the order of a stream. */
+CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop);
 
 /* run_watch.c */
 void *weir_runs_watch(void *runs);

@@ -30,8 +30,8 @@ static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_eve
     }
 }
 
-/* {next, done, finished} of the control block, behind all that was written to it. Drops the lock
- * meanwhile; only the watcher takes runs out of the list. */
+/* {next, ask, done, workers, finished} of the control block, behind all that was written to it.
+ * Drops the lock meanwhile; only the watcher takes runs out of the list. */
 static bool read_words(struct weir_run *run, uint32_t *ret_finished)
 {
     struct weir_runs *runs = run->runs;
@@ -41,7 +41,7 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     CUresult result;
 
     pthread_mutex_unlock(&runs->lock);
-    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 4 * sizeof(uint32_t), runs->control);
+    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
     while (result == CUDA_SUCCESS) {
         result = d->cuStreamQuery(runs->control);
         if (result != CUDA_ERROR_NOT_READY) {
@@ -58,8 +58,9 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
         return false;
     }
     run->next_block = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
-    run->done_blocks = __atomic_load_n(&runs->words[1], __ATOMIC_RELAXED);
-    *ret_finished = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
+    run->done_blocks = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
+    run->workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
+    *ret_finished = __atomic_load_n(&runs->words[4], __ATOMIC_RELAXED);
     run->begun |= run->next_block != 0;
     return true;
 }
@@ -74,15 +75,16 @@ static bool all_gone(struct weir_run *run)
 
 /* ---------------------------------------------------------------- by state */
 
+/* The stop cannot be taken back before it has come about (control_block.h): then it goes on. */
 static void does_not_stop(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
 
     weir_log_warn("forms: a kernel does not stop, never stopped again blocks=%u begun=%u done=%u",
                   run->args.total, run->next_block, run->done_blocks);
-    (void)weir_run_write(run, runs->control, offsetof(struct weir_ptx_control, stop), 0);
-    run->state = WEIR_RUN_RUNNING;
+    run->stuck = true;
     run->no_stop = true;
+    run->want_resume = true;
     pthread_cond_broadcast(&runs->ended);
     runs->counts.stuck++;
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
@@ -103,9 +105,9 @@ static void look_stopping(struct weir_run *run)
         return;
     }
     taken = run->next_block < run->args.total ? run->next_block : run->args.total;
-    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->done_blocks >= taken;
+    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->workers == 0;
     if (!still) {
-        if (weir_clock_now_ns() - run->stop_ns > STOP_LIMIT_NS) {
+        if (!run->stuck && weir_clock_now_ns() - run->stop_ns > STOP_LIMIT_NS) {
             does_not_stop(run);
         }
         return;
@@ -143,7 +145,8 @@ static void look_unfinished(struct weir_run *run)
     }
     if (run->restarts++ != 0) {
         run->place = (struct weir_run_place){.task_blocks = run->place.task_blocks};
-        if (weir_run_write_place(run, runs->control) != CUDA_SUCCESS) {
+        run->replaced = true;
+        if (weir_run_ask(run, runs->control, false) != CUDA_SUCCESS) {
             return;
         }
     }
@@ -151,11 +154,37 @@ static void look_unfinished(struct weir_run *run)
     (void)weir_run_again_locked(run);
 }
 
+/* Somebody wants calm. A further grid, behind everything that was written, does what is left. It
+ * may not overtake the run's own stream; and while the first grid has not taken a block, its
+ * workers may all be about to leave by what they have read. Of the ticket form one grid at a time:
+ * the kernel behind it says that all blocks are done when all have begun. */
+static void make_sure(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    uint32_t finished;
+
+    if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS ||
+        (!run->begun && !run->first_gone && !read_words(run, &finished)) ||
+        run->state != WEIR_RUN_RUNNING || (!run->begun && !run->first_gone) ||
+        (run->p.form == WEIR_PTX_FORM_TICKET && !all_gone(run))) {
+        return;
+    }
+    if (weir_run_again_locked(run) == CUDA_SUCCESS) {
+        run->sure = true;
+        pthread_cond_broadcast(&runs->ended);
+    }
+}
+
 static void look_running(struct weir_run *run)
 {
     uint32_t finished;
 
-    if (run->plain) {
+    if (run->plain || run->sure) {
+        return;
+    }
+    if (run->runs->calm != 0) {
+        (void)all_gone(run);
+        make_sure(run);
         return;
     }
     if (all_gone(run)) {
@@ -227,7 +256,7 @@ static bool look(struct weir_run *run)
         return run->want_resume;
     case WEIR_RUN_RUNNING:
         look_running(run);
-        return run->want_grow;
+        return run->want_grow || (run->runs->calm != 0 && !run->plain && !run->sure);
     case WEIR_RUN_FINISHED:
     default:
         return false;

@@ -16,10 +16,46 @@ static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint
     return weir_session_arena_dptr(s, address, bytes, ret);
 }
 
+/* Does an address lie in the host's memory: pinned by Weir, or the guest's own and registered? */
+static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
+{
+    uint64_t base = weir_tenant_window_base(s->tenant), whole = s->worker->config.window_bytes;
+
+    if (arena || (address >= base + whole / 2 && address - base < whole)) {
+        return true;
+    }
+    for (const struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+        if (address >= r->device && address - r->device < r->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t bytes)
+{
+    return (struct weir_gate_work){.class = to_host == from_host ? WEIR_SCHED_D2D
+                                            : to_host            ? WEIR_SCHED_D2H
+                                                                 : WEIR_SCHED_H2D,
+                                   .bytes = bytes};
+}
+
+/* A driver's call behind the gate. Statements with `return`. */
+#define GATED(work, call)                                                                          \
+    do {                                                                                           \
+        struct weir_gate_pass pass_;                                                               \
+        CUresult gated_;                                                                           \
+        WEIR_TRY(weir_gate_enter(s, stream, (work), &pass_));                                      \
+        gated_ = (call);                                                                           \
+        weir_gate_leave(&pass_, gated_);                                                           \
+        WEIR_TRY(gated_);                                                                          \
+    } while (0)
+
 CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
                         struct weir_op_copy_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    struct weir_gate_work work;
     CUdeviceptr dst, src;
 
     (void)out;
@@ -32,7 +68,9 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     WEIR_TRY(place(s, (in->flags & 1) != 0, in->dst, in->bytes, true, &dst));
     WEIR_TRY(place(s, (in->flags & 2) != 0, in->src, in->bytes, false, &src));
     WEIR_TRY(weir_order_begin(s, stream));
-    WEIR_TRY(s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native));
+    work = work_of(of_host(s, (in->flags & 1) != 0, in->dst),
+                   of_host(s, (in->flags & 2) != 0, in->src), in->bytes);
+    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
@@ -119,6 +157,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
                            struct weir_op_copy_3d_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    struct weir_gate_work work;
     CUDA_MEMCPY3D copy;
 
     (void)out;
@@ -130,7 +169,10 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     }
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     WEIR_TRY(weir_order_begin(s, stream));
-    WEIR_TRY(s->driver->cuMemcpy3DAsync_v2(&copy, stream->o.native));
+    work = work_of(in->dst_kind != 2 && of_host(s, in->dst_kind == 1, in->dst_addr),
+                   in->src_kind != 2 && of_host(s, in->src_kind == 1, in->src_addr),
+                   in->width * in->height * in->depth);
+    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, stream->o.native));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
@@ -183,6 +225,8 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
                           struct weir_op_memset_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    struct weir_gate_work work = {.class = WEIR_SCHED_MEMSET,
+                                  .bytes = in->width * in->height * in->element_bytes};
 
     (void)out;
     if (stream == NULL) {
@@ -193,8 +237,8 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     }
     WEIR_TRY(weir_hand_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
     WEIR_TRY(weir_order_begin(s, stream));
-    WEIR_TRY(in->height == 1 ? fill_row(s->driver, in, stream->o.native)
-                             : fill_rows(s->driver, in, stream->o.native));
+    GATED(&work, in->height == 1 ? fill_row(s->driver, in, stream->o.native)
+                                 : fill_rows(s->driver, in, stream->o.native));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }

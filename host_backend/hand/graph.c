@@ -48,6 +48,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     if (stream->capturing) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
+    weir_gate_stream_captures(s, stream);
     /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
      * other sessions' calls. */
     if (in->g != 0) {
@@ -69,6 +70,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
         s->n_captures++;
+        atomic_fetch_add(&s->worker->quiet.captures, 1);
     }
     return result;
 }
@@ -139,6 +141,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
     stream->capturing = false;
     s->n_captures--;
+    atomic_fetch_sub(&s->worker->quiet.captures, 1);
     graph = weir_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (result == CUDA_SUCCESS && native != NULL) {
@@ -312,6 +315,9 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
 {
     struct weir_object *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_stream *stream = weir_hand_stream(s, in->s);
+    struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
+    struct weir_gate_pass pass;
+    CUresult result;
 
     (void)out;
     if (exec == NULL || stream == NULL) {
@@ -319,8 +325,12 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     }
     WEIR_TRY(weir_order_begin(s, stream));
     if (s->uses_printf) {
+        weir_gate_idle(s); /* it may wait for others */
         /* Whether one of its kernels prints is not known here. */
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
-    return s->driver->cuGraphLaunch(exec->native, stream->o.native);
+    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    result = s->driver->cuGraphLaunch(exec->native, stream->o.native);
+    weir_gate_leave(&pass, result);
+    return result;
 }

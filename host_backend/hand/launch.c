@@ -2,6 +2,7 @@
 #include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
+#include "base/hash.h"
 #include <string.h>
 
 /* Attributes without addresses or handles pass; the two events are translated; the rest is refused.
@@ -18,12 +19,14 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
+        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         return a->value.accessPolicyWindow.num_bytes == 0
@@ -137,7 +140,39 @@ CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
     return CUDA_SUCCESS;
 }
 
-/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+/* A kernel's name to the scheduler: the same in the next process and on the next host. */
+static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
+{
+    const struct weir_module *m = (const struct weir_module *)f->o.owner;
+    const char *name = f->name;
+    uint64_t key = 0;
+
+    if (f->hint.kernel != 0) {
+        return f->hint.kernel;
+    }
+    if (name == NULL && weir_driver_has(s->driver, cuFuncGetName)) {
+        (void)s->driver->cuFuncGetName(&name, f->o.native);
+    }
+    if (m != NULL && m->image != NULL && name != NULL) {
+        memcpy(&key, m->image->hash.bytes, sizeof key);
+        key ^= weir_hash64_of(name, strlen(name));
+    }
+    f->hint.kernel = key != 0 ? key : (uint64_t)(uintptr_t)f->o.native | 1;
+    return f->hint.kernel;
+}
+
+static struct weir_gate_work work_of(struct weir_session *s, struct weir_function *f,
+                                     const struct weir_op_launch_in *in)
+{
+    uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+
+    return (struct weir_gate_work){
+        .class = WEIR_SCHED_KERNEL,
+        .key = weir_gate_kernel_key(kernel_key(s, f), in->block, in->shared_bytes),
+        .blocks = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX,
+        .hint = &f->hint};
+}
+
 static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
                                 CUfunction f, CUstream stream, void **extra)
 {
@@ -149,6 +184,33 @@ static CUresult launch_original(struct weir_session *s, const struct weir_op_lau
                                      extra);
 }
 
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+static CUresult launch_calmly(struct weir_session *s, const struct weir_op_launch_in *in,
+                              struct weir_function *f, CUfunction native, CUstream stream,
+                              void **extra)
+{
+    CUresult result;
+    uint32_t calm;
+
+    if (f->launched || s->worker->forms == NULL) {
+        return launch_original(s, in, native, stream, extra);
+    }
+    f->launched = true;
+    calm = weir_forms_calm_begin(s->worker->forms);
+    result = launch_original(s, in, native, stream, extra);
+    weir_forms_calm_end(s->worker->forms, calm);
+    return result;
+}
+
+/* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
+static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunction native,
+                        const struct weir_stream *stream, const struct weir_op_launch_in *in,
+                        struct weir_forms_choice *ret_choice)
+{
+    return f->forms != NULL && (!weir_forms_is_auto(s, f) || weir_gate_wants_runs(s)) &&
+           weir_forms_choose(s, f, native, stream, in, ret_choice);
+}
+
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
                           struct weir_op_launch_out *out)
 {
@@ -156,9 +218,12 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     struct weir_stream *stream = weir_hand_stream(s, in->s);
     const void *params = in->params;
     size_t bytes = in->n_params;
+    struct weir_forms_choice choice;
+    struct weir_gate_work work;
+    struct weir_gate_pass pass;
     CUfunction native;
     CUresult result;
-    uint32_t calm;
+    bool twin;
 
     (void)out;
     if (f == NULL || stream == NULL) {
@@ -171,20 +236,24 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
         s->uses_printf = true;
+        weir_gate_idle(s); /* it may wait for others */
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
     if (s->exposures != NULL) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
-    if (f->forms != NULL && weir_forms_launch(s, f, native, stream, in)) {
-        return CUDA_SUCCESS;
+    work = work_of(s, f, in);
+    twin = choose_twin(s, f, native, stream, in, &choice);
+    if (twin) {
+        work.flags = WEIR_SCHED_STOPPABLE |
+                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0);
+        work.blocks_per_sm = choice.blocks_per_sm;
     }
-    if (f->launched || s->worker->forms == NULL) {
-        return launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    result = CUDA_SUCCESS;
+    if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
+        result = launch_calmly(s, in, f, native, stream->o.native, bytes != 0 ? extra : NULL);
     }
-    f->launched = true;
-    calm = weir_forms_calm_begin(s->worker->forms);
-    result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
-    weir_forms_calm_end(s->worker->forms, calm);
+    weir_gate_leave(&pass, result);
     return result;
 }

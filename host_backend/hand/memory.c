@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/bus_guard.h"
+#include "host_backend/worker/quiet.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -153,6 +154,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
 {
     void *at = (void *)(uintptr_t)registration->device;
     struct weir_tenant *t = session->tenant;
+    uint32_t calm;
 
     for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
         if (*r == registration) {
@@ -161,7 +163,9 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         }
     }
     weir_range_remove(&session->ranges, registration);
+    calm = weir_quiet_begin(session->worker);
     (void)session->driver->cuMemHostUnregister(at);
+    weir_quiet_end(session->worker, calm);
     if (registration->in_window) {
         (void)weir_window_reclaim(registration->device, registration->room);
     } else {

@@ -20,7 +20,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 || !weir_hand_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, in->priority));
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
+                                                   weir_gate_stream_priority(s, in->priority)));
     result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
@@ -29,6 +30,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     stream = (struct weir_stream *)o;
     stream->word = in->word;
     stream->flags = in->flags;
+    stream->priority = in->priority;
+    stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
     stream->blocking = (in->flags & CU_STREAM_NON_BLOCKING) == 0;
     stream->next = ctx->streams;
     ctx->streams = stream;
@@ -184,9 +187,17 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
         if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && window->num_bytes != 0) {
             WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)window->base_ptr, window->num_bytes));
         }
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+            stream->priority = value.priority;
+            value.priority = weir_gate_stream_priority(s, value.priority);
+        }
         return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
     }
-    return s->driver->cuStreamGetAttribute(stream->o.native, id, &out->value);
+    WEIR_TRY(s->driver->cuStreamGetAttribute(stream->o.native, id, &out->value));
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+        out->value.priority = stream->priority;
+    }
+    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- functions of the guest */

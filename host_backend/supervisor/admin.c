@@ -1,8 +1,10 @@
 /*
- * admin.sock: a client sends "status" or "stats" and a newline, and reads rows until the end.
+ * admin.sock: a client sends a line ("status", "stats", "tenant ..."), and reads rows until the
+ * end.
  *
- * A request makes the supervisor ask every ready worker; when all have answered, or after a second,
- * everyone who waits is answered with what is there.
+ * A request makes the supervisor ask every ready worker (a gathering); when all have answered, or
+ * after a second, everyone who waits is answered with what is there. What a request changed was
+ * sent to the workers before the question, so their answers also say that they have it.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -10,6 +12,7 @@
 #include "base/log.h"
 #include "host_backend/status_text.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +27,7 @@
 static void close_client(struct weir_admin_client *client)
 {
     close(client->fd);
+    weir_status_report_destroy(client->report);
     *client = (struct weir_admin_client){.fd = -1};
 }
 
@@ -54,6 +58,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
         return;
     }
     sup->gathering = true;
+    sup->n_gatherings++;
     sup->gathering_stats = stats;
     sup->stats_bytes = 0;
     sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
@@ -68,26 +73,60 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     }
 }
 
+uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
+{
+    start_gathering(sup, false);
+    return sup->n_gatherings;
+}
+
+/* What a whole line asks for; does what it says about a tenant. false: nothing known. */
+static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
+{
+    client->wish = WEIR_WANTS_STATUS;
+    if (strcmp(client->request, "status") == 0) {
+        return true;
+    }
+    if (strcmp(client->request, "stats") == 0) {
+        client->wish = WEIR_WANTS_STATS;
+        return true;
+    }
+    client->wish = WEIR_WANTS_TENANT;
+    return weir_sup_tenant_request(sup, client, client->request);
+}
+
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
-    char request[64];
-    ssize_t n = recv(client->fd, request, sizeof request - 1, MSG_DONTWAIT);
+    size_t room = sizeof client->request - 1 - client->request_bytes;
+    ssize_t n = recv(client->fd, client->request + client->request_bytes, room, MSG_DONTWAIT);
+    char *end;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    request[n > 0 ? n : 0] = 0;
-    client->wants_stats = strcmp(request, "stats\n") == 0;
-    if ((!client->wants_stats && strcmp(request, "status\n") != 0) || client->asked) {
+    client->request_bytes += n > 0 ? (size_t)n : 0;
+    client->request[client->request_bytes] = 0;
+    end = strchr(client->request, '\n');
+    if (end == NULL && n > 0 && (size_t)n < room) {
+        return; /* the rest is on its way, or the deadline is */
+    }
+    if (end == NULL || end[1] != 0) {
+        close_client(client);
+        return;
+    }
+    *end = 0;
+    if (!take_request(sup, client)) {
         close_client(client);
         return;
     }
     client->asked = true;
-    start_gathering(sup, client->wants_stats); /* if one is under way: once that is over */
+    /* One that is under way may have asked the workers before this changed something. */
+    client->gathering =
+        sup->n_gatherings + (client->wish == WEIR_WANTS_TENANT || !sup->gathering ? 1 : 0);
+    start_gathering(sup, client->wish == WEIR_WANTS_STATS);
 }
 
 /* Append a copy of an element; a lack of memory loses a row of a report, no more. */
-static void append(void **array, size_t *n, const void *element, size_t size)
+void weir_sup_append(void **array, size_t *n, const void *element, size_t size)
 {
     void *bigger = realloc(*array, (*n + 1) * size);
 
@@ -122,11 +161,11 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
     struct weir_status_report *g = &sup->gathered;
 
     if (message->type == WEIR_LINK_ROW_SESSION) {
-        append((void **)&g->sessions, &g->n_sessions, &message->session_row,
-               sizeof message->session_row);
+        weir_sup_append((void **)&g->sessions, &g->n_sessions, &message->session_row,
+                        sizeof message->session_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
-        append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
-               sizeof message->tenant_row);
+        weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
+                        sizeof message->tenant_row);
     } else {
         sup->workers[worker].row = message->worker;
         sup->workers[worker].answering = false;
@@ -156,7 +195,13 @@ static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report 
         snprintf(row.priority, sizeof row.priority, "%s", weir_priority_text(t->config.priority));
         snprintf(row.isolation, sizeof row.isolation, "%s",
                  weir_isolation_text(t->config.isolation));
-        append((void **)&report->tenants, &report->n_tenants, &row, sizeof row);
+        snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
+        row.sm_limit_pct = t->config.sm_limit_pct;
+        row.changed = 0;
+        for (size_t k = 0; k < weir_setting_count(); k++) {
+            row.changed += !weir_setting_equal(k, &t->config, &t->base);
+        }
+        weir_sup_append((void **)&report->tenants, &report->n_tenants, &row, sizeof row);
     }
 }
 
@@ -173,7 +218,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         if (w->tenant >= 0) {
             memcpy(w->row.tenant, sup->tenants[w->tenant].config.name, sizeof w->row.tenant);
         }
-        append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
+        weir_sup_append((void **)&report->workers, &report->n_workers, &w->row, sizeof w->row);
     }
 }
 
@@ -191,34 +236,128 @@ static void send_text(int fd, const char *text, size_t bytes)
     }
 }
 
-static void answer(struct weir_supervisor *sup, int fd)
+/* Rows of one tenant, with what was asked of it. */
+static void fill_tenant_answer(struct weir_supervisor *sup, const struct weir_admin_client *client,
+                               struct weir_status_report *report)
 {
-    struct weir_status_report report = {.pid = (uint64_t)getpid(), .kept_fds = sup->n_kept};
+    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
+    struct weir_status_report all = {0};
+
+    fill_tenants(sup, &all);
+    for (size_t i = 0; i < all.n_tenants; i++) {
+        if (strcmp(all.tenants[i].name, client->tenant) == 0) {
+            weir_sup_append((void **)&report->tenants, &report->n_tenants, &all.tenants[i],
+                            sizeof all.tenants[i]);
+        }
+    }
+    free(all.tenants);
+    report->settings = client->report->settings;
+    report->n_settings = client->report->n_settings;
+    report->notes = client->report->notes;
+    report->n_notes = client->report->n_notes;
+    if (tenant != NULL && tenant->worker >= 0 &&
+        (!sup->workers[tenant->worker].ready || sup->workers[tenant->worker].answering)) {
+        struct weir_status_note note = {"warning", "its worker has not said yet that it has this"};
+
+        weir_sup_append((void **)&client->report->notes, &client->report->n_notes, &note,
+                        sizeof note);
+        report->notes = client->report->notes;
+        report->n_notes = client->report->n_notes;
+    }
+}
+
+/* Who asks may stand in another directory. */
+static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    char path[PATH_MAX];
+
+    if (sup->params.config_path != NULL && realpath(sup->params.config_path, path) != NULL &&
+        strlen(path) < sizeof report->config) {
+        memcpy(report->config, path, strlen(path) + 1);
+    }
+}
+
+static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    report->pid = (uint64_t)getpid();
+    report->kept_fds = sup->n_kept;
+    snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
+    memcpy(report->run_dir, sup->config.run_dir,
+           strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
+    fill_config_path(sup, report);
+    report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
+}
+
+void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report)
+{
+    fill_host(sup, report);
+    fill_tenants(sup, report);
+    fill_workers(sup, report);
+    report->sessions = sup->gathered.sessions;
+    report->n_sessions = sup->gathered.n_sessions;
+}
+
+static void answer(struct weir_supervisor *sup, const struct weir_admin_client *client)
+{
+    struct weir_status_report report = {0};
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    snprintf(report.version, sizeof report.version, "%s", WEIR_VERSION);
-    memcpy(report.run_dir, sup->config.run_dir,
-           strnlen(sup->config.run_dir, sizeof report.run_dir - 1));
-    report.age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
-    fill_tenants(sup, &report);
-    fill_workers(sup, &report);
-    report.sessions = sup->gathered.sessions;
-    report.n_sessions = sup->gathered.n_sessions;
+    if (client->wish == WEIR_WANTS_TENANT) {
+        fill_host(sup, &report);
+        fill_tenant_answer(sup, client, &report);
+    } else {
+        weir_sup_admin_report(sup, &report);
+    }
     if (out != NULL) {
         weir_status_text_write(out, &report);
         fclose(out);
     }
-    send_text(fd, text, bytes);
+    send_text(client->fd, text, bytes);
     free(text);
     free(report.tenants);
     free(report.workers);
 }
 
+/* Does the gathering that is over answer this client? */
+static bool is_answered(const struct weir_supervisor *sup, const struct weir_admin_client *client)
+{
+    return client->gathering <= sup->n_gatherings &&
+           (client->wish != WEIR_WANTS_STATS || sup->gathering_stats);
+}
+
+/* A gathering is over: answer, and say whether somebody waits for another, with statistics or not.
+ */
+static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
+{
+    bool again = false;
+
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        struct weir_admin_client *client = &sup->clients[i];
+
+        if (client->fd < 0 || !client->asked) {
+            continue;
+        }
+        if (!is_answered(sup, client)) {
+            again = true;
+            *ret_stats |= client->wish == WEIR_WANTS_STATS;
+            continue;
+        }
+        if (client->wish == WEIR_WANTS_STATS) {
+            send_text(client->fd, sup->stats_text, sup->stats_bytes);
+            send_text(client->fd, WEIR_STATUS_TEXT_END, sizeof WEIR_STATUS_TEXT_END - 1);
+        } else {
+            answer(sup, client);
+        }
+        close_client(client);
+    }
+    return again;
+}
+
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    bool complete = sup->gathering, again = false;
+    bool complete = sup->gathering, again = false, stats = false;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         complete &= !sup->workers[i].used || !sup->workers[i].answering;
@@ -227,31 +366,20 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         struct weir_admin_client *client = &sup->clients[i];
 
-        if (client->fd < 0) {
-            continue;
-        }
-        if (client->asked && complete && client->wants_stats && !sup->gathering_stats) {
-            again = true;
-        } else if (client->asked && complete) {
-            if (client->wants_stats) {
-                send_text(client->fd, sup->stats_text, sup->stats_bytes);
-                send_text(client->fd, WEIR_STATUS_TEXT_END, sizeof WEIR_STATUS_TEXT_END - 1);
-            } else {
-                answer(sup, client->fd);
-            }
-            close_client(client);
-        } else if (!client->asked && now_ns >= client->deadline_ns) {
+        if (client->fd >= 0 && !client->asked && now_ns >= client->deadline_ns) {
             close_client(client);
         }
     }
     if (complete) {
+        sup->gathered_ns = now_ns;
+        again = answer_all(sup, &stats);
         sup->gathering = false;
         free(sup->stats_text);
         sup->stats_text = NULL;
         sup->stats_bytes = 0;
     }
     if (again) {
-        start_gathering(sup, true);
+        start_gathering(sup, stats);
     }
 }
 

@@ -1,12 +1,14 @@
 /*
  * weir.toml: keys, their limits and their defaults.
  *
- * Tables of rows, one for each of [host], [forms] and [[tenant]]: a key is a row. Anything that is
- * not in them is an error at its place, so a misspelt limit is never silently no limit.
+ * Tables of rows, one for each of TOML's: a key is a row. Anything that is not in them is an error
+ * at its place, so a misspelt limit is never silently no limit. What changes a running tenant goes
+ * through the same rows.
  */
 #include "host_backend/supervisor/config.h"
 
 #include "host_backend/supervisor/toml.h"
+#include "sched/policy.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +30,9 @@ enum row_kind {
     ROW_CHOICE,
     ROW_BYTES, /* a power of two */
     ROW_LIMIT, /* any number of bytes */
-    ROW_DEVICES
+    ROW_DEVICES,
+    ROW_PCT,
+    ROW_BOOL
 };
 
 struct row {
@@ -41,7 +45,7 @@ struct row {
 
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
-static const char *const forms_modes[] = {"off", "auto", "always", "explore", NULL};
+static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
 static const char *const forms_ptx[] = {"same", "any", NULL};
 static const char *const forms_twins[] = {"best", "all", NULL};
@@ -73,11 +77,26 @@ static const struct row forms_rows[] = {
     {"cache_dir", ROW_TEXT, AT(weir_host_config, forms.cache_dir), 0, 0, NULL},
     {"cache", ROW_LIMIT, AT(weir_host_config, forms.cache_bytes), 0, 0, NULL},
 };
+static const struct row scheduler_rows[] = {
+    {"policy", ROW_TEXT, AT(weir_host_config, scheduler.policy), 0, 0, NULL},
+    {"inflight_us", ROW_U32, AT(weir_host_config, scheduler.inflight_us), 10, 1000000, NULL},
+    {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
+    {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
+    {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
+};
+static const struct row metrics_rows[] = {
+    {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},
+};
+static const struct row libvirt_rows[] = {
+    {"uri", ROW_TEXT, AT(weir_host_config, libvirt_uri), 0, 0, NULL},
+    {"create", ROW_BOOL, AT(weir_host_config, libvirt_create), 0, 0, NULL},
+};
 static const struct row tenant_rows[] = {
     {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
     {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
+    {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
@@ -87,20 +106,42 @@ static const struct row tenant_rows[] = {
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
-enum place { PLACE_NONE, PLACE_HOST, PLACE_FORMS, PLACE_TENANT };
+enum place {
+    PLACE_NONE,
+    PLACE_HOST,
+    PLACE_FORMS,
+    PLACE_SCHEDULER,
+    PLACE_METRICS,
+    PLACE_LIBVIRT,
+    PLACE_TENANT
+};
+
+static const struct {
+    const char *name, *shown;
+    const struct row *rows;
+    size_t n_rows;
+} tables[] = {
+    [PLACE_NONE] = {"", "", NULL, 0},
+    [PLACE_HOST] = {"host", "[host]", host_rows, N_ROWS(host_rows)},
+    [PLACE_FORMS] = {"forms", "[forms]", forms_rows, N_ROWS(forms_rows)},
+    [PLACE_SCHEDULER] = {"scheduler", "[scheduler]", scheduler_rows, N_ROWS(scheduler_rows)},
+    [PLACE_METRICS] = {"metrics", "[metrics]", metrics_rows, N_ROWS(metrics_rows)},
+    [PLACE_LIBVIRT] = {"libvirt", "[libvirt]", libvirt_rows, N_ROWS(libvirt_rows)},
+    [PLACE_TENANT] = {"tenant", "[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
 
 struct parse {
     struct weir_host_config config;
     enum place place;
-    uint32_t seen; /* bit per row of the table in hand */
-    bool host_seen, forms_seen;
+    uint32_t seen;        /* bit per row of the table in hand */
+    uint32_t tables_seen; /* bit per place */
     uint32_t table_line, table_column;
 };
 
-static void tenant_default(struct weir_tenant_config *tenant, const char *name)
+void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *name)
 {
     *tenant = (struct weir_tenant_config){.weight = 100,
                                           .priority = WEIR_PRIORITY_NORMAL,
+                                          .sm_limit_pct = 100,
                                           .pinned = {.pct = 50},
                                           .sessions_max = 256};
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
@@ -116,14 +157,20 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
+    config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
+    config->scheduler = (struct weir_sched_settings){.policy = "fair",
+                                                     .inflight_us = 200,
+                                                     .alone_us = 10000,
+                                                     .starve_ms = 1000,
+                                                     .overhead_ppm = 15000};
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 
 void weir_config_default(struct weir_host_config *ret_config)
 {
     host_default(ret_config);
-    tenant_default(&ret_config->tenants[0], "default");
+    weir_tenant_config_default(&ret_config->tenants[0], "default");
     ret_config->n_tenants = 1;
 }
 
@@ -253,7 +300,7 @@ bool weir_devices_among(const char *list, const char *all)
     return true;
 }
 
-static bool name_ok(const char *name)
+bool weir_tenant_name_ok(const char *name)
 {
     size_t n = strlen(name);
 
@@ -279,7 +326,7 @@ static bool store_text(const struct row *row, char *to, const struct weir_toml_v
     if (strlen(value->string) >= row->size && row->kind == ROW_TEXT) {
         return WRONG(value, "'%s' is too long", row->key);
     }
-    if (row->kind == ROW_NAME && !name_ok(value->string)) {
+    if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
         return WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
     }
     if (row->kind == ROW_KEY && !key_ok(value->string)) {
@@ -369,6 +416,35 @@ static bool store_choice(const struct row *row, char *to, const struct weir_toml
     return WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 
+/* 50 or "50%". */
+static bool store_pct(const struct row *row, char *to, const struct weir_toml_value *value,
+                      struct weir_diag *diag)
+{
+    struct weir_amount amount = {0};
+    uint32_t pct;
+
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= 1 && value->integer <= 100) {
+        pct = (uint32_t)value->integer;
+    } else if (value->kind == WEIR_TOML_STRING &&
+               weir_amount_parse(value->string, &amount) == WEIR_OK && amount.pct != 0) {
+        pct = amount.pct;
+    } else {
+        return WRONG(value, "'%s' must be a percentage between 1 and 100", row->key);
+    }
+    memcpy(to, &pct, sizeof pct);
+    return true;
+}
+
+static bool store_bool(const struct row *row, char *to, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    if (value->kind != WEIR_TOML_BOOLEAN) {
+        return WRONG(value, "'%s' must be true or false", row->key);
+    }
+    memcpy(to, &value->boolean, sizeof value->boolean);
+    return true;
+}
+
 static bool store(const struct row *row, void *object, const struct weir_toml_value *value,
                   struct weir_diag *diag)
 {
@@ -390,6 +466,10 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
         return store_devices(row, to, value, diag);
     case ROW_CHOICE:
         return store_choice(row, to, value, diag);
+    case ROW_PCT:
+        return store_pct(row, to, value, diag);
+    case ROW_BOOL:
+        return store_bool(row, to, value, diag);
     }
     return false;
 }
@@ -440,15 +520,12 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
     parse->seen = 0;
     parse->table_line = line;
     parse->table_column = column;
-    if (strcmp(name, "host") == 0 && !array && !parse->host_seen) {
-        parse->place = PLACE_HOST;
-        parse->host_seen = true;
-        return true;
-    }
-    if (strcmp(name, "forms") == 0 && !array && !parse->forms_seen) {
-        parse->place = PLACE_FORMS;
-        parse->forms_seen = true;
-        return true;
+    for (enum place place = PLACE_HOST; place < PLACE_TENANT && !array; place++) {
+        if (strcmp(name, tables[place].name) == 0 && (parse->tables_seen >> place & 1) == 0) {
+            parse->place = place;
+            parse->tables_seen |= 1u << place;
+            return true;
+        }
     }
     if (strcmp(name, "tenant") == 0 && array) {
         if (parse->config.n_tenants == WEIR_CONFIG_TENANTS_MAX) {
@@ -456,11 +533,13 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
             return false;
         }
         parse->place = PLACE_TENANT;
-        tenant_default(&parse->config.tenants[parse->config.n_tenants++], "");
+        weir_tenant_config_default(&parse->config.tenants[parse->config.n_tenants++], "");
         return true;
     }
     weir_diag_set(diag, line, column,
-                  "unknown or repeated table '%.60s': [host], [forms] or [[tenant]]", name);
+                  "unknown or repeated table '%.60s': [host], [forms], [metrics], [libvirt] or "
+                  "[[tenant]]",
+                  name);
     return false;
 }
 
@@ -468,21 +547,12 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
                      const struct weir_toml_value *value, struct weir_diag *diag)
 {
     struct parse *parse = user;
-    static const struct {
-        const char *name;
-        const struct row *rows;
-        size_t n_rows;
-    } tables[] = {{"", NULL, 0},
-                  {"[host]", host_rows, N_ROWS(host_rows)},
-                  {"[forms]", forms_rows, N_ROWS(forms_rows)},
-                  {"[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
     const struct row *rows = tables[parse->place].rows;
     size_t n_rows = tables[parse->place].n_rows;
     bool tenant = parse->place == PLACE_TENANT;
 
     if (parse->place == PLACE_NONE) {
-        weir_diag_set(diag, line, column, "'%.60s' stands before any [host], [forms] or [[tenant]]",
-                      key);
+        weir_diag_set(diag, line, column, "'%.60s' stands before any table such as [host]", key);
         return false;
     }
     for (size_t i = 0; i < n_rows; i++) {
@@ -497,8 +567,134 @@ static bool on_value(void *user, const char *key, uint32_t line, uint32_t column
         return store(&rows[i], tenant ? (void *)last_tenant(parse) : (void *)&parse->config, value,
                      diag);
     }
-    weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key, tables[parse->place].name);
+    weir_diag_set(diag, line, column, "unknown key '%.60s' in %s", key, tables[parse->place].shown);
     return false;
+}
+
+size_t weir_setting_count(void)
+{
+    return N_ROWS(tenant_rows) - 1; /* without the name, which comes first */
+}
+
+static const struct row *setting_row(size_t setting)
+{
+    return &tenant_rows[setting + 1];
+}
+
+_Static_assert(N_ROWS(tenant_rows) - 1 <= WEIR_SETTINGS_MAX, "room for each");
+
+const char *weir_setting_key(size_t setting)
+{
+    return setting_row(setting)->key;
+}
+
+bool weir_setting_is_live(size_t setting)
+{
+    const char *key = setting_row(setting)->key;
+
+    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0;
+}
+
+int weir_setting_find(const char *key)
+{
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        const char *a = key, *b = setting_row(i)->key;
+
+        while (*a != 0 && (*a == *b || (*a == '-' && *b == '_'))) {
+            a++;
+            b++;
+        }
+        if (*a == 0 && *b == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+enum weir_status weir_setting_store(size_t setting, const char *text,
+                                    struct weir_tenant_config *config, struct weir_diag *ret_diag)
+{
+    const struct row *row = setting_row(setting);
+    struct weir_toml_value value = {.kind = WEIR_TOML_STRING, .string = text};
+    char *end;
+
+    errno = 0;
+    value.integer = strtoll(text, &end, 10);
+    if (row->kind != ROW_KEY && errno == 0 && *text != ' ' && *text != 0 && *end == 0) {
+        value.kind = WEIR_TOML_INTEGER;
+    }
+    return store(row, config, &value, ret_diag) ? WEIR_OK : WEIR_ERR_INVALID;
+}
+
+void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
+                       struct weir_tenant_config *to)
+{
+    const struct row *row = setting_row(setting);
+
+    memcpy((char *)to + row->offset, (const char *)from + row->offset, row->size);
+}
+
+bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
+                        const struct weir_tenant_config *b)
+{
+    char left[WEIR_SETTING_TEXT_BYTES], right[WEIR_SETTING_TEXT_BYTES];
+
+    weir_setting_text(setting, a, left);
+    weir_setting_text(setting, b, right);
+    return strcmp(left, right) == 0;
+}
+
+/* In the largest unit that divides it. */
+static void amount_text(const struct weir_amount *amount, char *text, size_t bytes)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    uint64_t value = amount->bytes;
+    int unit = 0;
+
+    while (value != 0 && value % 1024 == 0 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    if (amount->pct != 0 || value == 0) {
+        snprintf(text, bytes, "%u%%", amount->pct != 0 ? amount->pct : 100);
+    } else {
+        snprintf(text, bytes, "%llu%s", (unsigned long long)value, units[unit]);
+    }
+}
+
+void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
+                       char text[WEIR_SETTING_TEXT_BYTES])
+{
+    const struct row *row = setting_row(setting);
+    const void *at = (const char *)config + row->offset;
+    int choice;
+
+    switch (row->kind) {
+    case ROW_U32:
+        snprintf(text, WEIR_SETTING_TEXT_BYTES, "%u", *(const uint32_t *)at);
+        break;
+    case ROW_PCT:
+        snprintf(text, WEIR_SETTING_TEXT_BYTES, "%u%%", *(const uint32_t *)at);
+        break;
+    case ROW_AMOUNT:
+        amount_text(at, text, WEIR_SETTING_TEXT_BYTES);
+        break;
+    case ROW_CHOICE:
+        memcpy(&choice, at, sizeof choice);
+        snprintf(text, WEIR_SETTING_TEXT_BYTES, "%s", row->choices[choice]);
+        break;
+    case ROW_TEXT:
+    case ROW_NAME:
+    case ROW_KEY:
+    case ROW_DEVICES:
+    case ROW_U64:
+    case ROW_BYTES:
+    case ROW_LIMIT:
+    case ROW_BOOL: /* the last four: no tenant has one */
+        snprintf(text, WEIR_SETTING_TEXT_BYTES, "%.*s", WEIR_SETTING_TEXT_BYTES - 1,
+                 (const char *)at);
+        break;
+    }
 }
 
 /* The area for reservations may lie anywhere beside the windows of all tenants. */
@@ -525,6 +721,13 @@ bool weir_config_cdi_ok(const char *cdi)
            (cdi[0] == '/' && n > 6 && strcmp(cdi + n - 5, ".json") == 0);
 }
 
+bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag)
+{
+    struct weir_policy_set set;
+
+    return strcmp(policy, "off") == 0 || weir_policy_set_parse(policy, &set, ret_diag) == WEIR_OK;
+}
+
 enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config, struct weir_diag *ret_diag)
 {
@@ -547,9 +750,13 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     if (status == WEIR_OK && !weir_config_areas_ok(&parse->config, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
+    if (status == WEIR_OK && !weir_config_policy_ok(parse->config.scheduler.policy, ret_diag)) {
+        status = WEIR_ERR_SYNTAX;
+    }
     if (status == WEIR_OK) {
         if (parse->config.n_tenants == 0) {
-            tenant_default(&parse->config.tenants[parse->config.n_tenants++], "default");
+            weir_tenant_config_default(&parse->config.tenants[parse->config.n_tenants++],
+                                       "default");
         }
         *ret_config = parse->config;
     }

@@ -5,10 +5,13 @@
 #include "base/status.h"
 #include "host_backend/control.h"
 #include "host_backend/forms/config.h"
+#include "host_backend/sched/config.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
+#define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
+#define WEIR_SETTING_TEXT_BYTES 192
 
 enum weir_priority {
     WEIR_PRIORITY_LOW,
@@ -35,6 +38,7 @@ struct weir_tenant_config {
     char key[WEIR_KEY_Z85_BYTES]; /* public CURVE key for tcp; "": not over tcp */
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
+    uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
     enum weir_isolation isolation;
     struct weir_amount memory; /* of its devices, all together */
     struct weir_amount pinned; /* of the host's memory */
@@ -58,6 +62,10 @@ struct weir_host_config {
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
     struct weir_forms_config forms;
+    struct weir_sched_settings scheduler;
+    char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
+    char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": domains' metadata is not read */
+    bool libvirt_create; /* a domain's element makes its tenant, when there is none */
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };
@@ -83,6 +91,9 @@ bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_dia
 /** Is this an absolute path that ends in .json, "none", or ""? */
 bool weir_config_cdi_ok(const char *cdi);
 
+/** Is it "off" or a list of policies? Says why not. */
+bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
+
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
@@ -106,6 +117,40 @@ bool weir_devices_among(const char *list, const char *all);
 
 /** An amount of a whole; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
+
+/*
+ * A tenant's settings one by one: the keys of [[tenant]] without "name", as `weir tenant set` and
+ * libvirt's metadata give them. Numbers run from 0 to weir_setting_count() - 1.
+ */
+
+/** A tenant as it is when nothing is said of it. */
+void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
+/** May a tenant be called so? */
+bool weir_tenant_name_ok(const char *name);
+size_t weir_setting_count(void);
+const char *weir_setting_key(size_t setting);
+/** May it change while the host runs? */
+bool weir_setting_is_live(size_t setting);
+/** The number of a key, "sm-limit" being "sm_limit"; -1: there is none. */
+int weir_setting_find(const char *key);
+
+/**
+ * Store a value as it would stand in weir.toml, without its quotes.
+ *
+ * @param ret_diag  filled on WEIR_ERR_INVALID: names the key and says what it must be.
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ * @thread any
+ */
+enum weir_status weir_setting_store(size_t setting, const char *text,
+                                    struct weir_tenant_config *config,
+                                    struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
+                       struct weir_tenant_config *to);
+bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
+                        const struct weir_tenant_config *b);
+/** Its value as weir_setting_store() takes it; cut at WEIR_SETTING_TEXT_BYTES. */
+void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
+                       char text[WEIR_SETTING_TEXT_BYTES]);
 
 const char *weir_priority_text(enum weir_priority priority);
 const char *weir_isolation_text(enum weir_isolation isolation);

@@ -5,6 +5,7 @@
  * device memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
+#include "host_backend/supervisor/libvirt.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
@@ -23,7 +24,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define POLL_MAX (2 + 2 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX)
+#define POLL_MAX                                                                                   \
+    (4 + 2 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+     WEIR_METRICS_CLIENTS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -31,9 +34,13 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
     const struct {
         char *to;
         const char *from;
-    } texts[] = {{config->run_dir, params->run_dir}, {config->listen_tcp, params->listen_tcp},
-                 {config->driver, params->driver},   {config->log, params->log},
-                 {config->softgpu, params->softgpu}, {config->cdi, params->cdi}};
+    } texts[] = {{config->run_dir, params->run_dir},
+                 {config->listen_tcp, params->listen_tcp},
+                 {config->driver, params->driver},
+                 {config->log, params->log},
+                 {config->metrics_listen, params->metrics},
+                 {config->softgpu, params->softgpu},
+                 {config->cdi, params->cdi}};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].from != NULL) {
@@ -72,6 +79,15 @@ static enum weir_status load(const struct weir_serve_params *params,
             status = WEIR_ERR_INVALID;
         }
     }
+    if (status == WEIR_OK && params->policy != NULL) {
+        if (strlen(params->policy) >= sizeof config->scheduler.policy ||
+            !weir_config_policy_ok(params->policy, &diag)) {
+            fprintf(stderr, "'%s' is no list of policies such as fair,overlap: %s\n",
+                    params->policy, diag.message);
+            return WEIR_ERR_INVALID;
+        }
+        snprintf(config->scheduler.policy, sizeof config->scheduler.policy, "%s", params->policy);
+    }
     if (status == WEIR_OK && params->devices != NULL &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
         fprintf(stderr, "'%s' is no list of devices such as 0,1 or GPU-4a8f\n", params->devices);
@@ -95,40 +111,60 @@ static enum weir_status load(const struct weir_serve_params *params,
     return status;
 }
 
-static enum weir_status open_admin(struct weir_supervisor *sup)
+/* Is somebody listening there? A file that nobody listens on is what a killed host left. */
+static bool is_served(const struct sockaddr_un *address)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    mode_t mask;
-    int probe, n;
-    bool bound;
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool served =
+        probe >= 0 && (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
+                       errno == EAGAIN); /* its backlog is full */
 
-    n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
-    if (n < 0 || (size_t)n >= sizeof sup->admin_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    memcpy(address.sun_path, sup->admin_path, (size_t)n + 1);
-    probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0) {
-        close(probe);
-        return WEIR_ERR_EXISTS;
-    }
     if (probe >= 0) {
         close(probe);
     }
-    unlink(sup->admin_path);
-    sup->admin_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sup->admin_fd < 0) {
+    return served;
+}
+
+enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat info;
+    mode_t mask;
+    bool good;
+    int fd, why;
+
+    if (strlen(path) >= sizeof address.sun_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    strcpy(address.sun_path, path);
+    if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address))) {
+        return WEIR_ERR_EXISTS;
+    }
+    unlink(path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
         return WEIR_ERR_IO;
     }
-    mask = umask(0117); /* owner and group */
-    bound = bind(sup->admin_fd, (struct sockaddr *)&address, sizeof address) == 0;
+    mask = umask(0777 & ~mode);
+    good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
+    why = errno;
     umask(mask);
-    if (!bound || listen(sup->admin_fd, 16) != 0) {
-        close(sup->admin_fd);
-        sup->admin_fd = -1;
-        return errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+    if (!good) {
+        close(fd);
+        return why == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
+    *ret_fd = fd;
     return WEIR_OK;
+}
+
+static enum weir_status open_admin(struct weir_supervisor *sup)
+{
+    int n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
+
+    if (n < 0 || (size_t)n >= sizeof sup->admin_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    return weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
 }
 
 static enum weir_status open_signals(struct weir_supervisor *sup)
@@ -156,6 +192,7 @@ static void reload(struct weir_supervisor *sup)
         load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        weir_sup_libvirt_again(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }
@@ -171,6 +208,7 @@ static void on_signals(struct weir_supervisor *sup)
         switch (info.ssi_signo) {
         case SIGCHLD:
             weir_sup_workers_reap(sup);
+            weir_sup_libvirt_reap(sup);
             break;
         case SIGHUP:
             reload(sup);
@@ -191,7 +229,10 @@ struct source {
         SOURCE_TENANT,
         SOURCE_CONTAINER,
         SOURCE_WORKER,
-        SOURCE_CLIENT
+        SOURCE_CLIENT,
+        SOURCE_METRICS,
+        SOURCE_METRICS_CLIENT,
+        SOURCE_LIBVIRT
     } kind;
     int index;
 };
@@ -202,12 +243,17 @@ struct poll_set {
     nfds_t n;
 };
 
-static void watch(struct poll_set *set, int fd, struct source source)
+static void watch_for(struct poll_set *set, int fd, short events, struct source source)
 {
     if (fd >= 0) {
-        set->fds[set->n] = (struct pollfd){fd, POLLIN, 0};
+        set->fds[set->n] = (struct pollfd){fd, events, 0};
         set->sources[set->n++] = source;
     }
+}
+
+static void watch(struct poll_set *set, int fd, struct source source)
+{
+    watch_for(set, fd, POLLIN, source);
 }
 
 static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
@@ -215,6 +261,12 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     set->n = 0;
     watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
     watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
+    watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
+    watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
+                  (struct source){SOURCE_METRICS_CLIENT, i});
+    }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
@@ -268,6 +320,19 @@ static void serve(struct weir_supervisor *sup, struct source source)
             weir_sup_admin_read(sup, &sup->clients[source.index]);
         }
         break;
+    case SOURCE_METRICS:
+        weir_sup_metrics_accept(sup);
+        break;
+    case SOURCE_LIBVIRT:
+        if (sup->libvirt.link >= 0) {
+            weir_sup_libvirt_receive(sup);
+        }
+        break;
+    case SOURCE_METRICS_CLIENT:
+        if (sup->metrics[source.index].fd >= 0) {
+            weir_sup_metrics_serve(sup, &sup->metrics[source.index]);
+        }
+        break;
     }
 }
 
@@ -288,6 +353,9 @@ static void loop(struct weir_supervisor *sup)
         int wait_ms =
             sooner(weir_sup_workers_wait_ms(sup, now_ns), weir_sup_admin_wait_ms(sup, now_ns));
 
+        wait_ms = sooner(wait_ms, weir_sup_metrics_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
+
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
             weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
@@ -302,6 +370,8 @@ static void loop(struct weir_supervisor *sup)
         now_ns = weir_clock_now_ns();
         weir_sup_workers_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
+        weir_sup_metrics_tick(sup, now_ns);
+        weir_sup_libvirt_tick(sup, now_ns);
     }
 }
 
@@ -322,7 +392,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                                               : weir_status_text(status));
         }
     }
-    return status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
+    status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }
 
 /* Each piece of device memory is a descriptor here, each exported one a descriptor in the worker.
@@ -346,11 +418,14 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     sup->params = *params;
-    sup->signal_fd = sup->admin_fd = -1;
+    sup->signal_fd = sup->admin_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->clients[i].fd = -1;
+    }
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        sup->metrics[i].fd = -1;
     }
     if (load(params, &sup->config) != WEIR_OK) {
         free(sup);
@@ -373,10 +448,12 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_notify("STOPPING=1");
     weir_sup_tenants_close(sup);
+    weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);
     }
     weir_sup_admin_close(sup);
+    weir_sup_metrics_close(sup);
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

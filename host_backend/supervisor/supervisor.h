@@ -9,6 +9,7 @@
 
 #include "host_backend/link.h"
 #include "host_backend/supervisor/config.h"
+#include "host_backend/supervisor/metrics.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -16,15 +17,25 @@
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_KEPT_MAX          65536 /* descriptors of device memory; the limit on files is lower */
 
+/* Who said a setting, or made a tenant. */
+enum weir_origin {
+    WEIR_ORIGIN_FILE,    /* weir.toml, or the built-in defaults */
+    WEIR_ORIGIN_COMMAND, /* weir tenant */
+    WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
+};
+
 struct weir_sup_tenant {
-    struct weir_tenant_config config;
+    struct weir_tenant_config config; /* in effect */
+    struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
+    enum weir_origin source;          /* who made it; of WEIR_ORIGIN_FILE only reloads remove it */
+    uint8_t origins[WEIR_SETTINGS_MAX]; /* enum weir_origin of each setting in config */
     uint32_t index;
     int worker; /* index in workers */
     int listen_fd;
     int container_fd; /* the socket that containers have; -1: none (containers.c) */
     char path[108];
     bool used; /* this slot; a slot is never given to another tenant */
-    bool gone; /* removed from the file */
+    bool gone; /* removed */
 };
 
 struct weir_sup_worker {
@@ -48,10 +59,54 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
+enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT };
+
 struct weir_admin_client {
     int fd; /* -1: free */
     bool asked;
-    bool wants_stats;
+    enum weir_admin_wish wish;
+    uint64_t gathering; /* which one's end it waits for */
+    char request[4096]; /* so far */
+    size_t request_bytes;
+    char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
+    struct weir_status_report *report;   /* what was done: notes and settings; owned */
+    uint64_t deadline_ns;
+};
+
+#define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
+
+struct weir_sup_domain;
+
+/* weir-libvirt, and what it has said (libvirt.c). */
+struct weir_sup_libvirt {
+    pid_t pid; /* 0: not running */
+    int link;  /* -1: not running */
+    uint32_t failures;
+    uint64_t started_ns;
+    uint64_t restart_at_ns; /* 0: it need not */
+    struct weir_sup_domain *domains;
+    size_t n_domains;
+};
+
+#define WEIR_METRICS_CLIENTS_MAX 8
+
+enum weir_metrics_state {
+    WEIR_METRICS_READING,
+    WEIR_METRICS_WAITING,
+    WEIR_METRICS_SENDING,
+    WEIR_METRICS_DRAINING,
+};
+
+/* One connection for metrics (metrics_http.c). */
+struct weir_metrics_client {
+    int fd; /* -1: free */
+    enum weir_metrics_state state;
+    bool head_only;
+    char head[WEIR_HTTP_HEAD_MAX];
+    size_t n_head;
+    uint64_t gathering; /* which one's end it waits for */
+    char *text;         /* the answer */
+    size_t bytes, sent;
     uint64_t deadline_ns;
 };
 
@@ -71,18 +126,52 @@ struct weir_supervisor {
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     bool gathering;
-    bool gathering_stats; /* .. statistics, too */
-    char *stats_text;     /* rows of statistics so far */
+    bool gathering_stats;  /* .. statistics, too */
+    uint64_t n_gatherings; /* begun */
+    char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
     uint64_t gather_deadline_ns;
     struct weir_status_report gathered; /* rows that workers have sent so far */
+    uint64_t gathered_ns;               /* when the last gathering was complete */
+    int metrics_fd;                     /* -1: none */
+    char metrics_path[108];             /* of a unix socket; else "" */
+    struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
+    struct weir_sup_libvirt libvirt;
 };
+
+/* main.c */
+
+/**
+ * Listen on a unix stream socket; a socket file that nobody listens on is replaced.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
 /* tenants.c */
 
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
+struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name);
+/** Make a tenant while the host runs. The diagnosis says why not; what failed later is logged. */
+enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
+                                     const struct weir_tenant_config *config,
+                                     enum weir_origin source,
+                                     struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/** Its socket goes and its sessions end. */
+void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/**
+ * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
+ * @param text  "": back to what its source says.
+ */
+enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
+                                      const struct weir_sup_tenant *tenant, size_t setting,
+                                      const char *text, struct weir_tenant_config *config,
+                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/** Put new settings in effect, and tell the worker. */
+void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                            const struct weir_tenant_config *config);
+const char *weir_origin_text(enum weir_origin origin);
 /** Take one connection of one of its sockets and pass it to the tenant's worker. */
 void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                             int listen_fd);
@@ -124,7 +213,24 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
+/* tenant_admin.c */
+
+/**
+ * A client's "tenant\t..." request: does it and fills client->report and client->tenant.
+ * @param request  changed.
+ * @return false: not such a request, or no memory
+ */
+bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             char *request);
+
 /* admin.c */
+
+/** Append a copy of an element to an array; a lack of memory loses it. */
+void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
+/** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
+void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
+/** Ask the workers for their status, if that is not under way. @return the gathering's number */
+uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
@@ -135,5 +241,18 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
+
+/* metrics_http.c */
+
+/** Listen where the configuration says; complains on stderr. */
+enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+void weir_sup_metrics_accept(struct weir_supervisor *sup);
+/** What poll() is to wait for. */
+short weir_sup_metrics_events(const struct weir_metrics_client *client);
+void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client);
+/** Answer whose gathering is over; drop who is late. */
+void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns);
+int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 #endif

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static struct weir_sup_tenant *find(struct weir_supervisor *sup, const char *name)
+struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && strcmp(sup->tenants[i].config.name, name) == 0) {
@@ -77,30 +77,109 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
     (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
 }
 
-static enum weir_status apply_one(struct weir_supervisor *sup,
+const char *weir_origin_text(enum weir_origin origin)
+{
+    static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt"};
+
+    return texts[origin];
+}
+
+/* The settings of a source, under those that others have made since. */
+static void merge(const struct weir_sup_tenant *tenant, struct weir_tenant_config *merged)
+{
+    *merged = tenant->base;
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        if (tenant->origins[i] != (uint8_t)tenant->source) {
+            weir_setting_copy(i, &tenant->config, merged);
+        }
+    }
+}
+
+void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                            const struct weir_tenant_config *config)
+{
+    tenant->config = *config;
+    tell(sup, tenant, WEIR_LINK_TENANT);
+}
+
+enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
+                                      const struct weir_sup_tenant *tenant, size_t setting,
+                                      const char *text, struct weir_tenant_config *config,
+                                      struct weir_diag *ret_diag)
+{
+    enum weir_status status = WEIR_OK;
+
+    if (!weir_setting_is_live(setting)) {
+        weir_diag_set(ret_diag, 0, 0, "'%s' changes with a restart of the host",
+                      weir_setting_key(setting));
+        return WEIR_ERR_INVALID;
+    }
+    if (*text == 0) {
+        weir_setting_copy(setting, &tenant->base, config);
+    } else {
+        status = weir_setting_store(setting, text, config, ret_diag);
+    }
+    for (int i = 0; status == WEIR_OK && i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *other = &sup->tenants[i];
+
+        if (other != tenant && other->used && !other->gone && config->key[0] != 0 &&
+            strcmp(other->config.key, config->key) == 0) {
+            weir_diag_set(ret_diag, 0, 0, "tenant '%s' has the same key", other->config.name);
+            status = WEIR_ERR_INVALID;
+        }
+    }
+    return status;
+}
+
+/* A slot for a name: its own, or a free one. */
+static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char *name)
+{
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
+
+    if (tenant == NULL) {
+        tenant = find_free(sup);
+        if (tenant == NULL) {
+            weir_log_error("supervisor: too many tenants since the start tenant=%s", name);
+            return NULL;
+        }
+        tenant->used = true;
+        tenant->gone = true;
+    }
+    return tenant;
+}
+
+/* Settings of a source for a tenant, new or known. */
+static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin source,
                                   const struct weir_tenant_config *config)
 {
-    struct weir_sup_tenant *tenant = find(sup, config->name);
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
+    struct weir_tenant_config merged;
 
     if (tenant != NULL && tenant->config.isolation != config->isolation) {
         weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
     } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
         weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
     } else if (tenant == NULL) {
-        tenant = find_free(sup);
+        tenant = slot_for(sup, config->name);
         if (tenant == NULL) {
-            weir_log_error("supervisor: too many tenants since the start tenant=%s", config->name);
             return WEIR_ERR_QUOTA;
         }
-        tenant->used = true;
-        tenant->gone = true;
     }
     enum weir_isolation isolation =
         tenant->gone && tenant->worker < 0 ? config->isolation : tenant->config.isolation;
-    bool changed = memcmp(&tenant->config, config, sizeof *config) != 0;
 
-    tenant->config = *config;
-    tenant->config.isolation = isolation;
+    for (size_t i = 0; i < WEIR_SETTINGS_MAX; i++) {
+        if (tenant->gone || tenant->origins[i] == (uint8_t)tenant->source) {
+            tenant->origins[i] = (uint8_t)source;
+        }
+    }
+    tenant->source = source;
+    tenant->base = *config;
+    tenant->base.isolation = isolation;
+    merge(tenant, &merged);
+    bool changed = memcmp(&tenant->config, &merged, sizeof merged) != 0;
+
+    tenant->config = merged;
     if (tenant->worker < 0) {
         tenant->worker = weir_sup_worker_for(sup, tenant);
         if (tenant->worker < 0) {
@@ -112,6 +191,47 @@ static enum weir_status apply_one(struct weir_supervisor *sup,
         tell(sup, tenant, WEIR_LINK_TENANT);
     }
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
+}
+
+void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    close_tenant(tenant);
+    tenant->gone = true;
+    tell(sup, tenant, WEIR_LINK_TENANT_GONE);
+    weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
+    weir_sup_containers_follow(sup);
+}
+
+enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
+                                     const struct weir_tenant_config *config,
+                                     enum weir_origin source, struct weir_diag *ret_diag)
+{
+    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
+    enum weir_status status;
+
+    if (tenant != NULL && !tenant->gone) {
+        weir_diag_set(ret_diag, 0, 0, "there is a tenant '%s' already", config->name);
+        return WEIR_ERR_EXISTS;
+    }
+    if (!weir_devices_among(config->devices, sup->config.devices)) {
+        weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
+        return WEIR_ERR_INVALID;
+    }
+    status = apply_one(sup, source, config);
+    if (status != WEIR_OK) {
+        struct weir_sup_tenant *half = weir_sup_tenant_find(sup, config->name);
+
+        if (half != NULL && !half->gone) {
+            weir_sup_tenant_remove(sup, half);
+        }
+        weir_diag_set(ret_diag, 0, 0, "tenant '%s' cannot be made: %s", config->name,
+                      weir_status_text(status));
+        return status;
+    }
+    weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,
+                  weir_origin_text(source));
+    weir_sup_containers_follow(sup);
+    return WEIR_OK;
 }
 
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
@@ -126,15 +246,12 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         for (uint32_t k = 0; k < config->n_tenants; k++) {
             kept |= strcmp(config->tenants[k].name, tenant->config.name) == 0;
         }
-        if (tenant->used && !tenant->gone && !kept) {
-            close_tenant(tenant);
-            tenant->gone = true;
-            tell(sup, tenant, WEIR_LINK_TENANT_GONE);
-            weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
+        if (tenant->used && !tenant->gone && !kept && tenant->source == WEIR_ORIGIN_FILE) {
+            weir_sup_tenant_remove(sup, tenant);
         }
     }
     for (uint32_t k = 0; k < config->n_tenants; k++) {
-        enum weir_status one = apply_one(sup, &config->tenants[k]);
+        enum weir_status one = apply_one(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
         status = status == WEIR_OK ? one : status;
     }

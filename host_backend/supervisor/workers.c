@@ -143,6 +143,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_base = sup->config.vmm_base;
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
+    c->scheduler = sup->config.scheduler;
     if (!weir_sup_worker_send(sup, worker, &message, -1)) {
         return WEIR_ERR_CLOSED;
     }

@@ -9,6 +9,7 @@
 #include "host_backend/worker/worker.h"
 
 #include "base/log.h"
+#include "host_backend/worker/quiet.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,7 +255,10 @@ static void unmap(struct weir_chunk *chunk)
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
 
     if (chunk->pinned) {
+        uint32_t calm = weir_quiet_begin(chunk->tenant->worker);
+
         (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
+        weir_quiet_end(chunk->tenant->worker, calm);
         (void)weir_window_reclaim(chunk->base, chunk->bytes);
         close(chunk->fd);
     } else {

@@ -127,6 +127,22 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
     row->chunk_bytes = atomic_load(&worker->chunk_bytes);
 }
 
+/* What the scheduler gave it. */
+static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *row)
+{
+    struct weir_gate_usage usage;
+
+    row->scheduled = weir_gates_usage(tenant, &usage);
+    row->service_sm_ns = usage.sm_ns;
+    row->copy_h2d_ns = usage.h2d_ns;
+    row->copy_d2h_ns = usage.d2h_ns;
+    row->copy_h2d_bytes = usage.h2d_bytes;
+    row->copy_d2h_bytes = usage.d2h_bytes;
+    row->wait_ns = usage.wait_ns;
+    row->items = usage.items;
+    row->stops = usage.stops;
+}
+
 static void send_row(struct weir_worker *worker, const struct weir_link_message *message)
 {
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
@@ -159,6 +175,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         row->used_bytes = t->used_bytes;
         row->pinned_bytes = t->pinned_bytes;
         pthread_mutex_unlock(&t->lock);
+        fill_usage(t, row);
         send_row(worker, &message);
     }
     pthread_mutex_unlock(&worker->lock);
@@ -280,6 +297,9 @@ static int open_worker(struct weir_worker *worker)
     if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    if (weir_gates_create(worker) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
     if (weir_guests_listen(worker) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
@@ -299,6 +319,8 @@ static void close_worker(struct weir_worker *worker)
             weir_tenant_destroy(worker->tenants[i]);
         }
     }
+    weir_gates_destroy(worker);
+    weir_quiet_finish(worker);
     weir_worker_close_device(worker);
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
@@ -350,6 +372,7 @@ int weir_worker_main(int argc, char **argv)
     worker->wake_fd = worker->shares_fd = worker->prints.fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
+    weir_quiet_init(&worker->quiet);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

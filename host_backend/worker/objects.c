@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/quiet.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 #include "proto/ops.h"
@@ -201,7 +202,9 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
 
     if (s->capturing) {
         session->n_captures--;
+        atomic_fetch_sub(&session->worker->quiet.captures, 1);
     }
+    weir_gate_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);
     if (s->join != NULL) {
@@ -281,6 +284,14 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
         return destroy_stream(session, (struct weir_stream *)o);
     case WEIR_KIND_EVENT:
         return destroy_event(session, (struct weir_event *)o);
+    case WEIR_KIND_ARRAY:
+    case WEIR_KIND_MIPMAP: {
+        uint32_t calm = weir_quiet_begin(session->worker);
+        CUresult result = destroy_handle(session->driver, o->kind, o->native);
+
+        weir_quiet_end(session->worker, calm);
+        return result;
+    }
     default:
         return destroy_handle(session->driver, o->kind, o->native);
     }

@@ -15,6 +15,7 @@
 #include "host_backend/worker/nvml.h"
 #include "host_backend/worker/objects.h"
 #include "host_backend/worker/order.h"
+#include "host_backend/worker/quiet.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 #include "proto/host_dispatch.h"
@@ -28,6 +29,7 @@
 #define IDLE_WAIT_NS    WEIR_NS_PER_S
 #define WATCH_WAIT_NS   (5 * WEIR_NS_PER_MS)
 #define POLL_WAIT_NS    (50 * WEIR_NS_PER_US)
+#define GATE_SPIN_NS    (5 * WEIR_NS_PER_US)
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
@@ -113,6 +115,7 @@ void weir_session_end(struct weir_session *session)
     atomic_store(&session->ending, true);
     pthread_cond_broadcast(&session->calls_done);
     pthread_mutex_unlock(&session->calls_lock);
+    weir_gate_session_wake(session);
 }
 
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
@@ -231,26 +234,21 @@ static void protocol_error(struct weir_session *s, const struct weir_record *rec
     weir_session_end(s);
 }
 
-/* Operations in which the driver may load or unload code or map memory, and wait for the device. */
-static bool may_wait_for_all(uint16_t op)
+/* Operations in which the driver waits for the device (quiet.h). */
+static bool waits_for_device(uint16_t op)
 {
     switch ((int)op) {
     case WEIR_OP_ctx_destroy:
     case WEIR_OP_ctx_limit_set:
-    case WEIR_OP_mem_grant:
-    case WEIR_OP_mem_return:
-    case WEIR_OP_host_register:
-    case WEIR_OP_host_unregister:
     case WEIR_OP_module_load:
     case WEIR_OP_library_load:
     case WEIR_OP_module_unload:
     case WEIR_OP_library_unload:
     case WEIR_OP_library_module:
-    case WEIR_OP_module_function:
+    case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
     case WEIR_OP_library_kernel:
     case WEIR_OP_module_global:
     case WEIR_OP_library_global:
-    case WEIR_OP_graph_instantiate:
         return true;
     default:
         return false;
@@ -260,10 +258,19 @@ static bool may_wait_for_all(uint16_t op)
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
                             union weir_op_any_out *out)
 {
-    uint32_t calm = may_wait_for_all(op) ? weir_forms_calm_begin(s->worker->forms) : 0;
-    CUresult result = weir_host_table[op](s, in, out);
+    CUresult result;
+    uint32_t calm;
 
-    weir_forms_calm_end(s->worker->forms, calm);
+    if (waits_for_device(op)) {
+        weir_gate_idle(s);
+        calm = weir_quiet_begin(s->worker);
+        result = weir_host_table[op](s, in, out);
+        weir_quiet_end(s->worker, calm);
+        return result;
+    }
+    weir_quiet_pass(s);
+    result = weir_host_table[op](s, in, out);
+    weir_quiet_left(s);
     return result;
 }
 
@@ -322,8 +329,9 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
 /* ---------------------------------------------------------------- between records */
 
-static void answer_waits(struct weir_session *s)
+void weir_session_answer_waits(struct weir_session *session)
 {
+    struct weir_session *s = session;
     CUresult sticky = (CUresult)atomic_load(&s->worker->sticky);
 
     for (uint32_t i = 0; i < s->n_waits;) {
@@ -377,6 +385,7 @@ void weir_session_run(struct weir_session *session)
 {
     uint64_t spin_ns = session->worker->spin_ns;
     bool open = false;
+    bool given = false; /* work, since marks were last put behind it */
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
@@ -386,10 +395,22 @@ void weir_session_run(struct weir_session *session)
         if (session->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
         }
+        given = given && weir_gate_is_open(session);
+        if (given) {
+            spin_ns = spin_ns < GATE_SPIN_NS ? spin_ns : GATE_SPIN_NS;
+            wait_ns = 0;
+        }
         status = session->transport->ops->receive(session->transport, &record, &session->bulk,
                                                   &session->bulk_bytes, spin_ns, wait_ns);
+        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
+            weir_gate_idle(session);
+            given = false;
+            spin_ns = spin_for(session);
+            continue;
+        }
         if (status == WEIR_OK) {
             handle(session, record);
+            given = true;
             spin_ns = spin_for(session);
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
@@ -406,7 +427,7 @@ void weir_session_run(struct weir_session *session)
             break;
         }
         if (session->n_waits != 0) {
-            answer_waits(session);
+            weir_session_answer_waits(session);
         }
     }
     weir_session_end(session);
@@ -451,6 +472,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         }
         stream->capturing = false;
         s->n_captures--;
+        atomic_fetch_sub(&s->worker->quiet.captures, 1);
     }
     while (weir_stream_wait(s->driver, stream->o.native, DRAIN_STEP_NS) == CUDA_ERROR_TIMEOUT) {
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
@@ -527,13 +549,14 @@ void weir_session_destroy(struct weir_session *session)
     weir_session_end(s);
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
         weir_forms_session_ends(s);
+        weir_gate_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
         destroy_objects(s);
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
-    calm = weir_forms_calm_begin(s->worker->forms);
+    weir_gate_session_gone(s);
     release_memory(s);
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
         if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
@@ -541,8 +564,9 @@ void weir_session_destroy(struct weir_session *session)
             (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
         }
     }
+    calm = weir_quiet_begin(s->worker);
     weir_session_unregister(s);
-    weir_forms_calm_end(s->worker->forms, calm);
+    weir_quiet_end(s->worker, calm);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/id_table.h"
+#include "host_backend/sched/gate.h"
 #include "host_backend/worker/native_map.h"
 #include "host_backend/worker/ranges.h"
 #include "host_backend/worker/vmm_book.h"
@@ -68,6 +69,7 @@ struct weir_stream {
     struct weir_stream *next; /* in the context */
     uint32_t word;
     uint32_t flags;
+    int priority; /* that the guest asks for */
     bool legacy;
     bool blocking;          /* ordered against the legacy stream */
     bool dirty;             /* has had work since the legacy stream last waited for it */
@@ -76,6 +78,7 @@ struct weir_stream {
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
     uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
     CUevent join;           /* made at first need */
+    struct weir_gate_stream gate;
 };
 
 struct weir_event {
@@ -113,6 +116,7 @@ struct weir_function {
     bool uses_printf;
     bool launched; /* once: its code is loaded */
     bool layout_known;
+    struct weir_gate_hint hint;
     uint32_t param_bytes; /* what a launch must bring at least */
     uint32_t n_params;
 };
@@ -186,6 +190,8 @@ struct weir_session {
     uint32_t n_parts;
     bool remote;
 
+    struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
+
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
     struct weir_native_map natives;
     struct weir_ctx *contexts;
@@ -200,6 +206,7 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures; /* streams under capture */
+    atomic_uint inside;  /* a handler (worker/quiet.h) */
 
     /* Values that streams have been told to wait for: written when the session ends, so that no
      * stream of it waits for ever. A ring of the newest. */
@@ -362,6 +369,10 @@ void weir_session_unregister(struct weir_session *session);
 
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
+
+/** Answer the word_wait calls whose words are there, where the thread waits for long. @thread owner
+ */
+void weir_session_answer_waits(struct weir_session *session);
 
 /** Note an asynchronous error (a posted record's). @thread owner */
 void weir_session_defer(struct weir_session *session, CUresult error);

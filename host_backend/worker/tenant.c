@@ -4,6 +4,7 @@
  * The window's lower half is reserved through the driver for device memory, the upper half by mmap
  * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
  */
+#include "host_backend/sched/gate.h"
 #include "host_backend/worker/vmm.h"
 #include "host_backend/worker/worker.h"
 
@@ -26,6 +27,12 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
     atomic_store(&tenant->forms, (int)config->forms);
+    atomic_store(&tenant->weight, config->weight);
+    atomic_store(&tenant->sm_limit_pct, config->sm_limit_pct);
+    if (atomic_exchange(&tenant->priority, (int)config->priority) != (int)config->priority) {
+        atomic_fetch_add(&tenant->priority_epoch, 1);
+    }
+    weir_gates_tenant_changed(tenant);
     pthread_mutex_lock(&tenant->lock);
     tenant->quota_bytes = weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker));
     tenant->pinned_quota_bytes = weir_amount_of(config->pinned, host_bytes);
@@ -108,6 +115,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
 {
     uint64_t half = tenant->worker->config.window_bytes / 2;
 
+    weir_gates_tenant_gone(tenant);
     weir_shares_drop_all(tenant);
     if (tenant->reserved) {
         (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);

@@ -7,6 +7,7 @@
 
 #include "host_backend/link.h"
 #include "host_backend/worker/images.h"
+#include "host_backend/worker/quiet.h"
 #include "host_backend/worker/session.h"
 #include "host_backend/worker/window.h"
 #include "proto/wire/control.h"
@@ -53,6 +54,10 @@ struct weir_tenant {
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
     atomic_int forms; /* enum weir_forms_wish; not under the lock */
+    /* For the scheduler; not under the lock: */
+    atomic_uint weight, sm_limit_pct;
+    atomic_int priority;        /* enum weir_priority */
+    atomic_uint priority_epoch; /* how often it has changed */
     char key[WEIR_KEY_Z85_BYTES];
 
     pthread_mutex_t lock; /* guards what follows */
@@ -116,11 +121,13 @@ struct weir_worker {
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
     struct weir_prints prints;
+    struct weir_gate *gates[WEIR_DEVICES_MAX]; /* internally locked; NULL: no scheduler */
     struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
+    struct weir_quiet quiet;
     atomic_int sticky; /* CUresult that ended the context */
 };
 

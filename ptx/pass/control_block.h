@@ -8,12 +8,16 @@
  * It belongs to one launch of one kernel (two launches under way at once have one each) until that
  * launch is finished, over all its starts.
  *
- * Only the host writes stop, sm_range and quota, at any time, by writes of four bytes that the
- * device sees whole; 0 means "as in the parameter". Only the kernel writes the rest.
+ * Only the host writes stop and ask, by writes of four bytes that the device sees whole. Only the
+ * kernel writes the rest.
  *
- * Resume: clear stop and start again with the same block. Nothing else changes hands, because a
- * task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end) - 1 are
- * done and no other was begun.
+ * A worker takes a task by one addition of 64 bits to the pair of next and ask, which gives both:
+ * so the tasks and a stop have one order, and who comes behind the stop gives back what it added.
+ *
+ * Resume: take the stop out of ask and start again with the same block. Nothing else changes hands,
+ * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
+ * - 1 are done and no other was begun. A stop may only be taken out when that has come about
+ * (workers is 0; of the ticket form: its grids have gone), or somebody may be about to give back.
  */
 #ifndef WEIR_PTX_PASS_CONTROL_BLOCK_H
 #define WEIR_PTX_PASS_CONTROL_BLOCK_H
@@ -34,7 +38,17 @@
 /* SMs first .. first + count - 1 as one word; count is 1 or more. Of 0, all SMs are meant. */
 #define WEIR_PTX_SM_RANGE(first, count) ((uint32_t)(first) | (uint32_t)(count) << 16)
 
-#define WEIR_PTX_NO_QUOTA  UINT32_MAX /* in a control block: none, whatever the parameter says */
+/*
+ * What the host asks for, as one word: whether to stop (workers before their next task, blocks of
+ * the ticket form before they begin), and where workers may be: on count SMs from first on, quota
+ * of them on an SM. 0 in count and quota: as in the parameter.
+ */
+#define WEIR_PTX_ASK_STOP     1u
+#define WEIR_PTX_ASK_MAX_SMS  4095u /* of count: all SMs, whatever the parameter says */
+#define WEIR_PTX_ASK_NO_QUOTA 63u   /* none, whatever the parameter says */
+#define WEIR_PTX_ASK(first, count, quota)                                                          \
+    ((uint32_t)(quota) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
+
 #define WEIR_PTX_NO_NEARLY UINT32_MAX
 
 /*
@@ -59,23 +73,26 @@ struct weir_ptx_form_args {
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 
 struct weir_ptx_control {
-    uint32_t stop;     /* not 0: workers end before their next task, blocks before they begin */
-    uint32_t sm_range; /* persistent: workers elsewhere retire before their next task */
-    uint32_t quota;    /* persistent: so do workers that are too many on their SM */
-    uint32_t host_reserved[29];
+    uint32_t stop; /* ticket: not 0: blocks end before they begin. The host's */
+    uint32_t host_reserved[31];
 
     uint32_t next;     /* the first block that nobody has taken; may pass end */
+    uint32_t ask;      /* persistent: WEIR_PTX_ASK(), WEIR_PTX_ASK_STOP. The host's */
     uint32_t done;     /* persistent: blocks done by workers that have left */
+    uint32_t workers;  /* persistent: those that have begun and not left */
     uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
     uint32_t retired;  /* persistent: workers that left because of their SM or the quota */
-    uint32_t kernel_reserved[27];
+    uint32_t kernel_reserved[25];
 
     uint32_t running[WEIR_PTX_CONTROL_SMS]; /* persistent: workers per SM */
 };
 _Static_assert(sizeof(struct weir_ptx_control) == 1280, "written into PTX");
-_Static_assert(offsetof(struct weir_ptx_control, next) == 128, "polled words: a line of their own");
+_Static_assert(offsetof(struct weir_ptx_control, next) == 128, "what all blocks poll is elsewhere");
+_Static_assert(offsetof(struct weir_ptx_control, ask) == 132, "one word of 64 bits with next");
+_Static_assert(offsetof(struct weir_ptx_control, done) == 136, "aligned to 8");
+_Static_assert(offsetof(struct weir_ptx_control, workers) == 140, "one word of 64 bits with done");
 _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
 /* What must be zero before a control block is used again: running comes back to zero by itself. */

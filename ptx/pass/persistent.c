@@ -4,24 +4,33 @@
  * quota.
  *
  *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
- *     take    the leader looks at the host's words, asks for the next task and tells it
- *             --- barrier ---
+ *     take    the leader asks for the next task
+ *             --- barrier ---, the leader tells it, --- barrier ---
  *             nothing: leave
  *     block   index of the logical block
  *             ... the kernel, its ends led to tail ...
  *     tail    [unified exit's barrier] [cp.async's end]
- *             more blocks in the task: --- barrier, if blocks could disturb each other ---, block
- *             --- barrier ---, take
+ *             more blocks in the task: [--- barrier, if blocks could disturb each other ---], block
+ *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
  *
- * The barrier before take keeps the task's place in shared memory, and the kernel's own shared
- * memory, from being overwritten while slow threads still read it. Between the blocks of one task
- * it is left out for kernels without shared memory and barriers, whose blocks may overlap.
+ * Telling. The leader asks when its own warp is through, while others may still be at work, and
+ * tells the others between two barriers: behind the first one nobody looks at the last task any
+ * more. It is also what keeps the kernel's own shared memory from being overwritten while slow
+ * threads still read it. Between the blocks of one task there is a barrier only for kernels with
+ * shared memory or barriers, whose blocks must not overlap.
  *
- * Cost. The three host's words are zero nearly always, and one load and one test see that; the
- * parameter's range and quota are looked at once, as a worker keeps its SM. One register lives
- * through the kernel's body, %wn; the rest is in the task's slot: first block, end, and, for the
- * leader only, the blocks it has taken and its SM (-1 once it is counted out). What it has done is
+ * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
+ * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
+ * out of ask while a worker is counted in workers, and it is counted from before its first look
+ * until after the taking back. Places are another matter, since others go on taking tasks: who
+ * finds in ask that there is something to look at does the task, and looks before the next one
+ * (STATE_CAREFUL), as at the start.
+ *
+ * Cost. What is done for each block counts most: in short kernels ten instructions are 5 %. So a
+ * block's end is one look into shared memory. A turn is one trip to the L2 cache and two barriers.
+ * One register lives through the kernel's body, %wn; the rest is in the slot: first block, end,
+ * and, for the leader only, the blocks it has taken and a word with its SM. What it has done is
  * added to done once, when it leaves, behind one fence.
  *
  * Order. All threads have come to take's barrier before the leader leaves; its fence, then, puts
@@ -37,15 +46,19 @@
 #define AT(field)  offsetof(struct weir_ptx_control, field)
 #define ARG(field) offsetof(struct weir_ptx_form_args, field)
 
-/* In the task's slot, behind its first block. */
+/* In the slot, behind the task's first block. */
 #define SLOT_END   4u
 #define SLOT_TAKEN 8u
-#define SLOT_SM    12u
+
+/* In the slot's last word, above the SM. */
+#define STATE_CAREFUL (1u << 8) /* look at what the host wants before the next task */
+#define STATE_OUT     (1u << 9) /* not counted at its SM any more */
+_Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_CAREFUL, "SMs and flags in one word");
 
 /* The names that live from one text to the next. Only %wn does so through the body. */
 static void bind(struct weir_ptx_edit *edit)
 {
-    static const char *const words[] = {"%wsm", "%wstop", "%wrange", "%wquota"};
+    static const char *const words[] = {"%wnext", "%wend", "%wask", "%wtaken", "%wstate", "%wzero"};
 
     weir_ptx_edit_reg(edit, "%wlead", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_reg(edit, "%wctl", WEIR_PTX_TYPE_B64);
@@ -56,15 +69,17 @@ static void bind(struct weir_ptx_edit *edit)
 }
 
 /*
- * The thread of index 0 asks for all; the others go to WAIT. Found out again for each task, which
- * costs less than a register through the body.
+ * The thread of index 0 asks for all; the others go to MEET. Found out again for each task,
+ * which costs less than a register through the body. %wzero is 0 in the leader, which the compiler
+ * does not know: it makes much of an addition that all threads of a warp could be doing together.
  */
 static void emit_lead(struct weir_ptx_edit *edit)
 {
-    weir_ptx_edit_text(edit, ".reg .b32 %%a, %%b;\n"
-                             "mov.b32 %%a, %%tid.x;\nmov.b32 %%b, %%tid.y;\nor.b32 %%a, %%a, %%b;\n"
-                             "mov.b32 %%b, %%tid.z;\nor.b32 %%a, %%a, %%b;\n"
-                             "setp.eq.u32 %%wlead, %%a, 0;\n@!%%wlead bra WAIT;\n"
+    weir_ptx_edit_text(edit, ".reg .b32 %%b;\n"
+                             "mov.b32 %%wzero, %%tid.x;\nmov.b32 %%b, %%tid.y;\n"
+                             "or.b32 %%wzero, %%wzero, %%b;\n"
+                             "mov.b32 %%b, %%tid.z;\nor.b32 %%wzero, %%wzero, %%b;\n"
+                             "setp.eq.u32 %%wlead, %%wzero, 0;\n@!%%wlead bra MEET;\n"
                              "ld.param.b64 %%wctl, [" WEIR_PTX_ARGS_NAME "];\n");
 }
 
@@ -72,116 +87,134 @@ static void emit_counter(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(edit,
                        ".reg .b32 %%a;\n.reg .b64 %%o;\n"
-                       "and.b32 %%a, %%wsm, %u;\nmul.wide.u32 %%o, %%a, 4;\n"
+                       "and.b32 %%a, %%wstate, %u;\nmul.wide.u32 %%o, %%a, 4;\n"
                        "add.u64 %%wcnt, %%wctl, %%o;\n",
                        WEIR_PTX_CONTROL_SMS - 1);
 }
 
+/* Counted before the first look, and known to be: then whoever sees no worker has seen them all. */
 static void emit_start(struct weir_ptx_edit *edit)
 {
-    const char *task = weir_ptx_slot_task(edit);
-
     emit_lead(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .b32 %%z;\nmov.b32 %%z, 0;\nmov.b32 %%wsm, %%smid;\n"
-                       "st.shared.v2.b32 [%s+%u], {%%z, %%wsm};\n",
-                       task, SLOT_TAKEN);
+                       "mov.b32 %%wtaken, 0;\nmov.b32 %%wstate, %%smid;\n"
+                       "and.b32 %%wstate, %%wstate, %u;\n",
+                       WEIR_PTX_CONTROL_SMS - 1);
     emit_counter(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .b32 %%x;\n"
+                       ".reg .b32 %%a;\n.reg .b64 %%d;\n"
                        "red.global.add.u32 [%%wcnt+%zu], 1;\n"
-                       "ld.volatile.global.v4.b32 {%%wstop, %%wrange, %%wquota, %%x}, [%%wctl];\n"
-                       "bra CHECK;\n",
-                       AT(running));
+                       "mov.b32 %%a, 1;\nmov.b64 %%d, {%%wtaken, %%a};\n"
+                       "red.global.add.u64 [%%wctl+%zu], %%d;\n"
+                       "membar.gl;\nbra LOOK;\n",
+                       AT(running), AT(done));
 }
 
-/* At TAKE: to NEXT when the host has said nothing, else on to CHECK. */
-static void emit_poll(struct weir_ptx_edit *edit, const char *task)
+/* At TAKE: to CLAIM, or on to LOOK. */
+static void emit_take(struct weir_ptx_edit *edit, const char *task)
 {
     emit_lead(edit);
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%x;\n"
-                       "ld.volatile.global.v4.b32 {%%wstop, %%wrange, %%wquota, %%x}, [%%wctl];\n"
-                       "or.b32 %%a, %%wstop, %%wrange;\nor.b32 %%a, %%a, %%wquota;\n"
-                       "setp.eq.u32 %%p, %%a, 0;\n@%%p bra NEXT;\n"
-                       "ld.shared.b32 %%wsm, [%s+%u];\n",
-                       task, SLOT_SM);
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n"
+                       "ld.shared.v2.b32 {%%wtaken, %%wstate}, [%s+%u];\n"
+                       "and.b32 %%a, %%wstate, %u;\nsetp.eq.u32 %%p, %%a, 0;\n@%%p bra CLAIM;\n",
+                       task, SLOT_TAKEN, STATE_CAREFUL);
     emit_counter(edit);
 }
 
-/* At CHECK: whether this worker may go on; to NONE if not, else to NEXT. */
-static void emit_check(struct weir_ptx_edit *edit, const char *task)
+/* At LOOK: whether this worker may go on; to NONE if not, else to CLAIM. */
+static void emit_look(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(
         edit,
-        ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n"
-        "setp.ne.u32 %%p, %%wstop, 0;\n@%%p bra NONE;\n"
-        "setp.ne.u32 %%p, %%wrange, 0;\n@%%p bra RANGE;\n"
-        "ld.param.b32 %%wrange, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%wrange, 0;\n@%%p bra QUOTA;\n"
+        ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%first, %%count, %%quota;\n"
+        "ld.volatile.global.v2.b32 {%%wnext, %%wask}, [%%wctl+%zu];\n"
+        "and.b32 %%a, %%wask, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra NONE;\n"
+        "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.ge.u32 %%p, %%wnext, %%a;\n@%%p bra NONE;\n"
+        "and.b32 %%a, %%wstate, %u;\n"
+        "shr.u32 %%first, %%wask, 7;\nand.b32 %%first, %%first, 4095;\n"
+        "shr.u32 %%count, %%wask, 19;\n"
+        "setp.ne.u32 %%p, %%count, 0;\n@%%p bra RANGE;\n"
+        "ld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.eq.u32 %%p, %%b, 0;\n@%%p bra QUOTA;\n"
+        "and.b32 %%first, %%b, 65535;\nshr.u32 %%count, %%b, 16;\n"
         "RANGE:\n"
-        "and.b32 %%a, %%wrange, 65535;\nsub.u32 %%a, %%wsm, %%a;\nshr.u32 %%b, %%wrange, 16;\n"
-        "setp.ge.u32 %%p, %%a, %%b;\n@%%p bra RETIRE;\n"
+        "sub.u32 %%a, %%a, %%first;\nsetp.ge.u32 %%p, %%a, %%count;\n@%%p bra RETIRE;\n"
         "QUOTA:\n"
-        "setp.ne.u32 %%p, %%wquota, 0;\n@%%p bra COUNT;\n"
-        "ld.param.b32 %%wquota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%wquota, 0;\n@%%p bra NEXT;\n"
+        "shr.u32 %%quota, %%wask, 1;\nand.b32 %%quota, %%quota, %u;\n"
+        "setp.ne.u32 %%p, %%quota, 0;\n@%%p bra COUNT;\n"
+        "ld.param.b32 %%quota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.eq.u32 %%p, %%quota, 0;\n@%%p bra CLAIM;\n"
         "COUNT:\n"
         "ld.volatile.global.u32 %%a, [%%wcnt+%zu];\n"
-        "setp.le.u32 %%p, %%a, %%wquota;\n@%%p bra NEXT;\n"
+        "setp.le.u32 %%p, %%a, %%quota;\n@%%p bra CLAIM;\n"
         "atom.global.add.u32 %%a, [%%wcnt+%zu], -1;\n"
-        "setp.gt.u32 %%p, %%a, %%wquota;\n@%%p bra GONE;\n"
-        "red.global.add.u32 [%%wcnt+%zu], 1;\nbra NEXT;\n"
+        "setp.gt.u32 %%p, %%a, %%quota;\n@%%p bra GONE;\n"
+        "red.global.add.u32 [%%wcnt+%zu], 1;\nbra CLAIM;\n"
         "GONE:\n"
-        "mov.b32 %%a, -1;\nst.shared.b32 [%s+%u], %%a;\n"
+        "or.b32 %%wstate, %%wstate, %u;\n"
         "RETIRE:\n"
         "red.global.add.u32 [%%wctl+%zu], 1;\nbra NONE;\n",
-        ARG(sm_range), ARG(quota), AT(running), AT(running), AT(running), task, SLOT_SM,
+        AT(next), WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range),
+        WEIR_PTX_ASK_NO_QUOTA, ARG(quota), AT(running), AT(running), AT(running), STATE_OUT,
         AT(retired));
 }
 
-/* At NEXT and NONE: the task, in its slot; then, at WAIT, known to all in %wn and %wto. */
-static void emit_next(struct weir_ptx_edit *edit, const char *task)
-{
-    weir_ptx_edit_text(
-        edit,
-        ".reg .pred %%p;\n.reg .b32 %%n, %%t, %%e, %%k, %%one;\n"
-        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "atom.global.add.u32 %%n, [%%wctl+%zu], %%t;\n"
-        "ld.param.b32 %%e, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.ge.u32 %%p, %%n, %%e;\n@%%p bra NONE;\n"
-        "add.u32 %%k, %%n, %%t;\nmin.u32 %%e, %%e, %%k;\n"
-        "st.shared.v2.b32 [%s], {%%n, %%e};\n"
-        "ld.param.b32 %%k, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.gt.u32 %%p, %%e, %%k;\nmov.b32 %%one, 1;\n"
-        "@%%p st.volatile.global.b32 [%%wctl+%zu], %%one;\n"
-        "ld.shared.b32 %%k, [%s+%u];\nsub.u32 %%e, %%e, %%n;\nadd.u32 %%k, %%k, %%e;\n"
-        "st.shared.b32 [%s+%u], %%k;\n"
-        "bra WAIT;\n",
-        ARG(task_blocks), AT(next), ARG(end), task, ARG(nearly_at), AT(nearly), task, SLOT_TAKEN,
-        task, SLOT_TAKEN);
-}
-
-/* At WAIT: who has nothing to do leaves. */
-static void emit_wait(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
+/* At CLAIM and NONE: the task in %wnext and %wend; none where they are equal. */
+static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
 {
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a, %%b;\n.reg .b32 %%to;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a, %%t, %%one;\n.reg .b64 %%d, %%pair;\n"
+                       "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "add.u32 %%a, %%t, %%wzero;\ncvt.u64.u32 %%d, %%a;\n"
+                       "atom.global.add.u64 %%pair, [%%wctl+%zu], %%d;\n"
+                       "mov.b64 {%%wnext, %%wask}, %%pair;\n"
+                       "and.b32 %%wstate, %%wstate, %u;\n"
+                       "setp.eq.u32 %%p, %%wask, 0;\n@%%p bra TOOK;\n"
+                       "or.b32 %%wstate, %%wstate, %u;\n"
+                       "and.b32 %%a, %%wask, %u;\nsetp.eq.u32 %%p, %%a, 0;\n@%%p bra TOOK;\n"
+                       "neg.s64 %%d, %%d;\nred.global.add.u64 [%%wctl+%zu], %%d;\nbra NONE;\n"
+                       "TOOK:\n"
+                       "ld.param.b32 %%wend, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ge.u32 %%p, %%wnext, %%wend;\n@%%p bra NONE;\n"
+                       "add.u32 %%a, %%wnext, %%t;\nmin.u32 %%wend, %%wend, %%a;\n"
+                       "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.gt.u32 %%p, %%wend, %%a;\nmov.b32 %%one, 1;\n"
+                       "@%%p st.volatile.global.b32 [%%wctl+%zu], %%one;\n"
+                       "sub.u32 %%a, %%wend, %%wnext;\nadd.u32 %%wtaken, %%wtaken, %%a;\n"
+                       "bra MEET;\n",
+                       ARG(task_blocks), AT(next), ~STATE_CAREFUL, STATE_CAREFUL, WEIR_PTX_ASK_STOP,
+                       AT(next), ARG(end), ARG(nearly_at), AT(nearly));
+    weir_ptx_edit_place(edit, none);
+    weir_ptx_edit_text(edit, "mov.b32 %%wnext, 0;\nmov.b32 %%wend, 0;\n");
+}
+
+/* At MEET: the task becomes known to all, in %wn and the slot; without one they leave. */
+static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
+{
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n.reg .b64 %%d, %%e;\n"
                        "bar.sync %u;\n"
-                       "ld.shared.v2.b32 {%%wn, %%to}, [%s];\n"
-                       "setp.ne.u32 %%p, %%wn, %%to;\n@%%p bra BLOCK;\n"
+                       "@%%wlead st.shared.v4.b32 [%s], {%%wnext, %%wend, %%wtaken, %%wstate};\n"
+                       "bar.sync %u;\n"
+                       "ld.shared.v2.b32 {%%wn, %%a}, [%s];\n"
+                       "setp.ne.u32 %%p, %%wn, %%a;\n@%%p bra BLOCK;\n"
                        "@!%%wlead bra END;\n"
-                       "ld.shared.v2.b32 {%%a, %%wsm}, [%s+%u];\n"
-                       "setp.eq.u32 %%p, %%a, 0;\n@%%p bra OUT;\n"
                        "membar.gl;\n"
-                       "atom.global.add.u32 %%b, [%%wctl+%zu], %%a;\n"
-                       "add.u32 %%a, %%a, %%b;\nld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-                       "setp.ne.u32 %%p, %%a, %%b;\n@%%p bra OUT;\n"
+                       /* taken to done, -1 to workers */
+                       "mov.b32 %%a, -1;\nadd.u32 %%a, %%a, %%wzero;\n"
+                       "mov.b64 %%d, {%%wtaken, %%a};\n"
+                       "atom.global.add.u64 %%e, [%%wctl+%zu], %%d;\n"
+                       "cvt.u32.u64 %%a, %%e;\nadd.u32 %%a, %%a, %%wtaken;\n"
+                       "setp.eq.u32 %%p, %%wtaken, 0;\n@%%p bra OUT;\n"
+                       "ld.param.b32 %%wend, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+                       "setp.ne.u32 %%p, %%a, %%wend;\n@%%p bra OUT;\n"
                        "membar.sys;\nmov.b32 %%a, 1;\n"
                        "st.volatile.global.b32 [%%wctl+%zu], %%a;\n"
                        "OUT:\n"
-                       "setp.eq.s32 %%p, %%wsm, -1;\n@%%p bra END;\n",
-                       barrier, task, task, SLOT_TAKEN, AT(done), ARG(total), AT(finished));
+                       "and.b32 %%a, %%wstate, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra END;\n",
+                       barrier, task, barrier, task, AT(done), ARG(total), AT(finished), STATE_OUT);
     emit_counter(edit);
     weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], -1;\n", AT(running));
 }
@@ -205,45 +238,40 @@ static void emit_tail(struct weir_ptx_edit *edit, uint32_t barrier)
     }
     const char *task = weir_ptx_slot_task(edit);
 
-    weir_ptx_edit_reg(edit, "%wto", WEIR_PTX_TYPE_B32);
-    weir_ptx_edit_text(edit, "add.u32 %%wn, %%wn, 1;\nld.shared.b32 %%wto, [%s+%u];\n", task,
-                       SLOT_END);
-    weir_ptx_edit_text(edit, "bar.warp.sync -1;\n");
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n"
+                       "add.u32 %%wn, %%wn, 1;\nld.shared.b32 %%a, [%s+%u];\n"
+                       "bar.warp.sync -1;\n"
+                       "setp.eq.u32 %%p, %%wn, %%a;\n@%%p bra TAKE;\n",
+                       task, SLOT_END);
     if (twin->block_barrier) {
         weir_ptx_edit_text(edit, "bar.sync %u;\n", barrier);
     }
-    weir_ptx_edit_text(edit, ".reg .pred %%p;\n"
-                             "setp.ne.u32 %%p, %%wn, %%wto;\n@%%p bra BLOCK;\n");
-    if (!twin->block_barrier) {
-        weir_ptx_edit_text(edit, "bar.sync %u;\n", barrier);
-    }
-    weir_ptx_edit_text(edit, "bra TAKE;\n");
+    weir_ptx_edit_text(edit, "bra BLOCK;\n");
 }
 
 static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
 {
     uint32_t take = weir_ptx_edit_label(edit, "TAKE");
     uint32_t block = weir_ptx_edit_label(edit, "BLOCK");
-    uint32_t check = weir_ptx_edit_label(edit, "CHECK");
-    uint32_t next = weir_ptx_edit_label(edit, "NEXT");
+    uint32_t look = weir_ptx_edit_label(edit, "LOOK");
+    uint32_t claim = weir_ptx_edit_label(edit, "CLAIM");
     uint32_t none = weir_ptx_edit_label(edit, "NONE");
-    uint32_t wait = weir_ptx_edit_label(edit, "WAIT");
+    uint32_t meet = weir_ptx_edit_label(edit, "MEET");
     uint32_t end = weir_ptx_edit_label(edit, "END");
 
+    (void)weir_ptx_slot_task(edit);
     emit_start(edit);
     weir_ptx_edit_place(edit, take);
     const char *task = weir_ptx_slot_task(edit);
 
-    emit_poll(edit, task);
-    weir_ptx_edit_place(edit, check);
-    emit_check(edit, task);
-    weir_ptx_edit_place(edit, next);
-    emit_next(edit, task);
-    weir_ptx_edit_place(edit, none);
-    weir_ptx_edit_text(
-        edit, ".reg .b32 %%z;\nmov.b32 %%z, 0;\nst.shared.v2.b32 [%s], {%%z, %%z};\n", task);
-    weir_ptx_edit_place(edit, wait);
-    emit_wait(edit, task, barrier);
+    emit_take(edit, task);
+    weir_ptx_edit_place(edit, look);
+    emit_look(edit);
+    weir_ptx_edit_place(edit, claim);
+    emit_claim(edit, none);
+    weir_ptx_edit_place(edit, meet);
+    emit_tell(edit, task, barrier);
     weir_ptx_edit_place(edit, end);
     weir_ptx_edit_text(edit, "ret;\n");
     weir_ptx_edit_place(edit, block);
@@ -273,6 +301,6 @@ enum weir_status weir_ptx_pass_persistent(struct weir_ptx_twin *twin)
     weir_ptx_edit_keep(&edit, 0, twin->entry->n_insts);
     /* twin->tail stands at the old body's end, which is here. */
     emit_tail(&edit, barrier);
-    twin->info->barriers = twin->block_barrier ? 2 : 1;
+    twin->info->barriers = 2;
     return weir_ptx_edit_finish(&edit);
 }

@@ -9,6 +9,8 @@
  */
 #include "ptx/pass/twin.h"
 
+_Static_assert(offsetof(struct weir_ptx_control, stop) == 0, "read at the block's address");
+
 enum weir_status weir_ptx_pass_ticket(struct weir_ptx_twin *twin)
 {
     struct weir_ptx_edit edit;

@@ -16,19 +16,26 @@
  */
 #include "ptx/pass/twin.h"
 
-/* The text of a plain barrier in the body, with its guard. */
+/*
+ * The text of a plain barrier in the body, with its guard.
+ *
+ * Threads of one warp that come to the barrier in the body and in the tail are brought together by
+ * the hardware, at one of the two places: what the compiler left out there as not needed is missing
+ * in the other (CUDA 13.0, sm_90). So the body needs the answer, too, which for it is always yes.
+ */
 static void ask(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst, uint32_t id)
 {
-    uint32_t first = edit->n_insts;
-
+    (void)weir_ptx_edit_reg(edit, "%answer", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%t, %%p;\n.reg .b32 %%z;\nmov.b32 %%z, 0;\n"
-                       "setp.eq.u32 %%t, %%z, 0;\nbarrier.red.or.pred %%p, %u, %%t;\n",
+                       ".reg .pred %%t;\n.reg .b32 %%z;\nmov.b32 %%z, 0;\n"
+                       "setp.eq.u32 %%t, %%z, 0;\nsetp.eq.u32 %%answer, %%z, 0;\n"
+                       "barrier.red.or.pred %%answer, %u, %%t;\n",
                        id);
-    for (uint32_t i = first; i < edit->n_insts && edit->status == WEIR_OK; i++) {
-        edit->insts[i].guard = inst->guard;
-        edit->insts[i].guard_negated = inst->guard_negated;
+    if (edit->status == WEIR_OK) {
+        edit->insts[edit->n_insts - 1].guard = inst->guard;
+        edit->insts[edit->n_insts - 1].guard_negated = inst->guard_negated;
     }
+    weir_ptx_edit_text(edit, "@!%%answer trap;\n");
 }
 
 /* ret or exit: a branch, with the same guard. */

@@ -41,12 +41,14 @@ static void emit_store(struct weir_ptx_edit *edit)
 
 void weir_ptx_index_emit(struct weir_ptx_edit *edit)
 {
-    /* Most grids have one dimension, which all threads of the grid find out alike. */
+    /* Most grids have one dimension or two, which all threads of the grid find out alike. */
     weir_ptx_edit_text(edit,
                        ".reg .pred %%p;\n.reg .b32 %%m, %%s, %%t, %%r;\n.reg .b64 %%q;\n"
                        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "mov.b32 %%wx, %%wn;\nmov.b32 %%wy, 0;\nmov.b32 %%wz, 0;\n"
                        "setp.eq.u32 %%p, %%t, %%wgx;\n@%%p bra LINE;\n"
+                       "mov.b32 %%r, %%wn;\n"
+                       "setp.eq.u32 %%p, %%wgz, 1;\n@%%p bra PLANE;\n"
                        "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "mul.wide.u32 %%q, %%wn, %%m;\n"
@@ -55,6 +57,7 @@ void weir_ptx_index_emit(struct weir_ptx_edit *edit)
                        "mul.lo.u32 %%t, %%wgx, %%wgy;\n"
                        "mul.lo.u32 %%t, %%t, %%wz;\n"
                        "sub.u32 %%r, %%wn, %%t;\n"
+                       "PLANE:\n"
                        "ld.param.b32 %%m, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "ld.param.b32 %%s, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
                        "mul.wide.u32 %%q, %%r, %%m;\n"

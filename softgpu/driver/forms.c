@@ -161,6 +161,7 @@ static void *stop_later(void *user)
     for (uint64_t i = 0; i < run->stop_turns; i++) {
         __asm__ volatile("" ::: "memory");
     }
+    __atomic_or_fetch(&run->control->ask, WEIR_PTX_ASK_STOP, __ATOMIC_RELAXED);
     __atomic_store_n(&run->control->stop, 1, __ATOMIC_RELAXED);
     return NULL;
 }
@@ -172,7 +173,7 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
     struct weir_ptx_form_args *args = run->args;
     uint32_t left = args->total - control->next;
     bool in_args = random_below(run, 2) == 0;
-    uint32_t range = 0, quota = 0;
+    uint32_t first = 0, count = 0, quota = 0;
     pthread_t thread;
     bool stopper = false;
 
@@ -184,15 +185,15 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
         args->end = control->next + (uint32_t)random_below(run, left + 1);
     }
     if (!last && random_below(run, 2) == 0) {
-        range = WEIR_PTX_SM_RANGE(random_below(run, 4), 1 + random_below(run, 4));
+        first = (uint32_t)random_below(run, 4);
+        count = 1 + (uint32_t)random_below(run, 4);
     }
     if (!last && random_below(run, 2) == 0) {
         quota = 1 + (uint32_t)random_below(run, 3);
     }
-    args->sm_range = in_args ? range : 0;
+    args->sm_range = in_args && count ? WEIR_PTX_SM_RANGE(first, count) : 0;
     args->quota = in_args ? quota : 0;
-    control->sm_range = in_args ? 0 : range;
-    control->quota = in_args ? 0 : quota;
+    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, quota);
     uint32_t blocks =
         (uint32_t)(persistent ? 1 + random_below(run, 16) : left + random_below(run, 4));
 
@@ -221,7 +222,7 @@ static enum weir_status check_control(const struct run *run, bool persistent)
     }
     /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
     bool ok =
-        workers == 0 &&
+        workers == 0 && control->workers == 0 &&
         (!persistent || (control->done == done && control->finished == (done == args->total)));
 
     if (!ok) {

@@ -135,10 +135,17 @@ bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
     return true;
 }
 
-/* a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the object that
- * is told */
+/*
+ * a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the object that
+ * is told. PTX leaves it undefined in a cluster of one block; an H200 (CUDA 13.0) takes it for an
+ * illegal instruction, and so does this.
+ */
 WEIR_X_HANDLER(store_async)
 {
+    if (w->block->grid->cluster_blocks < 2) {
+        return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0,
+                            "st.async or red.async in a cluster of one block");
+    }
     uint64_t to[WEIR_X_LANES];
     uint64_t gate[WEIR_X_LANES];
     bool wide_address = (i->flags & WEIR_X_F_ADDR64) != 0;

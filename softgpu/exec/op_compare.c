@@ -56,13 +56,19 @@ INT_SET(s64, int64_t, weir_x_w64, weir_x_u64)
     COMPARE(nan_##t, T, row, cell, load, x != x || y != y)
 #define HALF(v)      weir_x_half_to_float((uint16_t)(v))
 #define HALF_HIGH(v) weir_x_half_to_float((uint16_t)((v) >> 16))
-#define BF(v)        weir_x_bf16_to_float((uint16_t)(v))
-#define BF_HIGH(v)   weir_x_bf16_to_float((uint16_t)((v) >> 16))
+/* The same with .ftz: what has no exponent is a zero. */
+#define FTZ(v)      ((uint16_t)((v) & (((v)&0x7c00u) == 0 ? 0x8000u : 0xffffu)))
+#define HALF_FTZ(v) weir_x_half_to_float(FTZ(v))
+#define HIGH_FTZ(v) weir_x_half_to_float(FTZ((v) >> 16))
+#define BF(v)       weir_x_bf16_to_float((uint16_t)(v))
+#define BF_HIGH(v)  weir_x_bf16_to_float((uint16_t)((v) >> 16))
 FLOAT_SET(f32, float, weir_x_w32, weir_x_f32, AS_IS)
 FLOAT_SET(ftz, float, weir_x_w32, weir_x_f32, flush)
 FLOAT_SET(f64, double, weir_x_w64, weir_x_f64, AS_IS)
 FLOAT_SET(f16, float, weir_x_w32, weir_x_u32, HALF)
 FLOAT_SET(f16h, float, weir_x_w32, weir_x_u32, HALF_HIGH)
+FLOAT_SET(f16z, float, weir_x_w32, weir_x_u32, HALF_FTZ)
+FLOAT_SET(f16zh, float, weir_x_w32, weir_x_u32, HIGH_FTZ)
 FLOAT_SET(bf16, float, weir_x_w32, weir_x_u32, BF)
 FLOAT_SET(bf16h, float, weir_x_w32, weir_x_u32, BF_HIGH)
 
@@ -93,8 +99,10 @@ static const struct compare_row rows[] = {
     FLOAT_ROWS(BF16, bf16),  FLOAT_ROWS(F16X2, f16), FLOAT_ROWS(BF16X2, bf16),
 };
 /* The same with .ftz, and the high halves of packed types. */
-static const struct compare_row ftz_rows[] = {FLOAT_ROWS(F32, ftz)};
+static const struct compare_row ftz_rows[] = {FLOAT_ROWS(F32, ftz), FLOAT_ROWS(F16, f16z),
+                                              FLOAT_ROWS(F16X2, f16z)};
 static const struct compare_row high_rows[] = {FLOAT_ROWS(F16X2, f16h), FLOAT_ROWS(BF16X2, bf16h)};
+static const struct compare_row high_ftz_rows[] = {FLOAT_ROWS(F16X2, f16zh)};
 
 static weir_x_compare_fn find(const struct compare_row *list, size_t n, uint16_t cmp, uint8_t type)
 {
@@ -106,6 +114,13 @@ static weir_x_compare_fn find(const struct compare_row *list, size_t n, uint16_t
     return NULL;
 }
 #define FIND(list, cmp, type) find(list, sizeof(list) / sizeof(list)[0], cmp, type)
+/* In the list for .ftz if that is said and the type has it, else in the plain one. */
+#define FIND_FTZ(list, ftz_list, ir, type)                                                         \
+    ({                                                                                             \
+        bool ftz_ = ((ir)->flags & WEIR_PTX_FLAG_FTZ) != 0;                                        \
+        weir_x_compare_fn fn_ = ftz_ ? FIND(ftz_list, (ir)->cmp, type) : NULL;                     \
+        fn_ != NULL ? fn_ : FIND(list, (ir)->cmp, type);                                           \
+    })
 
 static const struct weir_x_inst *setp_simple(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
@@ -195,7 +210,7 @@ static weir_x_fn find_set(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 {
     uint8_t type = ir->types[ir->op == WEIR_PTX_OP_SET ? 1 : 0];
     if (packed) {
-        out->refs = (const weir_x_ref *)(uintptr_t)FIND(high_rows, ir->cmp, type);
+        out->refs = (const weir_x_ref *)(uintptr_t)FIND_FTZ(high_rows, high_ftz_rows, ir, type);
     }
     if (ir->op == WEIR_PTX_OP_SET) {
         out->type = ir->types[0];
@@ -211,11 +226,7 @@ static weir_x_fn find_set(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     uint8_t type = ir->types[ir->op == WEIR_PTX_OP_SET ? 1 : 0];
-    weir_x_compare_fn fn = NULL;
-    if ((ir->flags & WEIR_PTX_FLAG_FTZ) != 0) {
-        fn = FIND(ftz_rows, ir->cmp, type);
-    }
-    fn = fn != NULL ? fn : FIND(rows, ir->cmp, type);
+    weir_x_compare_fn fn = FIND_FTZ(rows, ftz_rows, ir, type);
     if (fn == NULL) {
         return NULL;
     }

@@ -460,7 +460,11 @@ static const struct weir_x_inst *unary_approx_f32(struct weir_x_warp *w,
     return i + 1;
 }
 
-/* rcp and rsqrt .approx.ftz.f64 look at the high word only and leave the low one zero. */
+/*
+ * rcp and rsqrt .approx.ftz.f64 look at the high word only and leave the low one zero; a NaN of
+ * theirs has one encoding, whether it was given or made.
+ */
+#define GROSS_NAN 0x7fffffff00000000ull
 static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
                                                   const struct weir_x_inst *i)
 {
@@ -473,8 +477,11 @@ static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
         if (gross && fabs(x) < DBL_MIN) {
             x = copysign(0.0, x);
         }
-        uint64_t r = bits_f64(op == WEIR_PTX_OP_RCP ? 1.0 / x : 1.0 / sqrt(x));
-        d[l] = gross ? r & 0xffffffff00000000ull : r;
+        double y = op == WEIR_PTX_OP_RCP ? 1.0 / x : 1.0 / sqrt(x);
+        if (gross && fabs(y) < DBL_MIN) {
+            y = copysign(0.0, y);
+        }
+        d[l] = !gross ? bits_f64(y) : y != y ? GROSS_NAN : bits_f64(y) & 0xffffffff00000000ull;
     });
     return i + 1;
 }
@@ -499,7 +506,7 @@ static const struct weir_x_inst *div_approx(struct weir_x_warp *w, const struct 
     return i + 1;
 }
 
-/* testp: sub is the modifier's place in the list below */
+/* testp: sub is the modifier's place in the list below; zero counts as normal */
 static const struct weir_x_inst *testp(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     bool wide = i->type == WEIR_PTX_TYPE_F64;
@@ -512,7 +519,7 @@ static const struct weir_x_inst *testp(struct weir_x_warp *w, const struct weir_
                    : i->sub == 1 ? isinf(x)
                    : i->sub == 2 ? x == x
                    : i->sub == 3 ? x != x
-                   : i->sub == 4 ? isfinite(x) && x != 0 && !sub
+                   : i->sub == 4 ? isfinite(x) && !sub
                                  : sub;
         out |= yes ? 1u << l : 0;
     });

@@ -308,11 +308,19 @@ INSERT(32)
 INSERT(64)
 BINARY(bmsk_clamp, uint32_t, 32, 32, 32, fold_mask(x, y, false))
 BINARY(bmsk_wrap, uint32_t, 32, 32, 32, fold_mask(x, y, true))
-BINARY(szext_u32, uint32_t, 32, 32, 32, y >= 32 ? x : x & ((1u << (y & 31)) - 1))
-BINARY(szext_s32, uint32_t, 32, 32, 32,
-       y == 0    ? 0
-       : y >= 32 ? x
-                 : (uint32_t)((int32_t)(x << (32 - y)) >> (32 - y)))
+/* The lowest n bits of x, extended. */
+static inline uint32_t low_unsigned(uint32_t x, uint32_t n)
+{
+    return n >= 32 ? x : x & ((1u << n) - 1);
+}
+static inline uint32_t low_signed(uint32_t x, uint32_t n)
+{
+    return n == 0 ? 0 : n >= 32 ? x : (uint32_t)((int32_t)(x << (32 - n)) >> (32 - n));
+}
+BINARY(szext_clamp_u32, uint32_t, 32, 32, 32, low_unsigned(x, y))
+BINARY(szext_clamp_s32, uint32_t, 32, 32, 32, low_signed(x, y))
+BINARY(szext_wrap_u32, uint32_t, 32, 32, 32, low_unsigned(x, y & 31))
+BINARY(szext_wrap_s32, uint32_t, 32, 32, 32, low_signed(x, y & 31))
 
 static uint32_t nth_set(uint32_t mask, uint32_t base, int32_t offset)
 {
@@ -524,8 +532,6 @@ static const struct row rows[] = {
     R(BFE, S64, ANY, bfe_s64),
     R(BFI, B32, ANY, bfi_32),
     R(BFI, B64, ANY, bfi_64),
-    R(SZEXT, U32, ANY, szext_u32),
-    R(SZEXT, S32, ANY, szext_s32),
     R(FNS, B32, ANY, fns_32),
     R(PRMT, B32, ANY, prmt_32),
     R(DP4A, U32, ANY, dp4a_32),
@@ -577,6 +583,11 @@ static weir_x_fn find_special(const struct weir_ptx_inst *ir, struct weir_x_inst
         }
     case WEIR_PTX_OP_BMSK:
         return weir_ptx_inst_has(ir, WEIR_PTX_MOD_WRAP) ? bmsk_wrap : bmsk_clamp;
+    case WEIR_PTX_OP_SZEXT:
+        if (ir->types[0] == WEIR_PTX_TYPE_S32) {
+            return weir_ptx_inst_has(ir, WEIR_PTX_MOD_WRAP) ? szext_wrap_s32 : szext_clamp_s32;
+        }
+        return weir_ptx_inst_has(ir, WEIR_PTX_MOD_WRAP) ? szext_wrap_u32 : szext_clamp_u32;
     default:
         return NULL;
     }
@@ -598,7 +609,7 @@ weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 {
     if ((ir->flags & WEIR_PTX_FLAG_CC) != 0 || ir->op == WEIR_PTX_OP_ADDC ||
         ir->op == WEIR_PTX_OP_SUBC || ir->op == WEIR_PTX_OP_MADC || ir->op == WEIR_PTX_OP_SHF ||
-        ir->op == WEIR_PTX_OP_BFIND || ir->op == WEIR_PTX_OP_BMSK) {
+        ir->op == WEIR_PTX_OP_BFIND || ir->op == WEIR_PTX_OP_BMSK || ir->op == WEIR_PTX_OP_SZEXT) {
         return find_special(ir, out);
     }
     enum form form = (ir->flags & WEIR_PTX_FLAG_SAT) != 0    ? SATURATE

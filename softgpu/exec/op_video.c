@@ -1,8 +1,14 @@
 /*
  * Video instructions: vadd and its kin on one number, on two halves or on four bytes.
  *
- * All are computed in 64 bits from parts of the sources, extended as their types say, and are then
+ * All are computed wide from parts of the sources, extended as their types say, and are then
  * saturated, combined with the third operand and merged into it. `ext` says which parts.
+ *
+ * Recent GPUs have no such instructions for one number: the driver's compiler writes them out with
+ * others, and what it writes does not always do what the PTX manual's pseudocode does. Where an
+ * H200's results (CUDA 13.0, tests/data/ptx/v*.rec) and the manual part, this follows the
+ * results; each such place is marked "GPU:". Forms that were not recorded follow the manual, or the
+ * GPU's rule where they plainly go by the same step.
  */
 #include "softgpu/exec/decode.h"
 
@@ -62,13 +68,13 @@ static bool holds(uint16_t compare, int64_t x, int64_t y)
     }
 }
 
-static int64_t shift(const struct video *v, int64_t x, int64_t y)
+static __int128 shift(const struct video *v, int64_t x, int64_t y)
 {
     uint32_t n = v->wrap ? (uint32_t)y & 31u : y > 32 ? 32 : (uint32_t)y;
-    return v->operation == V_SHL ? (int64_t)((uint64_t)x << n) : x >> n;
+    return v->operation == V_SHL ? (__int128)x * ((int64_t)1 << n) : x >> n;
 }
 
-static int64_t compute(const struct video *v, int64_t x, int64_t y)
+static __int128 compute(const struct video *v, int64_t x, int64_t y)
 {
     switch (v->operation) {
     case V_ADD:
@@ -90,51 +96,82 @@ static int64_t compute(const struct video *v, int64_t x, int64_t y)
     }
 }
 
-/* With the third operand: 32 bits of the type of the result. */
-static uint32_t combine(const struct video *v, uint32_t value, uint32_t c)
+/*
+ * What is clamped has 34 bits, as the manual says: vshl loses what is above them.
+ * GPU: a result of type u32 is kept from going below 0, but wraps when it goes above the largest. A
+ * signed byte or half is compared with its largest number as if it were unsigned, so that negative
+ * numbers, all of them, become the largest.
+ */
+static int64_t saturate_scalar(const struct video *v, __int128 wide)
 {
-    bool less = v->signed_d ? (int32_t)value < (int32_t)c : value < c;
+    int64_t r = part((uint64_t)(unsigned __int128)wide, 0, 34, true);
+    if (v->bits_d == 32) {
+        return v->signed_d ? clamp(r, 32, true) : r < 0 ? 0 : (int64_t)(r & UINT32_MAX);
+    }
+    return v->signed_d ? clamp(r & UINT32_MAX, v->bits_d - 1u, false) : clamp(r, v->bits_d, false);
+}
+
+/*
+ * With the third operand, which has the type of the result; compared before the result is cut to
+ * 32 bits.
+ * GPU: a saturated sum or difference of type u32 is extended as if it were signed and then compared
+ * as unsigned, so that one with bit 31 set is more than any third operand.
+ */
+static uint32_t combine(const struct video *v, __int128 value, uint32_t c)
+{
+    __int128 third = v->signed_d ? (__int128)(int32_t)c : (__int128)c;
+    bool is_sum = v->operation == V_ADD || v->operation == V_SUB;
+    bool beyond = is_sum && v->saturate && !v->signed_d && value > INT32_MAX;
+    bool less = !beyond && value < third;
+    uint32_t low = (uint32_t)(unsigned __int128)value;
     switch (v->second) {
     case SECOND_ADD:
-        return value + c;
+        return low + c;
     case SECOND_MIN:
-        return less ? value : c;
+        return less ? low : c;
     case SECOND_MAX:
-        return less ? c : value;
+        return less ? c : low;
     default:
-        return value;
+        return low;
     }
 }
 
-static uint32_t scalar(const struct video *v, uint32_t a, uint32_t b, uint32_t c)
+/* GPU: .h1 takes the high half of the value, where the manual says the low one, shifted up. */
+static uint32_t merge(const struct video *v, uint32_t value, uint32_t c)
 {
-    int64_t r = compute(v, part(a, v->at_a, v->bits_a, v->signed_a),
-                        part(b, v->at_b, v->bits_b, v->signed_b));
-    r = v->saturate ? clamp(r, v->bits_d, v->signed_d) : r;
-    uint32_t value = combine(v, (uint32_t)(uint64_t)r, c);
     if (v->bits_d == 32) {
         return value;
     }
     uint32_t mask = ((1u << v->bits_d) - 1) << v->at_d;
-    return (c & ~mask) | (value << v->at_d & mask);
+    bool high_half = v->bits_d == 16 && v->at_d == 16;
+    return (c & ~mask) | ((high_half ? value : value << v->at_d) & mask);
 }
 
-/* d = (a b + c) >> scale, where one of the two may be negated or one be added */
+static uint32_t scalar(const struct video *v, uint32_t a, uint32_t b, uint32_t c)
+{
+    __int128 r = compute(v, part(a, v->at_a, v->bits_a, v->signed_a),
+                         part(b, v->at_b, v->bits_b, v->signed_b));
+    r = v->saturate ? saturate_scalar(v, r) : r;
+    return merge(v, combine(v, r, c), c);
+}
+
+/*
+ * d = (a b + c) >> scale, where one of the two may be negated or one be added.
+ * GPU: a source of 32 bits is taken as signed whatever its type. The types still say whether the
+ * result is: unsigned, it is shifted in 64 bits with zeros, so that .sat makes a negative one
+ * the largest number if it is scaled and 0 if not.
+ */
 static uint32_t multiply(const struct video *v, uint32_t a, uint32_t b, uint32_t c)
 {
-    __int128 product = (__int128)part(a, v->at_a, v->bits_a, v->signed_a) *
-                       part(b, v->at_b, v->bits_b, v->signed_b);
-    bool is_signed = v->signed_a || v->signed_b || v->minus_ab || v->minus_c;
-    __int128 addend = is_signed ? (__int128)(int32_t)c : (__int128)c;
+    int64_t product = part(a, v->at_a, v->bits_a, v->signed_a || v->bits_a == 32) *
+                      part(b, v->at_b, v->bits_b, v->signed_b || v->bits_b == 32);
+    int64_t addend = (int32_t)c;
     product = v->minus_ab ? -product : product;
     addend = v->minus_c ? -addend : addend;
-    __int128 sum = (product + addend + v->plus_one) >> v->scale;
-    if (v->saturate) {
-        __int128 high = is_signed ? INT32_MAX : UINT32_MAX;
-        __int128 low = is_signed ? INT32_MIN : 0;
-        sum = sum > high ? high : sum < low ? low : sum;
-    }
-    return (uint32_t)(unsigned __int128)sum;
+    int64_t sum = product + addend + v->plus_one;
+    bool is_signed = v->signed_a || v->signed_b || v->minus_ab || v->minus_c;
+    sum = is_signed || v->scale == 0 ? sum >> v->scale : (int64_t)((uint64_t)sum >> v->scale);
+    return (uint32_t)(uint64_t)(v->saturate ? clamp(sum, 32, is_signed) : sum);
 }
 
 static uint32_t several(const struct video *v, uint32_t a, uint32_t b, uint32_t c)
@@ -145,8 +182,8 @@ static uint32_t several(const struct video *v, uint32_t a, uint32_t b, uint32_t 
         if ((v->mask >> e & 1u) == 0) {
             continue;
         }
-        int64_t r = compute(v, part(pool, v->pick_a[e] * v->bits, v->bits, v->signed_a),
-                            part(pool, v->pick_b[e] * v->bits, v->bits, v->signed_b));
+        int64_t r = (int64_t)compute(v, part(pool, v->pick_a[e] * v->bits, v->bits, v->signed_a),
+                                     part(pool, v->pick_b[e] * v->bits, v->bits, v->signed_b));
         r = v->saturate ? clamp(r, v->bits, v->signed_d) : r;
         if (v->second == SECOND_ADD) {
             d += (uint32_t)(uint64_t)r;

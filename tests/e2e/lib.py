@@ -610,6 +610,8 @@ class Case(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
+        self.hosts = []
+
         def late(_number, _frame):
             raise Stuck(f"the case ran for more than {CASE_LIMIT_S:g} s")
 
@@ -625,6 +627,7 @@ class Case(unittest.TestCase):
     def host(self, *args, start=True, **kwargs):
         host = Host(*args, **kwargs)
         self.addCleanup(host.discard)
+        self.hosts.append(host)
         return host.start() if start else host
 
     def remote(self, tenants=("alice", "bob"), namespaces=False):
@@ -652,6 +655,18 @@ class Case(unittest.TestCase):
         """A second tenant at work; steady_undisturbed() says whether it noticed anything."""
         guest = self.guest(host, "e2e_steady", tenant=tenant, arrangement=arrangement)
         guest.wait_line(r"^round 0$")
+        return guest
+
+    def busy(self, host, tenant, seconds=60):
+        """A guest that launches kernels without end, on a host that schedules."""
+        where = (os.path.join(places.build, "tests/bench") if places.build
+                 else os.path.join(os.path.dirname(places.programs), "bench"))
+        program = os.path.join(where, "sched_load")
+        if not os.access(program, os.X_OK) or not host.tenant(tenant)["scheduled"]:
+            self.skipTest("nothing is scheduled here")
+        guest = self.guest(host, program, "loop", "--blocks", "16", "--rounds", "300", "--us",
+                           "1000", "--seconds", seconds, "--depth", "4", tenant=tenant)
+        guest.wait_line("^ready$")
         return guest
 
     def rounds(self, steady):
@@ -689,12 +704,11 @@ class Result(unittest.TextTestResult):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.outcomes = {}  # name: [outcome, seconds, why]
-
-    _start = 0.0
+        self._start = time.monotonic()
 
     def note(self, test, outcome, why=""):
-        # A class that could not be set up has no method.
-        name = getattr(getattr(test, "test_case", test), "_testMethodName", str(test))
+        case = getattr(test, "test_case", test)
+        name = getattr(case, "_testMethodName", str(case))  # setUpClass has no case
         if self.outcomes.get(name, [""])[0] != "failed":  # a subtest's failure is the case's
             self.outcomes[name] = [outcome, round(time.monotonic() - self._start, 2), str(why)]
 
@@ -710,10 +724,24 @@ class Result(unittest.TextTestResult):
     def addFailure(self, test, err):
         self.note(test, "failed", err[1])
         super().addFailure(test, err)
+        self.tell_of_hosts(test)
 
     def addError(self, test, err):
         self.note(test, "failed", err[1])
         super().addError(test, err)
+        self.tell_of_hosts(test)
+
+    def tell_of_hosts(self, test):
+        """What they last said; and where they are, with WEIR_E2E_STACKS naming a program like eu-stack."""
+        for host in getattr(test, "hosts", []):
+            if not host.process:
+                continue
+            self.stream.writeln("--- host\n" + "\n".join(list(host.process.errors)[-60:]))
+            tool = os.environ.get("WEIR_E2E_STACKS")
+            if tool and host.process.alive():
+                for pid in (host.pid, *children_of(host.pid)):
+                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=20)
+                    self.stream.writeln(f"--- stacks of {pid}\n{done.stdout}{done.stderr}")
 
     def addSubTest(self, test, subtest, err):
         if err:

@@ -7,7 +7,7 @@ import stat
 
 import lib
 
-COMMANDS = ("serve", "run", "status", "doctor", "keygen", "ptx", "version")
+COMMANDS = ("serve", "run", "status", "doctor", "keygen", "ptx", "trace", "sim", "version")
 PTX_ACTIONS = ("inspect", "transform")
 
 

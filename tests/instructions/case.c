@@ -41,20 +41,22 @@ static bool read_column(struct test_case *c, char *word)
     return true;
 }
 
-static bool read_bound(struct test_case *c, const char *line, bool ulp)
+static bool read_bound(struct test_case *c, const char *line)
 {
     struct case_bound *b = &c->bounds[c->n_bounds];
+    char kind[8];
     double value;
     int end = 0;
     if (c->n_bounds == CASE_MAX_BOUNDS ||
-        sscanf(line, "%u-%u %lf %n", &b->first, &b->last, &value, &end) != 3 || end == 0 ||
-        line[end] == '\0') {
+        sscanf(line, "%7s %u-%u %lf %n", kind, &b->first, &b->last, &value, &end) != 4 ||
+        end == 0 || line[end] == '\0') {
         return false; /* a bound without a reason is no bound */
     }
-    b->ulp = ulp ? value : 0;
-    b->abs = ulp ? 0 : value;
+    b->ulp = strcmp(kind, "ulp") == 0 ? value : 0;
+    b->abs = strcmp(kind, "abs") == 0 ? value : 0;
+    b->bits = strcmp(kind, "bits") == 0 && value >= 1 && value < 64 ? (uint32_t)value : 0;
     c->n_bounds++;
-    return true;
+    return b->ulp > 0 || b->abs > 0 || b->bits > 0;
 }
 
 static bool read_line(struct test_case *c, char *line)
@@ -80,10 +82,7 @@ static bool read_line(struct test_case *c, char *line)
         return sscanf(line, "threads %u block %u", &c->threads, &c->block) == 2 && c->block != 0 &&
                c->threads % c->block == 0;
     }
-    if (strncmp(line, "ulp ", 4) == 0 || strncmp(line, "abs ", 4) == 0) {
-        return read_bound(c, line + 4, line[0] == 'u');
-    }
-    return false;
+    return read_bound(c, line);
 }
 
 static char *read_text(const char *folder, const char *name)

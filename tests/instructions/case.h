@@ -8,6 +8,7 @@
  *   //! threads 512 block 64   geometry; those are the defaults
  *   //! ulp 0-3 2 REASON       results 0 to 3 may differ by 2 units in the last place, and why
  *   //! abs 4-5 2e-6 REASON    or by so much
+ *   //! bits 6-6 16 REASON     of result 6 only the lowest 16 bits are compared, and why
  *
  * The kernel is `test` with parameters (u64 in, u64 out, u32 threads). Column c of thread t is the
  * 8 bytes at in + (t * columns + c) * 8; result r of thread t goes to out + (r * threads + t) *
@@ -33,6 +34,7 @@ struct case_column {
 struct case_bound {
     uint32_t first, last;
     double ulp, abs;
+    uint32_t bits; /* how many of the lowest are compared; 0: all */
 };
 
 struct test_case {

@@ -41,6 +41,9 @@ for t, target in (("f16x2", 75), ("bf16x2", 90)):
 for t, target in (("f16", 75), ("bf16", 90)):
     c = Case(f"set_to_{t}", f"{t} {t}", t, target)
     c.each("set.{op} {d}, {a}, {b};", [f"{cmp}.{t}.{t}" for cmp in ("lt", "neu", "num")])
+    # PTX says 1.0 in 16 bits, widened with zeros. The driver's compiler has it in both halves of a register, harmlessly
+    # but for this cvt, which it leaves out.
+    c.bound("bits", 16, "an H200 shows 1.0 twice: cvt.u32.u16 of what set gives leaves the register's high half as it is")
 
 # Half precision and pairs of it.
 for t in ("f16", "f16x2"):

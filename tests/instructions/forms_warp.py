@@ -92,22 +92,27 @@ for size in (1, 2):
     c.emit("atom.shared::cluster.add.u32 %t1, [%t0], 5;" if size == 1 else "red.shared::cluster.add.u32 [%t0], 5;")
     c.result("barrier.cluster.arrive;\nbarrier.cluster.wait;\nld.shared.u32 {d}, [%t6];")
     c.emit("barrier.cluster.arrive;\nbarrier.cluster.wait;")
-    # A store that tells an mbarrier beside its target.
-    c = Case(f"st_async_{size}", "i32 i32", "b32", 90)
-    if size == 2:
-        c.directive = " .reqnctapercluster 2, 1, 1"
+
+# Stores that tell an mbarrier beside their target, which a cluster of one block may not make: in a cluster of two
+# to the block itself, where red.async may not go, and to the other block.
+for blocks in (1, 2):
+    c = Case(f"st_async_{blocks}", "i32 i32", "b32", 90)
+    c.directive = " .reqnctapercluster 2, 1, 1"
     c.module.append(".shared .align 16 .b32 tile[256];\n.shared .align 8 .b64 gate[64];")
     c.emit("mov.u32 %t1, %tid.x;\nmov.u32 %t6, tile;\nmad.lo.u32 %t6, %t1, 16, %t6;\nmov.u32 %t7, gate;\n"
            "mad.lo.u32 %t7, %t1, 8, %t7;\nmbarrier.init.shared::cta.b64 [%t7], 1;\n"
            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%t7], 16;\nmov.b32 %t0, 0;\n"
            "st.shared.v4.b32 [%t6], {{%t0, %t0, %t0, %t0}};\n"
-           "barrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.u32 %t2, %cluster_ctarank;\n"
-           "mov.u32 %t3, %cluster_nctarank;\nadd.u32 %t4, %t2, 1;\nrem.u32 %t4, %t4, %t3;\n"
-           "mapa.shared::cluster.u32 %t0, %t6, %t4;\nmapa.shared::cluster.u32 %t5, %t7, %t4;")
+           "barrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.u32 %t2, %cluster_ctarank;")
+    if blocks == 2:
+        c.emit("mov.u32 %t3, %cluster_nctarank;\nadd.u32 %t4, %t2, 1;\nrem.u32 %t4, %t4, %t3;")
+    c.emit("mapa.shared::cluster.u32 %t0, %t6, {to};\nmapa.shared::cluster.u32 %t5, %t7, {to};",
+           to="%t2" if blocks == 1 else "%t4")
     how = "shared::cluster.mbarrier::complete_tx::bytes"
     c.emit(f"st.async.weak.{how}.b32 [%t0], {{a}}, [%t5];\n"
            f"st.async.weak.{how}.v2.b32 [%t0+8], {{{{{{b}}, {{a}}}}}}, [%t5];\n"
-           f"red.async.relaxed.cluster.{how}.add.u32 [%t0+4], {{b}}, [%t5];")
+           + (f"st.async.weak.{how}.b32 [%t0+4], {{b}}, [%t5];" if blocks == 1 else
+              f"red.async.relaxed.cluster.{how}.add.u32 [%t0+4], {{b}}, [%t5];"))
     c.result("wait:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%t7], 0;\n@!%p1 bra wait;\n"
              "ld.shared.v4.b32 {{%t0, %t1, %t2, %t3}}, [%t6];", "%t0", "%t1", "%t2", "%t3")
     c.emit("barrier.cluster.arrive;\nbarrier.cluster.wait;")

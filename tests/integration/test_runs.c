@@ -357,9 +357,34 @@ static void calm_resumes_and_refuses_to_stop(void **state)
     assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(state_of(second, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    assert_int_equal(weir_run_resize(run, &(struct weir_run_place){.sm_count = 1}),
+                     CUDA_ERROR_NOT_READY);
     DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
     weir_runs_calm_end(f.runs);
     assert_int_equal(counted(0, 1010), 1010);
+    weir_run_put(run);
+    weir_run_put(second);
+}
+
+/* Workers that meet an SM outside of their range leave; in the end somebody must start others. */
+static void calm_lifts_restrictions(void **state)
+{
+    struct weir_run *run, *second;
+    struct weir_run_info info;
+
+    (void)state;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 600, 0,
+                           (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &run),
+                     CUDA_SUCCESS);
+    weir_runs_calm_begin(f.runs);
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 400, 600,
+                           (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &second),
+                     CUDA_SUCCESS);
+    DRV(cuStreamSynchronize(f.stream));
+    weir_runs_calm_end(f.runs);
+    weir_run_query(second, &info);
+    assert_true(info.plain);
+    assert_int_equal(counted(0, 1000), 1000);
     weir_run_put(run);
     weir_run_put(second);
 }
@@ -419,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calm_lifts_restrictions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),

@@ -2,6 +2,7 @@
  */
 #include "tests/bench/forms/forms.h"
 
+#include "host_backend/forms/fit.h"
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
 #include "tests/bench/forms/wait.h"
@@ -10,11 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTROL_STRIDE  1280u  /* a control block, on lines of its own */
-#define SM_REGISTERS    65536u /* of every GPU since sm_30 */
-#define SHARED_STEP     128u   /* shared memory of a block is given out in these */
-#define SHARED_RESERVED 1024u  /* of each block, for the system */
-#define REGISTER_STEP   8u     /* registers of a thread are given out in eights */
+#define CONTROL_STRIDE 1280u /* a control block, on lines of its own */
 
 const char *const weir_forms_build_names[] = {"original",   "slice",  "ticket",
                                               "persistent", "capped", "carved"};
@@ -164,9 +161,8 @@ static void make_capped(struct weir_forms_set *set)
         persistent->registers <= original->registers) {
         return;
     }
-    uint32_t warps = (block[0] * block[1] * block[2] + 31) / 32;
-    uint32_t threads = warps * 32 * (uint32_t)original->per_sm;
-    uint32_t fit = SM_REGISTERS / threads / REGISTER_STEP * REGISTER_STEP;
+    uint32_t fit =
+        weir_forms_registers_for(block[0] * block[1] * block[2], (uint32_t)original->per_sm);
 
     if (!make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), fit)) {
         snprintf(set->facts[WEIR_FORMS_CAPPED].reason, sizeof(set->facts[0].reason), "%.150s",
@@ -174,35 +170,23 @@ static void make_capped(struct weir_forms_set *set)
     }
 }
 
-/* What an SM sets aside for so many blocks, in KiB: the least that suffices of the sizes of compute
- * capability 9.0 (CUDA C++ Programming Guide, shared memory of devices of 9.0). */
-static uint32_t carveout_kib(const struct weir_forms_facts *facts)
-{
-    static const uint32_t sizes[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
-    uint32_t block = ((uint32_t)facts->shared_bytes + SHARED_STEP - 1) / SHARED_STEP * SHARED_STEP;
-    uint32_t bytes = (uint32_t)facts->per_sm * (block + SHARED_RESERVED);
-
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        if (sizes[i] * 1024 >= bytes) {
-            return sizes[i];
-        }
-    }
-    return sizes[sizeof(sizes) / sizeof(sizes[0]) - 1];
-}
-
 /* The persistent form with the original's carve-out, where its own is larger. */
 static void make_carved(struct weir_forms_set *set)
 {
+    const struct weir_forms_facts *original = &set->facts[WEIR_FORMS_ORIGINAL];
     const struct weir_forms_facts *persistent = &set->facts[WEIR_FORMS_PERSISTENT];
-    uint32_t kib = carveout_kib(&set->facts[WEIR_FORMS_ORIGINAL]);
+    uint32_t dynamic = set->dynamic_shared[WEIR_FORMS_PERSISTENT];
+    int carveout = weir_forms_carveout((uint32_t)original->shared_bytes, (uint32_t)original->per_sm,
+                                       (uint32_t)persistent->shared_bytes + dynamic,
+                                       (uint32_t)persistent->per_sm, sm_shared_bytes);
 
-    if (!persistent->there || sm_shared_bytes == 0 || carveout_kib(persistent) <= kib) {
+    if (!persistent->there || carveout == WEIR_FORMS_NO_CARVEOUT) {
         return;
     }
     set->facts[WEIR_FORMS_CARVED] = *persistent;
     set->functions[WEIR_FORMS_CARVED] = set->functions[WEIR_FORMS_PERSISTENT];
     set->dynamic_shared[WEIR_FORMS_CARVED] = set->dynamic_shared[WEIR_FORMS_PERSISTENT];
-    set->carveout[WEIR_FORMS_CARVED] = (int32_t)(kib * 1024 * 100 / sm_shared_bytes);
+    set->carveout[WEIR_FORMS_CARVED] = carveout;
 }
 
 bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_kernel *kernel)
@@ -210,7 +194,7 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
     memset(set, 0, sizeof(*set));
     set->kernel = kernel;
     for (uint32_t build = 0; build < WEIR_FORMS_BUILD_COUNT; build++) {
-        set->carveout[build] = -1;
+        set->carveout[build] = WEIR_FORMS_NO_CARVEOUT;
     }
     WEIR_FORMS_TRY(cu.cuModuleLoadDataEx(&set->original, kernel->ptx, 0, NULL, NULL));
     WEIR_FORMS_TRY(

@@ -134,7 +134,7 @@ static void list_variants(const struct weir_forms_bench *bench,
                           const struct weir_forms_variant *chosen)
 {
     static const uint32_t slices[] = {1, 4, 16};
-    static const uint32_t tasks[] = {1, 2, 4, 8, 16, 32};
+    static const uint32_t tasks[] = {1, 2, 3, 4, 6, 8, 16};
     uint32_t n_tasks = chosen ? 1 : sizeof(tasks) / sizeof(tasks[0]);
 
     subject->item->n_timings = 0;

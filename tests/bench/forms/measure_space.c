@@ -28,8 +28,7 @@
 #define MAX_TURNS      64u
 #define YIELD_AT       0.3 /* of the run */
 
-#define AT_STOP  offsetof(struct weir_ptx_control, stop)
-#define AT_RANGE offsetof(struct weir_ptx_control, sm_range)
+#define AT_ASK offsetof(struct weir_ptx_control, ask)
 
 static uint32_t number; /* of what is written into the host's words */
 
@@ -57,7 +56,7 @@ struct resize_run {
     double shrink[MAX_SAMPLES], grow[MAX_SAMPLES];
     uint32_t n;
     uint32_t kept;    /* SMs */
-    uint32_t range;   /* these, as a range */
+    uint32_t range;   /* asking for these */
     uint32_t full;    /* SMs given up that hold workers when all is as it was */
     uint32_t workers; /* for the SMs given up */
 };
@@ -90,7 +89,7 @@ static bool resize_once(const struct weir_forms_bench *bench,
 {
     uint64_t decided = weir_forms_now_ns(), seen;
 
-    if (!weir_forms_control_write(CONTROL, AT_RANGE, run->range, bench->control) ||
+    if (!weir_forms_control_write(CONTROL, AT_ASK, run->range, bench->control) ||
         !wait_told(0, &seen)) {
         return false;
     }
@@ -98,7 +97,7 @@ static bool resize_once(const struct weir_forms_bench *bench,
 
     weir_forms_pause_ns(SETTLE_NS);
     decided = weir_forms_now_ns();
-    if (!weir_forms_control_write(CONTROL, AT_RANGE, 0, bench->other) ||
+    if (!weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) ||
         !weir_forms_start(subject->set, variant->build, subject->work, args, run->workers,
                           bench->other) ||
         !wait_told(run->full, &seen)) {
@@ -135,7 +134,7 @@ static bool resize_run(const struct weir_forms_bench *bench,
         ok = resize_once(bench, subject, variant, &args, run);
     }
     /* Whatever became of the changes, all must come to an end, and rightly. */
-    ok = weir_forms_control_write(CONTROL, AT_RANGE, 0, bench->other) &&
+    ok = weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) &&
          weir_forms_start(subject->set, variant->build, subject->work, &args,
                           weir_forms_workers(bench, subject, variant), bench->other) &&
          weir_forms_wait_stream(bench->main) && weir_forms_wait_stream(bench->other) &&
@@ -165,7 +164,7 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
     memset(&run, 0, sizeof(run));
     /* softgpu puts workers where it likes: there, all are given up, and any SM will do. */
     run.kept = bench->quick ? 0 : bench->sms / 2;
-    run.range = WEIR_PTX_SM_RANGE(bench->quick ? bench->sms : 0, bench->quick ? 1 : run.kept);
+    run.range = WEIR_PTX_ASK(bench->quick ? bench->sms : 0, bench->quick ? 1 : run.kept, 0);
     run.full = bench->quick ? 1 : bench->sms - run.kept;
     run.workers = (bench->sms - run.kept) * (uint32_t)subject->set->facts[variant->build].per_sm;
     resizes->sms = bench->sms;
@@ -283,9 +282,9 @@ static bool time_all(const struct weir_forms_bench *bench, const struct weir_for
     weir_forms_pause_ns((uint64_t)(subject->item->original_us * YIELD_AT * 1e3));
     uint64_t decided = weir_forms_now_ns();
 
-    return weir_forms_control_write(CONTROL, AT_STOP, 1, bench->control) &&
+    return weir_forms_control_write(CONTROL, AT_ASK, WEIR_PTX_ASK_STOP, bench->control) &&
            start_busy(run, bench->main) &&
-           weir_forms_control_write(CONTROL, AT_STOP, 0, bench->main) &&
+           weir_forms_control_write(CONTROL, AT_ASK, 0, bench->main) &&
            start_large(subject, run, run->workers, bench->main) &&
            wait_busy(bench->main, decided, ret_other_us) && wait_all(bench, begin, ret_us);
 }
@@ -295,7 +294,7 @@ static bool time_some(const struct weir_forms_bench *bench,
                       const struct weir_forms_subject *subject, struct spatial_run *run,
                       double *ret_us, double *ret_other_us)
 {
-    uint32_t kept = WEIR_PTX_SM_RANGE(0, bench->sms - run->sms_needed);
+    uint32_t kept = WEIR_PTX_ASK(0, bench->sms - run->sms_needed, 0);
 
     if (!prepare(bench, subject)) {
         return false;
@@ -308,9 +307,9 @@ static bool time_some(const struct weir_forms_bench *bench,
     weir_forms_pause_ns((uint64_t)(subject->item->original_us * YIELD_AT * 1e3));
     uint64_t decided = weir_forms_now_ns();
 
-    return weir_forms_control_write(CONTROL, AT_RANGE, kept, bench->control) &&
+    return weir_forms_control_write(CONTROL, AT_ASK, kept, bench->control) &&
            start_busy(run, bench->other) &&
-           weir_forms_control_write(CONTROL, AT_RANGE, 0, bench->other) &&
+           weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) &&
            start_large(subject, run, run->more, bench->other) &&
            wait_busy(bench->other, decided, ret_other_us) && wait_all(bench, begin, ret_us);
 }

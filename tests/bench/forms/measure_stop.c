@@ -66,32 +66,37 @@ static bool write_word(enum weir_forms_way way, CUdeviceptr at, uint32_t value, 
     }
 }
 
-static CUdeviceptr stop_word(void)
+/* Workers are told elsewhere than blocks of the ticket form; both look for anything but 0. */
+static CUdeviceptr stop_word(const struct weir_forms_variant *variant)
 {
-    return weir_forms_control_word(CONTROL, offsetof(struct weir_ptx_control, stop));
+    return weir_forms_control_word(CONTROL, variant->build == WEIR_FORMS_TICKET
+                                                ? offsetof(struct weir_ptx_control, stop)
+                                                : offsetof(struct weir_ptx_control, ask));
 }
+_Static_assert(WEIR_PTX_ASK_STOP == 1, "both are told by 1");
 
-static bool stop_now(const struct weir_forms_bench *bench)
+static bool stop_now(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant)
 {
-    return write_word(bench->stop_by, stop_word(), 1, bench->control) &&
+    return write_word(bench->stop_by, stop_word(variant), 1, bench->control) &&
            weir_forms_ok(cu.cuEventRecord(bench->stopped, bench->control), "cuEventRecord");
 }
 
 /* Before the next start in the main stream. */
-static bool go_on(const struct weir_forms_bench *bench)
+static bool go_on(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant)
 {
-    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(), 0, bench->main);
+    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(variant), 0, bench->main);
 }
 
 bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
 {
+    static const struct weir_forms_variant variant = {WEIR_FORMS_PERSISTENT, 1};
     static double samples[MAX_STOPS];
 
     for (uint32_t way = 0; way < WEIR_FORMS_WAY_COUNT; way++) {
         for (uint32_t i = 0; i < n && i < MAX_STOPS; i++) {
             uint64_t begin = weir_forms_now_ns();
 
-            if (!write_word((enum weir_forms_way)way, stop_word(), 0, bench->control) ||
+            if (!write_word((enum weir_forms_way)way, stop_word(&variant), 0, bench->control) ||
                 !weir_forms_word_write(bench->control, WEIR_FORMS_WORD_DONE, ++done_number) ||
                 !weir_forms_wait_word(WEIR_FORMS_WORD_DONE, UINT32_MAX, done_number,
                                       bench->control)) {
@@ -180,7 +185,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
         if (stop) {
             weir_forms_pause_ns(random_pause_ns(bench, run->form_us));
             decided = weir_forms_now_ns();
-            if (!stop_now(bench)) {
+            if (!stop_now(bench, run->variant)) {
                 return false;
             }
             asked = weir_forms_now_ns();
@@ -209,7 +214,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
             run->device[run->n_samples] = (double)ms * 1e3;
             run->samples[run->n_samples++] = (double)(seen - decided) * 1e-3;
         }
-        if (!go_on(bench)) {
+        if (!go_on(bench, run->variant)) {
             return false;
         }
     }
@@ -404,10 +409,10 @@ static bool move_and_grow(struct weir_forms_bench *bench, const struct weir_form
 {
     uint32_t half = bench->sms / 2;
     uint32_t first = weir_forms_random(bench) % 2 ? half : 0;
-    size_t at = offsetof(struct weir_ptx_control, sm_range);
+    size_t at = offsetof(struct weir_ptx_control, ask);
 
-    return weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(first, half), bench->other) &&
-           weir_forms_control_write(CONTROL, at, WEIR_PTX_SM_RANGE(0, bench->sms), bench->other) &&
+    return weir_forms_control_write(CONTROL, at, WEIR_PTX_ASK(first, half, 0), bench->other) &&
+           weir_forms_control_write(CONTROL, at, WEIR_PTX_ASK(0, bench->sms, 0), bench->other) &&
            weir_forms_start(subject->set, variant->build, subject->work, args, workers,
                             bench->other);
 }
@@ -418,7 +423,6 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
     struct weir_ptx_control control = {0};
     struct weir_ptx_form_args args;
     uint32_t total = subject->work->blocks, starts = 0, differences = 0;
-    size_t at = offsetof(struct weir_ptx_control, sm_range);
 
     if (!weir_forms_work_spoil(subject->work) || !weir_forms_controls_clear(1, bench->main) ||
         !weir_forms_wait_stream(bench->main)) {
@@ -445,7 +449,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
                 return false;
             }
             weir_forms_pause_ns(random_pause_ns(bench, subject->item->original_us) / 4);
-            if (!stop_now(bench)) {
+            if (!stop_now(bench, variant)) {
                 return false;
             }
         }
@@ -455,7 +459,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!go_on(bench) || !weir_forms_control_write(CONTROL, at, 0, bench->main)) {
+        if (!go_on(bench, variant)) {
             return false;
         }
     }

@@ -122,13 +122,15 @@ static const struct weir_forms_timing *find_timing(const struct weir_forms_item 
 }
 
 static const struct weir_forms_variant columns[] = {
-    {WEIR_FORMS_SLICE, 1},       {WEIR_FORMS_SLICE, 4},      {WEIR_FORMS_SLICE, 16},
-    {WEIR_FORMS_TICKET, 0},      {WEIR_FORMS_PERSISTENT, 1}, {WEIR_FORMS_PERSISTENT, 2},
-    {WEIR_FORMS_PERSISTENT, 4},  {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_PERSISTENT, 16},
-    {WEIR_FORMS_PERSISTENT, 32}, {WEIR_FORMS_CAPPED, 1},     {WEIR_FORMS_CAPPED, 2},
-    {WEIR_FORMS_CAPPED, 4},      {WEIR_FORMS_CAPPED, 8},     {WEIR_FORMS_CAPPED, 16},
-    {WEIR_FORMS_CARVED, 1},      {WEIR_FORMS_CARVED, 2},     {WEIR_FORMS_CARVED, 4},
-    {WEIR_FORMS_CARVED, 8},      {WEIR_FORMS_CARVED, 16},    {WEIR_FORMS_CARVED, 32}};
+    {WEIR_FORMS_SLICE, 1},      {WEIR_FORMS_SLICE, 4},       {WEIR_FORMS_SLICE, 16},
+    {WEIR_FORMS_TICKET, 0},     {WEIR_FORMS_PERSISTENT, 1},  {WEIR_FORMS_PERSISTENT, 2},
+    {WEIR_FORMS_PERSISTENT, 3}, {WEIR_FORMS_PERSISTENT, 4},  {WEIR_FORMS_PERSISTENT, 6},
+    {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_PERSISTENT, 16}, {WEIR_FORMS_CAPPED, 1},
+    {WEIR_FORMS_CAPPED, 2},     {WEIR_FORMS_CAPPED, 3},      {WEIR_FORMS_CAPPED, 4},
+    {WEIR_FORMS_CAPPED, 6},     {WEIR_FORMS_CAPPED, 8},      {WEIR_FORMS_CAPPED, 16},
+    {WEIR_FORMS_CARVED, 1},     {WEIR_FORMS_CARVED, 2},      {WEIR_FORMS_CARVED, 3},
+    {WEIR_FORMS_CARVED, 4},     {WEIR_FORMS_CARVED, 6},      {WEIR_FORMS_CARVED, 8},
+    {WEIR_FORMS_CARVED, 16}};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)

@@ -111,12 +111,34 @@ static void build_again_comes_from_the_cache_only_if_nothing_differs(void **stat
     DIFFERS(params.driver_version = 12040);
     DIFFERS(params.tenant = "bob");
     DIFFERS(params.twins = WEIR_FORMS_TWINS_ALL);
+    DIFFERS(params.kernel = "k");
+    params.max_regs = 32;
+    assert_false(build_is_cached());
     DIFFERS(params.options = ((struct weir_forms_options){ids, values, 1}));
     values[0] = (void *)64;
     assert_false(build_is_cached());
     DIFFERS(params.text_bytes--); /* a line's end less */
     params = same;
     assert_true(build_is_cached());
+}
+
+static void build_of_one_kernel_limits_its_registers(void **state)
+{
+    struct weir_forms_build_report report;
+    struct weir_forms_set *set;
+
+    (void)state;
+    params.twins = WEIR_FORMS_TWINS_ALL;
+    params.kernel = "k";
+    params.max_regs = 40;
+    assert_int_equal(weir_forms_build(&params, &set, &report), WEIR_OK);
+    assert_int_equal(set->n_kernels, 1);
+    assert_non_null(set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT].name);
+    assert_null(set->kernels[0].twins[WEIR_PTX_FORM_TICKET].name);
+    assert_non_null(memmem(set->image, set->image_bytes, ".maxnreg 40", 11));
+    weir_forms_set_destroy(set);
+    params.kernel = "not there";
+    assert_int_equal(weir_forms_build(&params, &set, &report), WEIR_ERR_NOT_FOUND);
 }
 
 static void build_of_what_cannot_be_used_says_why(void **state)
@@ -152,6 +174,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(build_gives_twins_and_what_they_need, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_again_comes_from_the_cache_only_if_nothing_differs,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_of_one_kernel_limits_its_registers, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(build_of_what_cannot_be_used_says_why, set_up, tear_down),
     };
 

@@ -25,7 +25,13 @@ static void parse_whole_file_reads_every_key(void **state)
                                "compiler = \"/opt/ptxas\"\n"
                                "cache_dir = \"/var/c\"\n"
                                "cache = \"3MiB\"\n"
+                               "[metrics]\n"
+                               "listen = \"127.0.0.1:9090\"\n"
+                               "[libvirt]\n"
+                               "uri = \"qemu:///system\"\n"
+                               "create = true\n"
                                "[[tenant]]\r\n"
+                               "sm_limit = \"50%\"\n"
                                "forms = \"always\"\n"
                                "name = \"a\"\n"
                                "weight = 300\n"
@@ -57,7 +63,12 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_string_equal(c.forms.compiler, "/opt/ptxas");
     assert_string_equal(c.forms.cache_dir, "/var/c");
     assert_true(c.forms.cache_bytes == 3u << 20);
+    assert_string_equal(c.metrics_listen, "127.0.0.1:9090");
+    assert_string_equal(c.libvirt_uri, "qemu:///system");
+    assert_true(c.libvirt_create);
     assert_int_equal(c.n_tenants, 2);
+    assert_int_equal(c.tenants[0].sm_limit_pct, 50);
+    assert_int_equal(c.tenants[1].sm_limit_pct, 100);
     assert_int_equal(c.tenants[0].forms, WEIR_FORMS_WISH_ALWAYS);
     assert_int_equal(c.tenants[1].forms, WEIR_FORMS_WISH_DEFAULT);
     assert_int_equal(c.tenants[0].weight, 300);
@@ -106,6 +117,11 @@ static const struct bad_row {
     {"[forms]\ncache = \"5%\"\n", 2, 9, "an amount such as"},
     {"[forms]\n[forms]\n", 2, 1, "unknown or repeated table"},
     {"[[tenant]]\nname = \"a\"\nforms = \"explore\"\n", 3, 9, "one of: default, off"},
+    {"[[tenant]]\nname = \"a\"\nsm_limit = 0\n", 3, 12, "between 1 and 100"},
+    {"[[tenant]]\nname = \"a\"\nsm_limit = \"2GiB\"\n", 3, 12, "between 1 and 100"},
+    {"[libvirt]\ncreate = \"yes\"\n", 2, 10, "must be true or false"},
+    {"[metrics]\nport = 1\n", 2, 1, "unknown key 'port' in [metrics]"},
+    {"[[metrics]]\n", 1, 1, "unknown or repeated table"},
     {"[tenant]\n", 1, 1, "unknown or repeated table"},
     {"[host]\n[host]\n", 2, 1, "unknown or repeated table"},
     {"[host\n", 1, 6, "']' is missing"},
@@ -173,6 +189,82 @@ static void devices_are_listed_without_blanks_and_once(void **state)
     assert_false(weir_devices_among("0,2", list));
 }
 
+/* What a setting is given, and what it then reads as; NULL: it is refused. */
+static const struct setting_row {
+    const char *key, *value, *text;
+} setting_rows[] = {
+    {"weight", "300", "300"},
+    {"weight", "0", NULL},
+    {"weight", "10001", NULL},
+    {"weight", "99999999999999999999", NULL},
+    {"weight", " 3", NULL},
+    {"weight", "3x", NULL},
+    {"priority", "high", "high"},
+    {"priority", "HIGH", NULL},
+    {"sm-limit", "50", "50%"},
+    {"sm_limit", "7%", "7%"},
+    {"sm_limit", "101", NULL},
+    {"memory", "8GiB", "8GiB"},
+    {"memory", "1536MiB", "1536MiB"},
+    {"memory", "1.5 GiB", "1536MiB"},
+    {"memory", "1000", "1000"},
+    {"memory", "25%", "25%"},
+    {"memory", "0", NULL},
+    {"memory", "-1GiB", NULL},
+    {"pinned", "lots", NULL},
+    {"sessions", "12", "12"},
+    {"forms", "off", "off"},
+    {"isolation", "process", "process"},
+    {"devices", "0, 1", "0,1"},
+    {"devices", "1", "1"},
+    {"devices", "1,1", NULL},
+    {"key", "short", NULL},
+    {"key", "1234567890123456789012345678901234567890", "1234567890123456789012345678901234567890"},
+};
+
+static void setting_store_takes_what_a_file_may_say(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof setting_rows / sizeof setting_rows[0]; i++) {
+        const struct setting_row *row = &setting_rows[i];
+        struct weir_tenant_config before, after, copy;
+        int setting = weir_setting_find(row->key);
+        char text[WEIR_SETTING_TEXT_BYTES];
+        struct weir_diag diag = {0};
+        enum weir_status status;
+
+        assert_true(setting >= 0);
+        weir_tenant_config_default(&before, "a");
+        after = copy = before;
+        status = weir_setting_store((size_t)setting, row->value, &after, &diag);
+        weir_setting_text((size_t)setting, &after, text);
+        if (status != (row->text != NULL ? WEIR_OK : WEIR_ERR_INVALID) ||
+            (row->text != NULL && strcmp(text, row->text) != 0) ||
+            (row->text == NULL &&
+             (memcmp(&after, &before, sizeof after) != 0 ||
+              strstr(diag.message, weir_setting_key((size_t)setting)) == NULL))) {
+            print_error("%s=%s gave '%s' (%s)\n", row->key, row->value, text, diag.message);
+            fail();
+        }
+        weir_setting_copy((size_t)setting, &after, &copy);
+        assert_true(weir_setting_equal((size_t)setting, &after, &copy));
+    }
+}
+
+static void setting_find_knows_every_key_and_no_other(void **state)
+{
+    static const char *const wrong[] = {"", "name", "wieght", "weigh", "weights", "sm limit"};
+
+    (void)state;
+    assert_true(weir_setting_count() <= WEIR_SETTINGS_MAX);
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        assert_int_equal(weir_setting_find(weir_setting_key(i)), i);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(weir_setting_find(wrong[i]), -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +273,8 @@ int main(void)
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
+        cmocka_unit_test(setting_store_takes_what_a_file_may_say),
+        cmocka_unit_test(setting_find_knows_every_key_and_no_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,8 +24,15 @@ static void read_gives_back_what_was_written(void **state)
     struct weir_status_session session = {
         .tenant = "a", .program = "we\"ird\\\n{name},", .id = 3, .calls_per_s = 1.5};
     struct weir_status_worker worker = {.device = "GPU", .restarts = 2, .chunks = 9};
+    struct weir_status_setting setting = {
+        .tenant = "a", .key = "weight", .value = "3", .base = "100", .live = 1};
+    struct weir_status_note note = {"warning", "what"};
     struct weir_status_report report = {.version = "1",
                                         .pid = 42,
+                                        .settings = &setting,
+                                        .n_settings = 1,
+                                        .notes = &note,
+                                        .n_notes = 1,
                                         .tenants = &tenant,
                                         .n_tenants = 1,
                                         .sessions = &session,
@@ -43,6 +50,11 @@ static void read_gives_back_what_was_written(void **state)
     assert_string_equal(back->sessions[0].program, session.program);
     assert_true(back->sessions[0].calls_per_s == 1.5);
     assert_int_equal(back->workers[0].chunks, 9);
+    assert_int_equal(back->n_settings, 1);
+    assert_string_equal(back->settings[0].base, "100");
+    assert_int_equal(back->settings[0].live, 1);
+    assert_int_equal(back->n_notes, 1);
+    assert_string_equal(back->notes[0].text, "what");
     weir_status_report_destroy(back);
     free(text);
 }

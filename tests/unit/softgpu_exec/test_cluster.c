@@ -145,6 +145,33 @@ static void clusters_that_cannot_go_on_are_stopped(void **state)
     tx_free(out);
 }
 
+/* As an H200 does; in a cluster of two the same store arrives. */
+static void st_async_wants_more_than_one_block(void **state)
+{
+    (void)state;
+    struct weir_exec_fault fault = {0};
+    uint32_t *out = tx_alloc(4 * 32 * 4);
+    struct weir_exec_module *module = module_of(
+        ".shared .align 8 .b64 gate;\nsetp.eq.u32 %p1, %r1, 0;\nmov.u32 %r8, gate;\n"
+        "@%p1 mbarrier.init.shared::cta.b64 [%r8], 1;\n"
+        "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r8], 128;\n"
+        "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+        "mapa.shared::cluster.u32 %r9, %r2, %r6;\nmapa.shared::cluster.u32 %r10, %r8, %r6;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r9], %r5, [%r10];\n"
+        "wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8], 0;\n@!%p2 bra wait;\n"
+        "ld.shared.b32 %r11, [%r2];\nst.global.b32 [%rd1], %r11;\n"
+        "barrier.cluster.arrive;\nbarrier.cluster.wait;\n",
+        "");
+    assert_int_equal(run(module, 4, 1, out, &fault), WEIR_ERR_DRIVER);
+    assert_int_equal(fault.code, 715);
+    assert_int_equal(run(module, 4, 2, out, &fault), WEIR_OK);
+    for (uint32_t k = 0; k < 4 * 32; k++) {
+        assert_int_equal(out[k], k);
+    }
+    weir_exec_module_destroy(module);
+    tx_free(out);
+}
+
 static void alloca_ends_with_its_function(void **state)
 {
     (void)state;
@@ -184,6 +211,7 @@ int main(void)
         cmocka_unit_test(blocks_of_a_cluster_read_each_other),
         cmocka_unit_test(threads_that_exit_have_arrived),
         cmocka_unit_test(clusters_that_cannot_go_on_are_stopped),
+        cmocka_unit_test(st_async_wants_more_than_one_block),
         cmocka_unit_test(alloca_ends_with_its_function),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

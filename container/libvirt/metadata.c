@@ -1,0 +1,155 @@
+/*
+ * The <tenant/> element, read by libxml2.
+ *
+ * Whoever may edit a domain wrote it, which need not be whoever runs this host: so it is small, has
+ * no document type (and with that no entities), and nothing is ever loaded for it.
+ */
+#include "container/libvirt/metadata.h"
+
+#include <libxml/parser.h>
+#include <libxml/tree.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FAIL(...) (weir_diag_set(diag, 0, 0, __VA_ARGS__), WEIR_ERR_SYNTAX)
+
+static bool has_document_type(const char *text, size_t bytes)
+{
+    static const char word[] = "<!DOCTYPE";
+
+    return memmem(text, bytes, word, sizeof word - 1) != NULL;
+}
+
+/* Printable ASCII alone: keys and values go into logs and into weir.toml's rules. */
+static bool is_plain(const char *text)
+{
+    for (; *text != 0; text++) {
+        if (*text < ' ' || *text > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum weir_status add(struct weir_libvirt_element *element, const char *format,
+                            const xmlChar *name, const char *value, struct weir_diag *diag)
+{
+    struct weir_libvirt_setting *s = &element->settings[element->n_settings];
+    int n;
+
+    if (element->n_settings == WEIR_LIBVIRT_SETTINGS_MAX) {
+        return FAIL("more than %d attributes", WEIR_LIBVIRT_SETTINGS_MAX);
+    }
+    n = snprintf(s->key, sizeof s->key, format[0] == '<' ? "<%s>" : "%s", (const char *)name);
+    if (n < 0 || (size_t)n >= sizeof s->key || !is_plain(s->key)) {
+        return FAIL("a name is too long, or not plain");
+    }
+    if (strlen(value) >= sizeof s->value || !is_plain(value)) {
+        return FAIL("attribute '%s' is too long, or not plain", s->key);
+    }
+    strcpy(s->value, value);
+    element->n_settings++;
+    return WEIR_OK;
+}
+
+static enum weir_status take_attribute(struct weir_libvirt_element *element, xmlNode *node,
+                                       const xmlAttr *attribute, char *unit, struct weir_diag *diag)
+{
+    enum weir_status status = WEIR_OK;
+    xmlChar *value;
+
+    if (attribute->ns != NULL) {
+        return WEIR_OK;
+    }
+    value = xmlNodeListGetString(node->doc, attribute->children, 1);
+    const char *text = value != NULL ? (const char *)value : "";
+
+    if (strcmp((const char *)attribute->name, "name") == 0) {
+        if (*text == 0 || strlen(text) >= sizeof element->tenant || !is_plain(text)) {
+            status = FAIL("attribute 'name' is no tenant's name");
+        } else {
+            strcpy(element->tenant, text);
+        }
+    } else if (strcmp((const char *)attribute->name, "unit") == 0) {
+        if (strlen(text) >= 16 || !is_plain(text)) {
+            status = FAIL("attribute 'unit' is no unit");
+        } else {
+            strcpy(unit, text);
+        }
+    } else {
+        status = add(element, "%s", attribute->name, text, diag);
+    }
+    xmlFree(value);
+    return status;
+}
+
+/* libvirt writes <memory unit='MiB'>; here both are attributes of one element. */
+static enum weir_status put_unit(struct weir_libvirt_element *element, const char *unit,
+                                 struct weir_diag *diag)
+{
+    for (uint32_t i = 0; i < element->n_settings; i++) {
+        struct weir_libvirt_setting *s = &element->settings[i];
+        size_t n = strlen(s->value);
+
+        if (strcmp(s->key, "memory") == 0) {
+            if (n + strlen(unit) >= sizeof s->value) {
+                return FAIL("attribute 'memory' is too long, or not plain");
+            }
+            strcpy(s->value + n, unit);
+            return WEIR_OK;
+        }
+    }
+    return FAIL("attribute 'unit' without 'memory'");
+}
+
+static enum weir_status take_root(struct weir_libvirt_element *element, xmlNode *root,
+                                  struct weir_diag *diag)
+{
+    enum weir_status status = WEIR_OK;
+    char unit[16] = "";
+
+    if (strcmp((const char *)root->name, "tenant") != 0) {
+        return FAIL("the element is '%.40s', not 'tenant'", (const char *)root->name);
+    }
+    for (const xmlAttr *a = root->properties; status == WEIR_OK && a != NULL; a = a->next) {
+        status = take_attribute(element, root, a, unit, diag);
+    }
+    for (const xmlNode *n = root->children; status == WEIR_OK && n != NULL; n = n->next) {
+        if (n->type == XML_ELEMENT_NODE) {
+            status = add(element, "<%s>", n->name, "", diag);
+        }
+    }
+    return status == WEIR_OK && unit[0] != 0 ? put_unit(element, unit, diag) : status;
+}
+
+enum weir_status weir_metadata_parse(const char *text, size_t bytes,
+                                     struct weir_libvirt_element *ret_element,
+                                     struct weir_diag *diag)
+{
+    struct weir_libvirt_element element;
+    enum weir_status status;
+    xmlDoc *doc;
+
+    memset(&element, 0, sizeof element);
+    if (bytes == 0 || bytes > WEIR_METADATA_MAX_BYTES) {
+        return FAIL("the element has no text, or more than %u KiB", WEIR_METADATA_MAX_BYTES >> 10);
+    }
+    if (has_document_type(text, bytes)) {
+        return FAIL("the element has a document type");
+    }
+    /* The encoding is given, so that no other can hide a document type from the look above. */
+    doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
+                        XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
+    if (doc == NULL || xmlDocGetRootElement(doc) == NULL) {
+        status = FAIL("the element is not well-formed XML");
+    } else {
+        status = take_root(&element, xmlDocGetRootElement(doc), diag);
+    }
+    if (doc != NULL) {
+        xmlFreeDoc(doc);
+    }
+    if (status == WEIR_OK) {
+        *ret_element = element;
+    }
+    return status;
+}

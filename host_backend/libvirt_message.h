@@ -1,0 +1,47 @@
+/*
+ * What weir-libvirt (container/libvirt/) tells the supervisor about domains, over a socket pair
+ * (SOCK_SEQPACKET), one struct a packet. Nothing goes the other way; its end ends weir-libvirt.
+ *
+ * The XML is read there, so the supervisor never parses it. What arrives here is checked again all
+ * the same: every text may be anything.
+ */
+#ifndef WEIR_HOST_BACKEND_LIBVIRT_MESSAGE_H
+#define WEIR_HOST_BACKEND_LIBVIRT_MESSAGE_H
+
+#include <stdint.h>
+
+#define WEIR_LIBVIRT_FD           3 /* weir-libvirt's end after exec */
+#define WEIR_LIBVIRT_URI          "https://weir.dev/libvirt/1.0"
+#define WEIR_LIBVIRT_DOMAIN_BYTES 256
+#define WEIR_LIBVIRT_KEY_BYTES    32
+#define WEIR_LIBVIRT_VALUE_BYTES  192
+#define WEIR_LIBVIRT_SETTINGS_MAX 16
+
+enum weir_libvirt_type {
+    WEIR_LIBVIRT_ELEMENT = 1, /* the domain has an element with these settings */
+    WEIR_LIBVIRT_NONE,        /* it has none */
+    WEIR_LIBVIRT_BAD,         /* it has one that cannot be read: complaint says why */
+    WEIR_LIBVIRT_GONE,        /* there is no such domain any more */
+};
+
+/* An attribute, or a child element as "<name>", which no tenant has. */
+struct weir_libvirt_setting {
+    char key[WEIR_LIBVIRT_KEY_BYTES];
+    char value[WEIR_LIBVIRT_VALUE_BYTES];
+};
+
+/* A <tenant/> as it was read; zeroed where nothing is said, so that it can be compared whole. */
+struct weir_libvirt_element {
+    char tenant[64]; /* attribute "name"; "": the domain's */
+    uint32_t n_settings;
+    struct weir_libvirt_setting settings[WEIR_LIBVIRT_SETTINGS_MAX];
+};
+
+struct weir_libvirt_message {
+    uint32_t type; /* enum weir_libvirt_type */
+    char domain[WEIR_LIBVIRT_DOMAIN_BYTES];
+    char complaint[200];
+    struct weir_libvirt_element element;
+};
+
+#endif

@@ -1,0 +1,764 @@
+/*
+ * The session's side of the gate: past the scheduler, or through it.
+ *
+ * Past it goes a tenant that is alone (shared->alone), while what the session has given and what is
+ * not known to be done is below a bound. Nobody waits for a session that is just passing: what it
+ * gave in the moment in which another tenant came is in its ring or its open work, and is told to
+ * the scheduler a moment later (weir_gate_adopt_locked()), by the session's next item or by the
+ * watcher.
+ *
+ * Work in flight is followed by marks. Work since a stream's last mark is *open*; a mark closes it
+ * and makes it an entry of the session's ring. Marks are put when much is open, before the session
+ * waits, and when it has nothing more to give.
+ *
+ * Locks: the gate's before a queue's. No driver call is made with either held.
+ */
+#include "host_backend/sched/private.h"
+
+#include "base/log.h"
+#include "host_backend/worker/order.h"
+#include "host_backend/worker/quiet.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED 16u /* .. and not */
+#define HINT_USES      256u
+#define HINT_RETRY     8u /* while nothing is known */
+#define SPIN_NS        (30 * WEIR_NS_PER_US)
+#define NAP_NS         (20 * WEIR_NS_PER_US)
+#define WAIT_SLICE_NS  (20 * WEIR_NS_PER_MS)
+#define WAIT_WORDS_NS  WEIR_NS_PER_MS /* while a remote guest waits for words */
+#define STALL_NS       (20 * WEIR_NS_PER_MS)
+
+/* ---------------------------------------------------------------- queues */
+
+static struct weir_gate *gate_of(const struct weir_session *s)
+{
+    return s->worker->gates[s->device];
+}
+
+bool weir_gate_may_contend(const struct weir_session *session)
+{
+    struct weir_worker *worker = session->worker;
+    uint32_t n = 0;
+
+    if (gate_of(session) == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return n > 1;
+}
+
+static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_tenant *tenant)
+{
+    struct weir_gate_member *member = &gate->members[tenant->index];
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
+
+    if (member->id != 0) {
+        return WEIR_OK;
+    }
+    member->tenant = tenant;
+    return weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
+}
+
+static struct weir_gate_queue *make_queue(struct weir_session *s)
+{
+    struct weir_gate *gate = gate_of(s);
+    struct weir_gate_queue *q = calloc(1, sizeof *q);
+    enum weir_status status;
+
+    if (q == NULL) {
+        return NULL;
+    }
+    q->gate = gate;
+    q->session = s;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_mutex_lock(&gate->lock);
+    status = add_member_locked(gate, s->tenant);
+    if (status == WEIR_OK) {
+        q->member = &gate->members[s->tenant->index];
+        status = weir_sched_queue_add(gate->sched, q->member->id, &q->id);
+    }
+    if (status == WEIR_OK) {
+        q->next = gate->queues;
+        gate->queues = q;
+    }
+    pthread_mutex_unlock(&gate->lock);
+    if (status != WEIR_OK) {
+        pthread_mutex_destroy(&q->lock);
+        free(q);
+        return NULL;
+    }
+    /* Q1: publishes the queue; meets the acquire in weir_gate_session_wake(). */
+    atomic_store_explicit(&s->gates[s->device], q, memory_order_release);
+    return q;
+}
+
+static struct weir_gate_queue *queue_of(const struct weir_session *s)
+{
+    return atomic_load_explicit(&s->gates[s->device], memory_order_relaxed);
+}
+
+/* ---------------------------------------------------------------- marks */
+
+static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
+{
+    struct weir_stream **at = &q->open_streams;
+
+    while (*at != stream) {
+        at = &(*at)->gate.next;
+    }
+    *at = stream->gate.next;
+    stream->gate.listed = false;
+}
+
+/* Close what is open in a stream. It stays open when that cannot be now. */
+static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
+{
+    struct weir_gate_open *open = &stream->gate.open;
+    struct weir_gate_entry *entry;
+    struct weir_mark m;
+
+    if (open->n == 0 || q->n == WEIR_GATE_ENTRIES || weir_stream_capturing(q->session, stream) ||
+        weir_mark_stream(q->gate->marks, &stream->gate.word, stream->o.native, &m) !=
+            CUDA_SUCCESS) {
+        return;
+    }
+    pthread_mutex_lock(&q->lock);
+    entry = &q->ring[(q->first + q->n++) % WEIR_GATE_ENTRIES];
+    *entry = (struct weir_gate_entry){.mark = m, .work = *open, .open = true};
+    pthread_mutex_unlock(&q->lock);
+    atomic_store_explicit(&q->open_ns,
+                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->ns,
+                          memory_order_release);
+    *open = (struct weir_gate_open){0};
+    unlist(q, stream);
+}
+
+static void mark_all(struct weir_gate_queue *q)
+{
+    for (struct weir_stream *s = q->open_streams, *next; s != NULL; s = next) {
+        next = s->gate.next;
+        mark(q, s);
+    }
+}
+
+static void look(struct weir_gate_queue *q)
+{
+    pthread_mutex_lock(&q->gate->lock);
+    weir_gate_look_locked(q, weir_clock_now_ns());
+    weir_gate_unlock(q->gate);
+}
+
+bool weir_gate_is_open(const struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        const struct weir_gate_queue *q =
+            atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+
+        if (q != NULL && q->open_streams != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void weir_gate_idle(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+
+        if (q != NULL && q->open_streams != NULL &&
+            weir_session_enter(session, i) == CUDA_SUCCESS) {
+            mark_all(q);
+        }
+        if (q != NULL && q->n != 0) {
+            look(q);
+        }
+    }
+}
+
+void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
+{
+    if (stream->gate.listed && weir_session_enter(session, stream->o.device) == CUDA_SUCCESS) {
+        mark(stream->gate.queue, stream);
+    }
+}
+
+void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream)
+{
+    struct weir_gate_open *open = &stream->gate.open;
+    struct weir_gate_queue *q = stream->gate.queue;
+
+    weir_gate_stream_captures(session, stream);
+    if (stream->gate.listed) { /* its capture is broken off: there is no mark to be had */
+        pthread_mutex_lock(&q->gate->lock);
+        while (open->first != NULL) {
+            struct weir_gate_item *item = open->first;
+
+            open->first = item->next;
+            weir_gate_withdraw_locked(item, weir_clock_now_ns());
+        }
+        atomic_fetch_add(&q->done_ns, open->ns);
+        weir_gate_unlock(q->gate);
+        atomic_fetch_sub(&q->open_ns, open->ns);
+        *open = (struct weir_gate_open){0};
+        unlist(q, stream);
+    }
+    if (q != NULL) {
+        weir_mark_word_put(q->gate->marks, &stream->gate.word);
+    }
+}
+
+/* ---------------------------------------------------------------- predictions */
+
+static uint64_t size_of(const struct weir_gate_work *work)
+{
+    return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
+}
+
+/* Of what was never seen: by the bus's and the memory's speed. */
+static uint64_t guess_ns(const struct weir_gate_work *work)
+{
+    switch (work->class) {
+    case WEIR_SCHED_H2D:
+    case WEIR_SCHED_D2H:
+        return WEIR_GATE_GUESS_NS / 4 + work->bytes / 40;
+    case WEIR_SCHED_D2D:
+    case WEIR_SCHED_MEMSET:
+        return WEIR_GATE_GUESS_NS / 4 + work->bytes / 1000;
+    case WEIR_SCHED_KERNEL:
+    case WEIR_SCHED_GRAPH:
+    case WEIR_SCHED_CLASS_COUNT:
+    default:
+        return WEIR_GATE_GUESS_NS;
+    }
+}
+
+static uint64_t ask(struct weir_gate *gate, const struct weir_gate_work *work)
+{
+    uint64_t ns;
+
+    pthread_mutex_lock(&gate->lock);
+    ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
+    pthread_mutex_unlock(&gate->lock);
+    return ns;
+}
+
+static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
+                    struct weir_gate_pass *pass)
+{
+    struct weir_gate_hint *hint = work->hint;
+
+    if (hint == NULL) {
+        pass->ns = ask(gate, work);
+    } else {
+        if (hint->item_key != work->key || hint->blocks != work->blocks ||
+            hint->uses++ >= (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
+            hint->ns = ask(gate, work);
+            hint->item_key = work->key;
+            hint->blocks = work->blocks;
+            hint->uses = 0;
+        }
+        pass->ns = hint->ns;
+    }
+    pass->guessed = pass->ns == 0;
+    pass->ns = pass->guessed ? guess_ns(work) : pass->ns;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    a = (a ^ b) * UINT64_C(0x9e3779b97f4a7c15);
+    return a ^ a >> 29;
+}
+
+uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes)
+{
+    uint64_t key = mix(kernel, (uint64_t)block[0] << 32 | block[1]);
+
+    return mix(key, (uint64_t)block[2] << 32 | shared_bytes);
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+static void nap(uint64_t ns)
+{
+    struct timespec pause = {0, (long)ns};
+
+    nanosleep(&pause, NULL);
+}
+
+/* Nobody is there any more who wants the work done. */
+static bool is_over(struct weir_session *s)
+{
+    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0 ||
+           s->transport->ops->peer_gone(s->transport);
+}
+
+static bool below(const struct weir_gate_queue *q, uint64_t ns)
+{
+    uint64_t flying = atomic_load_explicit(&q->given_ns, memory_order_relaxed) -
+                      atomic_load_explicit(&q->done_ns, memory_order_relaxed);
+
+    return flying + ns <= q->gate->alone_limit_ns || flying == 0;
+}
+
+static bool is_alone(const struct weir_gate_queue *q)
+{
+    return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
+}
+
+/*
+ * Alone, with much in flight: wait until some of it is done. What is in flight may itself wait for
+ * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
+ * item passes, and all after it until something does.
+ */
+static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
+{
+    uint64_t since_ns = weir_clock_now_ns(), done_ns = atomic_load(&q->done_ns);
+
+    for (;;) {
+        uint64_t now_done_ns, now_ns;
+
+        look(q);
+        if (below(q, ns) || !is_alone(q)) {
+            return true;
+        }
+        now_done_ns = atomic_load(&q->done_ns);
+        now_ns = weir_clock_now_ns();
+        if (now_done_ns != done_ns) {
+            done_ns = now_done_ns;
+            since_ns = now_ns;
+        }
+        if ((q->stalled && q->stalled_at_ns == done_ns) || now_ns - since_ns > STALL_NS) {
+            q->stalled = true;
+            q->stalled_at_ns = done_ns;
+            return true;
+        }
+        if (is_over(q->session)) {
+            return false;
+        }
+        if (q->session->n_waits != 0) {
+            weir_session_answer_waits(q->session);
+        }
+        nap(NAP_NS);
+    }
+}
+
+static bool granted_at_last(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
+
+    while (q->gate->spin && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
+           weir_clock_now_ns() < spin_end_ns) {
+        weir_cpu_pause();
+    }
+    for (;;) {
+        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+
+        if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+            return true;
+        }
+        if (is_over(q->session)) {
+            return false;
+        }
+        if (q->session->n_waits != 0) {
+            weir_session_answer_waits(q->session);
+        }
+        (void)weir_futex_wait(&q->word, word,
+                              q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS);
+    }
+}
+
+/* Whoever makes the device quiet (worker/quiet.h) does not wait for one who waits here. */
+static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
+{
+    bool good;
+
+    mark_all(q);
+    weir_quiet_left(q->session);
+    good = below_at_last(q, ns);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+static bool wait_granted(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    bool good;
+
+    if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        return true;
+    }
+    weir_quiet_left(q->session);
+    good = granted_at_last(q, item);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+void weir_gate_session_wake(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
+
+        if (q != NULL) {
+            __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
+            weir_futex_wake(&q->word, 1);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- through the scheduler */
+
+static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
+{
+    struct weir_gate *gate = q->gate;
+    struct weir_gate_item *item = gate->free_items;
+
+    if (item != NULL) {
+        gate->free_items = item->next;
+        memset(item, 0, sizeof *item);
+    } else {
+        item = calloc(1, sizeof *item);
+    }
+    if (item != NULL) {
+        item->gate = gate;
+        item->queue = q;
+        item->refs = 1;
+        item->order = (struct weir_forms_order){
+            .item = item, .notify = weir_gate_run_event, .ended = weir_gate_run_ended};
+    }
+    return item;
+}
+
+/* Whoever was alone is so no more: tell of what it has in flight. */
+static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    struct weir_gate *gate = q->gate;
+    weir_sched_id alone = atomic_load(&gate->shared->alone);
+
+    if (alone != 0 && alone != q->member->id) {
+        (void)weir_sched_close(gate->sched);
+        for (struct weir_gate_queue *other = gate->queues; other != NULL; other = other->next) {
+            if (other->member->id == alone) {
+                weir_gate_look_locked(other, now_ns);
+                weir_gate_adopt_locked(other, now_ns);
+            }
+        }
+    }
+    weir_gate_look_locked(q, now_ns);
+    if (alone != q->member->id) {
+        weir_gate_adopt_locked(q, now_ns);
+    }
+}
+
+static enum weir_status bring_locked(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                                     const struct weir_gate_pass *pass,
+                                     struct weir_gate_item **ret_item)
+{
+    struct weir_sched_item_params params = {.class = work->class,
+                                            .flags = work->flags,
+                                            .key = work->key,
+                                            .bytes = work->bytes,
+                                            .blocks = work->blocks,
+                                            .blocks_per_sm = work->blocks_per_sm,
+                                            .predicted_ns = pass->guessed ? 0 : pass->ns};
+    struct weir_gate *gate = q->gate;
+    struct weir_gate_item *item = take_item_locked(q);
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status;
+
+    if (item == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    params.user = item;
+    item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
+    status = weir_sched_arrive(gate->sched, now_ns, q->id, &params, &item->id);
+    if (status != WEIR_OK) {
+        item->gone = true;
+        weir_gate_item_put_locked(gate, item);
+        return status;
+    }
+    gate->n_items++;
+    q->member->gated++;
+    q->waiting = atomic_load(&item->granted) ? NULL : item;
+    weir_gate_kick_locked(gate);
+    *ret_item = item;
+    return WEIR_OK;
+}
+
+static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                        struct weir_gate_pass *pass)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_item *item = NULL;
+    enum weir_status status;
+
+    mark_all(q);
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_seen_locked(gate, q->member, now_ns);
+    close_locked(q, now_ns);
+    status = bring_locked(q, work, pass, &item);
+    weir_gate_unlock(gate);
+    if (status != WEIR_OK) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!wait_granted(q, item)) {
+        pthread_mutex_lock(&gate->lock);
+        weir_gate_withdraw_locked(item, weir_clock_now_ns());
+        weir_gate_unlock(gate);
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    pass->item = item;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- enter, leave */
+
+static void add_given(struct weir_gate_queue *q, uint64_t ns)
+{
+    atomic_store_explicit(&q->given_ns,
+                          atomic_load_explicit(&q->given_ns, memory_order_relaxed) + ns,
+                          memory_order_relaxed);
+}
+
+static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream)
+{
+    uint32_t epoch =
+        atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
+
+    if (__builtin_expect(stream->gate.priority_epoch != epoch, 0)) {
+        weir_gate_priority_apply(q->session, stream);
+        stream->gate.priority_epoch = epoch;
+    }
+}
+
+CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
+                         const struct weir_gate_work *work, struct weir_gate_pass *ret_pass)
+{
+    struct weir_gate_pass *pass = ret_pass;
+    struct weir_gate_queue *q;
+
+    pass->queue = NULL;
+    pass->item = NULL;
+    if (gate_of(session) == NULL || weir_stream_capturing(session, stream)) {
+        return CUDA_SUCCESS;
+    }
+    q = queue_of(session);
+    if (q == NULL && (q = make_queue(session)) == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    apply_priority(q, stream);
+    pass->queue = q;
+    pass->stream = stream;
+    pass->class = (uint8_t)work->class;
+    pass->key = work->key;
+    pass->size = size_of(work);
+    predict(q->gate, work, pass);
+    if (is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
+        if (below(q, pass->ns)) {
+            add_given(q, pass->ns);
+            return CUDA_SUCCESS;
+        }
+        if (!wait_below(q, pass->ns)) {
+            return CUDA_ERROR_NOT_PERMITTED;
+        }
+        if (is_alone(q)) {
+            add_given(q, pass->ns);
+            return CUDA_SUCCESS;
+        }
+    }
+    WEIR_TRY(through(q, work, pass));
+    add_given(q, pass->ns);
+    return CUDA_SUCCESS;
+}
+
+/* The work is open now. */
+static void open_work(struct weir_gate_pass *pass)
+{
+    struct weir_gate_stream *stream = &pass->stream->gate;
+    struct weir_gate_open *open = &stream->open;
+    struct weir_gate_queue *q = pass->queue;
+
+    if (open->n == 0) {
+        *open = (struct weir_gate_open){.key = pass->key,
+                                        .size = pass->size,
+                                        .class = pass->class,
+                                        .since_ns = weir_clock_now_ns(),
+                                        .alike = true};
+        stream->queue = q;
+        stream->next = q->open_streams;
+        q->open_streams = pass->stream;
+        stream->listed = true;
+    }
+    open->alike &= open->key == pass->key && open->size == pass->size && open->class == pass->class;
+    open->guessed |= pass->guessed;
+    open->ns += pass->ns;
+    open->n++;
+    if (pass->item != NULL) {
+        *(open->last != NULL ? &open->last->next : &open->first) = pass->item;
+        open->last = pass->item;
+    }
+    atomic_store_explicit(&q->open_ns,
+                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) + pass->ns,
+                          memory_order_release);
+}
+
+/* It is with the stream: what was ordered meanwhile is due. */
+static void give(struct weir_gate *gate, struct weir_gate_item *item)
+{
+    pthread_mutex_lock(&gate->lock);
+    item->given = true;
+    weir_gate_late_orders_locked(item);
+    weir_gate_unlock(gate);
+}
+
+void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
+{
+    struct weir_gate_queue *q = pass->queue;
+    struct weir_gate_open *open;
+    struct weir_gate *gate;
+
+    if (q == NULL) {
+        return;
+    }
+    gate = q->gate;
+    if (result != CUDA_SUCCESS) {
+        atomic_store_explicit(&q->given_ns,
+                              atomic_load_explicit(&q->given_ns, memory_order_relaxed) - pass->ns,
+                              memory_order_relaxed);
+        if (pass->item != NULL) {
+            pthread_mutex_lock(&gate->lock);
+            weir_gate_withdraw_locked(pass->item, weir_clock_now_ns());
+            weir_gate_unlock(gate);
+        }
+        return;
+    }
+    if (pass->class == WEIR_SCHED_H2D || pass->class == WEIR_SCHED_D2H) {
+        atomic_fetch_add_explicit(&q->bytes[pass->class == WEIR_SCHED_D2H], pass->size,
+                                  memory_order_relaxed);
+    }
+    open = &pass->stream->gate.open;
+    if (pass->item == NULL) {
+        atomic_store_explicit(&q->passed,
+                              atomic_load_explicit(&q->passed, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+        open_work(pass);
+        if (open->n >= OPEN_ALONE || open->ns >= gate->alone_limit_ns / 4) {
+            mark(q, pass->stream);
+            look(q);
+        }
+        return;
+    }
+    if (open->n != 0 && open->first == NULL) { /* what passed is not the item's */
+        mark(q, pass->stream);
+    }
+    open_work(pass);
+    if (pass->item->order.run != NULL || pass->item->stoppable) {
+        give(gate, pass->item);
+        mark(q, pass->stream);
+    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 4) {
+        mark(q, pass->stream);
+    }
+}
+
+struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
+{
+    struct weir_gate_item *item = pass->item;
+
+    if (item == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&item->gate->lock);
+    item->refs++; /* the run's: weir_gate_run_ended() drops it */
+    pthread_mutex_unlock(&item->gate->lock);
+    return &item->order;
+}
+
+bool weir_gate_wants_runs(const struct weir_session *session)
+{
+    const struct weir_gate *gate = gate_of(session);
+
+    return gate == NULL || atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+}
+
+/* ---------------------------------------------------------------- a session's end */
+
+void weir_gate_session_ends(struct weir_session *session)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+
+        if (q == NULL || weir_session_enter(session, i) != CUDA_SUCCESS) {
+            continue;
+        }
+        mark_all(q);
+        pthread_mutex_lock(&q->gate->lock);
+        weir_gate_look_locked(q, now_ns);
+        for (uint32_t k = 0; k < q->n; k++) {
+            struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
+
+            for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
+                (void)weir_sched_running(q->gate->sched, now_ns, item->id, false);
+            }
+        }
+        weir_gate_unlock(q->gate);
+    }
+}
+
+static void finish_queue(struct weir_gate_queue *q)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_queue **at;
+
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_look_locked(q, now_ns);
+    for (; q->n != 0; q->n--, q->first = (q->first + 1) % WEIR_GATE_ENTRIES) {
+        struct weir_gate_entry *e = &q->ring[q->first];
+
+        while (e->work.first != NULL) {
+            struct weir_gate_item *item = e->work.first;
+
+            e->work.first = item->next;
+            weir_gate_withdraw_locked(item, now_ns);
+        }
+        if (e->started != 0) {
+            gate->n_items--;
+        }
+        weir_mark_put(gate->marks, &e->mark);
+    }
+    if (q->open_started != 0) {
+        gate->n_items--;
+    }
+    (void)weir_sched_queue_remove(gate->sched, now_ns, q->id);
+    for (at = &gate->queues; *at != q; at = &(*at)->next) {
+    }
+    *at = q->next;
+    q->member->passed += atomic_load(&q->passed);
+    q->member->bytes[0] += atomic_load(&q->bytes[0]);
+    q->member->bytes[1] += atomic_load(&q->bytes[1]);
+    weir_gate_unlock(gate);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}
+
+void weir_gate_session_gone(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+
+        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            atomic_store(&session->gates[i], NULL);
+            finish_queue(q);
+        }
+    }
+}

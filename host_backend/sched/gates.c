@@ -1,0 +1,336 @@
+/* A worker's gates, from begin to end; tenants as they are configured; stream priorities. */
+#include "host_backend/sched/private.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREDICT_KEYS 16384u
+#define MANY_CORES   8
+
+/* ---------------------------------------------------------------- begin */
+
+static uint32_t sms_of(const struct weir_worker_device *device)
+{
+    const struct weir_device_attribute *a =
+        weir_device_attribute_get(&device->about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+
+    return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
+}
+
+static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sched_settings *c,
+                                   const struct weir_policy_set *policies)
+{
+    struct weir_sched_config config;
+    struct weir_sched_env env;
+    enum weir_status status = weir_predict_create(PREDICT_KEYS, &gate->predict);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_sched_config_init(&config, gate->sms);
+    config.alone_ns = c->alone_us * WEIR_NS_PER_US;
+    config.inflight_ns = c->inflight_us * WEIR_NS_PER_US;
+    config.starve_ns = c->starve_ms * WEIR_NS_PER_MS;
+    config.overhead_ppm = c->overhead_ppm;
+    config.guess_ns = WEIR_GATE_GUESS_NS;
+    config.predict = gate->predict;
+    gate->alone_limit_ns = config.alone_ns;
+    gate->inflight_ns = config.inflight_ns;
+    weir_gate_env_init(gate, &env);
+    status = weir_sched_create(&config, &env, &gate->sched);
+    for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (policies->policy[kind] != NULL) {
+            status =
+                weir_sched_policy_set(gate->sched, weir_clock_now_ns(), policies->policy[kind]);
+        }
+    }
+    if (status == WEIR_OK) {
+        weir_sched_allow_alone(gate->sched, true);
+        gate->shared = weir_sched_shared(gate->sched);
+    }
+    return status;
+}
+
+static void destroy(struct weir_gate *gate)
+{
+    if (gate == NULL) {
+        return;
+    }
+    if (gate->watching) {
+        pthread_mutex_lock(&gate->lock);
+        gate->quit = true;
+        pthread_cond_signal(&gate->work);
+        pthread_mutex_unlock(&gate->lock);
+        pthread_join(gate->watcher, NULL);
+    }
+    weir_sched_destroy(gate->sched);
+    weir_predict_destroy(gate->predict);
+    weir_marks_destroy(gate->marks);
+    while (gate->free_items != NULL) {
+        struct weir_gate_item *item = gate->free_items;
+
+        gate->free_items = item->next;
+        free(item);
+    }
+    free(gate->actions);
+    pthread_cond_destroy(&gate->work);
+    pthread_mutex_destroy(&gate->lock);
+    free(gate);
+}
+
+static enum weir_status create(struct weir_worker *worker, uint32_t device,
+                               const struct weir_policy_set *policies, struct weir_gate **ret_gate)
+{
+    struct weir_gate *gate = calloc(1, sizeof *gate);
+    pthread_condattr_t attr;
+    enum weir_status status;
+
+    if (gate == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    gate->worker = worker;
+    gate->driver = &worker->driver;
+    gate->device = device;
+    gate->sms = sms_of(&worker->devices[device]);
+    gate->spin = worker->real && sysconf(_SC_NPROCESSORS_ONLN) >= MANY_CORES;
+    gate->timer_ns = UINT64_MAX;
+    gate->priority_least = worker->devices[device].about.stream_priority_least;
+    gate->priority_greatest = worker->devices[device].about.stream_priority_greatest;
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&gate->work, &attr);
+    pthread_condattr_destroy(&attr);
+    status = weir_marks_create(gate->driver, worker->write_value_ok, &gate->marks);
+    if (status == WEIR_OK) {
+        status = make_sched(gate, &worker->config.scheduler, policies);
+    }
+    if (status == WEIR_OK) {
+        gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
+        status = gate->watching ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    }
+    if (status != WEIR_OK) {
+        destroy(gate);
+        return status;
+    }
+    *ret_gate = gate;
+    return WEIR_OK;
+}
+
+enum weir_status weir_gates_create(struct weir_worker *worker)
+{
+    const char *policy = worker->config.scheduler.policy;
+    struct weir_policy_set policies = {0};
+    enum weir_status status = WEIR_OK;
+    struct weir_diag diag = {0};
+
+    if (strcmp(policy, "off") == 0) {
+        return WEIR_OK;
+    }
+    if (weir_policy_set_parse(policy, &policies, &diag) != WEIR_OK) {
+        weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", policy, diag.message);
+        return WEIR_ERR_INVALID;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+        status = create(worker, i, &policies, &worker->gates[i]);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- end */
+
+static void log_counts(struct weir_gate *gate)
+{
+    struct weir_predict_stats predict;
+    struct weir_sched_counts c;
+    uint64_t passed = 0;
+
+    pthread_mutex_lock(&gate->lock);
+    weir_sched_count(gate->sched, &c);
+    weir_predict_stats(gate->predict, &predict);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        passed += gate->members[i].passed;
+    }
+    pthread_mutex_unlock(&gate->lock);
+    weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
+                  "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
+                  "kernel_error=%.3f",
+                  gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
+                  (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
+                  (unsigned long long)c.switches, (unsigned long long)c.stops,
+                  (unsigned long long)c.resumes, (unsigned long long)c.rescues,
+                  (unsigned long long)c.nonsense, c.items, predict.kernel_error);
+}
+
+void weir_gates_destroy(struct weir_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            log_counts(worker->gates[i]);
+            destroy(worker->gates[i]);
+            worker->gates[i] = NULL;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- tenants */
+
+static enum weir_sched_priority class_of(int priority)
+{
+    switch (priority) {
+    case WEIR_PRIORITY_HIGH:
+        return WEIR_SCHED_HIGH;
+    case WEIR_PRIORITY_LOW:
+        return WEIR_SCHED_LOW;
+    default:
+        return WEIR_SCHED_NORMAL;
+    }
+}
+
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = atomic_load(&tenant->weight),
+                                             .sm_limit = atomic_load(&tenant->sm_limit_pct),
+                                             .priority = class_of(atomic_load(&tenant->priority))};
+}
+
+void weir_gates_tenant_changed(struct weir_tenant *tenant)
+{
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
+
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        struct weir_gate *gate = tenant->worker->gates[i];
+
+        if (gate == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&gate->lock);
+        if (gate->members[tenant->index].id != 0 &&
+            weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), gate->members[tenant->index].id,
+                                  &params) != WEIR_OK) {
+            weir_log_warn("sched: settings refused tenant=%s", tenant->name);
+        }
+        weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
+void weir_gates_tenant_gone(struct weir_tenant *tenant)
+{
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        struct weir_gate *gate = tenant->worker->gates[i];
+
+        if (gate == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&gate->lock);
+        if (gate->members[tenant->index].id != 0) {
+            (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(),
+                                           gate->members[tenant->index].id);
+        }
+        if (gate->last_member == &gate->members[tenant->index]) {
+            gate->last_member = NULL;
+        }
+        gate->members[tenant->index].id = 0;
+        gate->members[tenant->index].tenant = NULL;
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
+static void add_usage_locked(struct weir_gate *gate, const struct weir_gate_member *m,
+                             struct weir_gate_usage *u)
+{
+    struct weir_sched_tenant_info info;
+
+    if (m->id == 0 || weir_sched_tenant_query(gate->sched, m->id, &info) != WEIR_OK) {
+        return;
+    }
+    u->sm_ns += info.service_ns[WEIR_SCHED_COMPUTE] + m->alone_sm_ns;
+    u->h2d_ns += info.service_ns[WEIR_SCHED_TO_DEVICE] + m->alone_ns[0];
+    u->d2h_ns += info.service_ns[WEIR_SCHED_FROM_DEVICE] + m->alone_ns[1];
+    u->h2d_bytes += m->bytes[0];
+    u->d2h_bytes += m->bytes[1];
+    u->wait_ns += info.waited_ns;
+    u->stops += info.stops;
+    u->gated += m->gated;
+    u->items += m->gated + m->passed;
+    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+        if (q->member == m) {
+            u->items += atomic_load_explicit(&q->passed, memory_order_relaxed);
+            u->h2d_bytes += atomic_load_explicit(&q->bytes[0], memory_order_relaxed);
+            u->d2h_bytes += atomic_load_explicit(&q->bytes[1], memory_order_relaxed);
+        }
+    }
+}
+
+bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage)
+{
+    struct weir_gate_usage usage = {0};
+    bool any = false;
+
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        struct weir_gate *gate = tenant->worker->gates[i];
+
+        if (gate != NULL) {
+            any = true;
+            pthread_mutex_lock(&gate->lock);
+            add_usage_locked(gate, &gate->members[tenant->index], &usage);
+            pthread_mutex_unlock(&gate->lock);
+        }
+    }
+    *ret_usage = usage;
+    return any;
+}
+
+/* ---------------------------------------------------------------- stream priorities */
+
+/*
+ * The device's levels are shared out: the least is the low class's, the upper half without the
+ * greatest (where runs go on, and are stopped) the high class's. What the guest asks for counts
+ * within its class. A device with few levels gives each class one.
+ */
+int weir_gate_stream_priority(const struct weir_session *session, int asked)
+{
+    const struct weir_gate *gate = session->worker->gates[session->device];
+    int levels, low, high, above;
+
+    if (gate == NULL) {
+        return asked;
+    }
+    levels = gate->priority_least - gate->priority_greatest + 1; /* 6 on an H200: 0 .. -5 */
+    if (levels < 3) {
+        return atomic_load(&session->tenant->priority) == WEIR_PRIORITY_HIGH
+                   ? gate->priority_greatest
+                   : gate->priority_least;
+    }
+    switch (atomic_load(&session->tenant->priority)) {
+    case WEIR_PRIORITY_LOW:
+        low = high = 0;
+        break;
+    case WEIR_PRIORITY_HIGH:
+        low = levels / 2;
+        high = levels > 3 ? levels - 2 : levels - 1;
+        break;
+    default:
+        low = 1;
+        high = levels / 2 > 2 ? levels / 2 - 1 : 1;
+        break;
+    }
+    above = gate->priority_least - asked;
+    above = above < 0 ? 0 : above > high - low ? high - low : above;
+    return gate->priority_least - (low + above);
+}
+
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream)
+{
+    CUlaunchAttributeValue value;
+
+    memset(&value, 0, sizeof value);
+    value.priority = weir_gate_stream_priority(session, stream->priority);
+    /* A driver that does not change a stream's priority leaves the one it was made with. */
+    (void)session->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY,
+                                                &value);
+}

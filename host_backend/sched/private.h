@@ -1,0 +1,173 @@
+/* What the files of this folder share. */
+#ifndef WEIR_HOST_BACKEND_SCHED_PRIVATE_H
+#define WEIR_HOST_BACKEND_SCHED_PRIVATE_H
+
+#include "base/clock.h"
+#include "host_backend/forms/forms.h"
+#include "host_backend/forms/run.h"
+#include "host_backend/sched/gate.h"
+#include "host_backend/worker/worker.h"
+#include "sched/policy.h"
+#include "sched/predict.h"
+#include <pthread.h>
+
+#define WEIR_GATE_ENTRIES  256u /* marks that a session may have under way on a device */
+#define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
+
+/* A piece of work that the scheduler decides about. */
+struct weir_gate_item {
+    struct weir_gate_item *next; /* behind it in its stream, before the next mark; or free */
+    struct weir_gate *gate;
+    struct weir_gate_queue *queue; /* while it is not gone */
+    weir_sched_id id;
+    struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
+    bool stoppable;
+    /* Under the gate's lock. */
+    uint32_t refs;               /* the queue's, an action's, the run's */
+    bool given;                  /* to the stream */
+    bool gone;                   /* the scheduler knows it no more */
+    bool stop_late, resize_late; /* asked for before it was given */
+    uint64_t lease_ns;           /* of a late stop */
+    struct weir_sched_place late_place;
+    atomic_bool granted;
+};
+
+/* Work in a stream up to a mark. */
+struct weir_gate_entry {
+    struct weir_mark mark;
+    struct weir_gate_open work;
+    weir_sched_id started; /* the scheduler's name for all that it had not been told of; or 0 */
+    bool open;             /* the mark is not reached, as far as is known */
+};
+
+/* A session on a device. */
+struct weir_gate_queue {
+    struct weir_gate_queue *next; /* of the gate, under its lock */
+    struct weir_gate *gate;
+    struct weir_gate_member *member;
+    struct weir_session *session;
+    weir_sched_id id;
+
+    /* Session thread; the sums are read by others. */
+    struct weir_stream *open_streams;
+    atomic_uint_fast64_t given_ns; /* predicted, of all that was given */
+    atomic_uint_fast64_t open_ns;  /* the same of what no mark stands behind */
+    atomic_uint_fast64_t passed;   /* items that passed beside the scheduler */
+    atomic_uint_fast64_t bytes[2]; /* of all copies: to the device, from it */
+    uint64_t stalled_at_ns;        /* done_ns when it was let through for standing still */
+    bool stalled;
+
+    /* Under the gate's lock, but for reading done_ns. */
+    atomic_uint_fast64_t done_ns; /* of given_ns */
+    weir_sched_id open_started;   /* the scheduler's name for open_ns when it was first told */
+    uint64_t looked_ns, done_seen_ns;
+    bool done_exactly;              /* done_seen_ns is when it was, not merely when we looked */
+    struct weir_gate_item *waiting; /* brought, and not yet granted */
+    bool ending;
+
+    pthread_mutex_t lock; /* guards the ring: [first, first + n) */
+    struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
+    uint32_t first, n;
+
+    uint32_t word; /* a futex: changes when there is something to look at; atomic */
+};
+
+/* A tenant on a device. Under the gate's lock. */
+struct weir_gate_member {
+    weir_sched_id id;
+    struct weir_tenant *tenant;
+    uint64_t seen_ns;     /* it last came by the slow way */
+    uint64_t alone_sm_ns; /* what it was given beside the scheduler */
+    uint64_t alone_ns[2]; /* the same of copies: to the device, from it */
+    uint64_t bytes[2];    /* of copies, of sessions that are gone */
+    uint64_t passed;      /* items beside it, likewise */
+    uint64_t gated;       /* items that the scheduler decided about */
+};
+
+enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
+
+/* An order of the scheduler's about a run, to be carried out without the lock. */
+struct weir_gate_action {
+    struct weir_gate_item *item;
+    enum weir_gate_act act;
+    uint64_t lease_ns;
+    struct weir_sched_place place;
+};
+
+struct weir_gate {
+    struct weir_worker *worker;
+    const struct weir_driver *driver;
+    uint32_t device;
+    uint32_t sms;
+    uint64_t alone_limit_ns, inflight_ns;
+    struct weir_marks *marks;
+    const struct weir_sched_shared *shared;
+    bool spin;           /* there are cores to spare: wait by spinning for a while */
+    atomic_bool crowded; /* several tenants came within the last second */
+    int priority_least, priority_greatest;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t work;
+    pthread_t watcher;
+    bool watching, quit, idle;
+    struct weir_sched *sched;
+    struct weir_predict *predict;
+    struct weir_gate_queue *queues;
+    struct weir_gate_item *free_items;
+    uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
+    uint64_t timer_ns;
+    uint64_t crowded_until_ns;
+    uint64_t event_ns;                    /* when a mark was last seen reached */
+    struct weir_gate_member *last_member; /* that came by the slow way */
+    struct weir_gate_action *actions;     /* a ring */
+    uint32_t actions_room, first_action, n_actions;
+    bool acting; /* somebody carries them out */
+    struct weir_gate_member
+        members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
+};
+
+/* watch.c: the scheduler's side */
+
+/** The functions that the scheduler calls. */
+void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
+
+/** What was ordered before the item was given to its stream. */
+void weir_gate_late_orders_locked(struct weir_gate_item *item);
+
+/** Drop a reference. */
+void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *item);
+
+/** Unlock, having carried out what the scheduler ordered. @thread any with the context */
+void weir_gate_unlock(struct weir_gate *gate);
+
+/** Look which marks of a queue are reached, and tell the scheduler. */
+void weir_gate_look_locked(struct weir_gate_queue *queue, uint64_t now_ns);
+
+/** Tell the scheduler of work of a queue that passed beside it. */
+void weir_gate_adopt_locked(struct weir_gate_queue *queue, uint64_t now_ns);
+
+/** An item goes without having been given, or its session does. */
+void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns);
+
+/** Wake the thread of this file, which sleeps while nothing is under way. */
+void weir_gate_kick_locked(struct weir_gate *gate);
+
+/** Another tenant than those that came lately? Then it is crowded for a while. */
+void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member,
+                           uint64_t now_ns);
+
+void *weir_gate_watch(void *gate);
+
+/* gates.c */
+
+/** A tenant as the scheduler sees it. */
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
+
+/** Give a stream the priority that its tenant's class has now. @thread session */
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream);
+
+/** Runs of an item: see struct weir_forms_order. */
+void weir_gate_run_event(void *item, struct weir_run *run, enum weir_run_event event);
+void weir_gate_run_ended(void *item);
+
+#endif

@@ -1,0 +1,353 @@
+/*
+ * GET /metrics: the supervisor's listener for Prometheus.
+ *
+ * A connection is one request and one answer: READING until its head is whole, WAITING while the
+ * workers are asked, SENDING, DRAINING what the client still sends so that closing does not take
+ * the answer back. Each state has a deadline; nothing blocks. There are CLIENTS_MAX of them, and a
+ * new one takes the place of whoever is nearest to its deadline, so silent connections keep nobody
+ * out. Workers are asked at most ten times a second however many ask here.
+ */
+#include "host_backend/supervisor/metrics.h"
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READ_WAIT_NS  (5 * WEIR_NS_PER_S)
+#define SEND_WAIT_NS  (5 * WEIR_NS_PER_S)
+#define DRAIN_WAIT_NS WEIR_NS_PER_S
+#define FRESH_NS      (100 * WEIR_NS_PER_MS)
+
+static void close_client(struct weir_metrics_client *c)
+{
+    close(c->fd);
+    free(c->text);
+    *c = (struct weir_metrics_client){.fd = -1};
+}
+
+/* "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT". */
+static bool listen_tcp(const char *address, int *ret_fd)
+{
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
+                                   .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char host[WEIR_CONFIG_PATH_BYTES];
+    char *colon;
+    int one = 1, fd = -1;
+
+    snprintf(host, sizeof host, "%s", address);
+    colon = strrchr(host, ':');
+    if (colon == NULL || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
+        errno = EINVAL; /* getaddrinfo takes a port's lower bits */
+        return false;
+    }
+    *colon = 0;
+    char *name = host;
+
+    if (*name == '[' && colon > host && colon[-1] == ']') {
+        colon[-1] = 0;
+        name++;
+    }
+    if (strcmp(name, "localhost") == 0) {
+        strcpy(name, "127.0.0.1");
+    }
+    if (getaddrinfo(*name != 0 ? name : NULL, colon + 1, &hints, &found) != 0) {
+        errno = EINVAL;
+        return false;
+    }
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+                    bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 16) != 0)) {
+        int why = errno;
+
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    freeaddrinfo(found);
+    *ret_fd = fd;
+    return fd >= 0;
+}
+
+/* The address in fact: the port may have been 0. */
+static void log_listening(const struct weir_supervisor *sup)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    char host[80] = "", port[16] = "";
+
+    if (sup->metrics_path[0] != 0) {
+        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics_path);
+    } else if (getsockname(sup->metrics_fd, (struct sockaddr *)&address, &bytes) == 0 &&
+               getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                           NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
+        weir_log_info("supervisor: metrics listen=%s%s%s:%s",
+                      address.ss_family == AF_INET6 ? "[" : "", host,
+                      address.ss_family == AF_INET6 ? "]" : "", port);
+    }
+}
+
+enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
+{
+    const char *listen = sup->config.metrics_listen;
+    const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
+
+    if (*listen == 0) {
+        return WEIR_OK;
+    }
+    if (*path != '/') {
+        if (!listen_tcp(listen, &sup->metrics_fd)) {
+            fprintf(stderr, "metrics: '%s': %s\n", listen,
+                    errno == EINVAL ? "no ADDRESS:PORT (an address in figures) or path of a socket"
+                                    : strerror(errno));
+            return WEIR_ERR_IO;
+        }
+    } else {
+        enum weir_status status =
+            strlen(path) < sizeof sup->metrics_path
+                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics_fd)
+                : WEIR_ERR_TOO_BIG;
+
+        if (status != WEIR_OK) {
+            sup->metrics_fd = -1;
+            fprintf(stderr, "metrics: '%s': %s\n", listen, weir_status_text(status));
+            return status;
+        }
+        strcpy(sup->metrics_path, path);
+    }
+    log_listening(sup);
+    return WEIR_OK;
+}
+
+/* A free place, or that of the client whose time is up first. */
+static struct weir_metrics_client *place(struct weir_supervisor *sup)
+{
+    struct weir_metrics_client *oldest = &sup->metrics[0];
+
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        struct weir_metrics_client *c = &sup->metrics[i];
+
+        if (c->fd < 0) {
+            return c;
+        }
+        if (c->deadline_ns < oldest->deadline_ns) {
+            oldest = c;
+        }
+    }
+    close_client(oldest);
+    return oldest;
+}
+
+void weir_sup_metrics_accept(struct weir_supervisor *sup)
+{
+    int fd = accept4(sup->metrics_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct weir_metrics_client *c;
+
+    if (fd < 0) {
+        return;
+    }
+    c = place(sup);
+    *c = (struct weir_metrics_client){.fd = fd, .deadline_ns = weir_clock_now_ns() + READ_WAIT_NS};
+}
+
+static double start_time_s(const struct weir_supervisor *sup)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9 -
+           (double)(weir_clock_now_ns() - sup->started_ns) / 1e9;
+}
+
+static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
+{
+    struct weir_status_report report = {0};
+    char *text = NULL;
+    FILE *out = open_memstream(&text, ret_bytes);
+
+    if (out == NULL) {
+        return NULL;
+    }
+    weir_sup_admin_report(sup, &report);
+    weir_metrics_write(out, &report, start_time_s(sup));
+    free(report.tenants);
+    free(report.workers);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* What can go out goes out. */
+static void send_some(struct weir_metrics_client *c)
+{
+    while (c->sent < c->bytes) {
+        ssize_t n = send(c->fd, c->text + c->sent, c->bytes - c->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n < 0 && errno == EAGAIN) {
+            return;
+        }
+        if (n <= 0) {
+            close_client(c);
+            return;
+        }
+        c->sent += (size_t)n;
+    }
+    shutdown(c->fd, SHUT_WR);
+    c->state = WEIR_METRICS_DRAINING;
+    c->deadline_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
+}
+
+/* Head and body of the answer. */
+static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, int status)
+{
+    size_t body_bytes = 0;
+    char *body = status == 200 ? metrics_text(sup, &body_bytes) : NULL;
+    FILE *out = open_memstream(&c->text, &c->bytes);
+
+    if (status == 200 && body == NULL) {
+        status = 503;
+    }
+    if (out != NULL) {
+        const char *text = body != NULL ? body : weir_http_reason(status);
+        size_t bytes = body != NULL ? body_bytes : strlen(text);
+
+        fprintf(out,
+                "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                "Content-Length: %zu\r\n%sConnection: close\r\n\r\n",
+                weir_http_reason(status), bytes, status == 405 ? "Allow: GET, HEAD\r\n" : "");
+        if (!c->head_only) {
+            fwrite(text, 1, bytes, out);
+        }
+    }
+    free(body);
+    if (out == NULL || fclose(out) != 0) {
+        close_client(c);
+        return;
+    }
+    c->state = WEIR_METRICS_SENDING;
+    c->deadline_ns = weir_clock_now_ns() + SEND_WAIT_NS;
+    send_some(c);
+}
+
+static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c)
+{
+    ssize_t n = recv(c->fd, c->head + c->n_head, sizeof c->head - c->n_head, MSG_DONTWAIT);
+    int status;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (n <= 0) {
+        close_client(c);
+        return;
+    }
+    c->n_head += (size_t)n;
+    status = weir_http_judge(c->head, c->n_head, &c->head_only);
+    if (status == 200 && (sup->gathering || weir_clock_now_ns() - sup->gathered_ns > FRESH_NS)) {
+        c->state = WEIR_METRICS_WAITING;
+        c->gathering = weir_sup_admin_gather(sup);
+    } else if (status != WEIR_HTTP_MORE) {
+        answer(sup, c, status);
+    }
+}
+
+static void drain(struct weir_metrics_client *c)
+{
+    char waste[4096];
+    ssize_t n = recv(c->fd, waste, sizeof waste, MSG_DONTWAIT);
+
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        close_client(c);
+    }
+}
+
+short weir_sup_metrics_events(const struct weir_metrics_client *client)
+{
+    switch (client->state) {
+    case WEIR_METRICS_READING:
+    case WEIR_METRICS_DRAINING:
+        return POLLIN;
+    case WEIR_METRICS_SENDING:
+        return POLLOUT;
+    case WEIR_METRICS_WAITING:
+        break;
+    }
+    return 0;
+}
+
+void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client)
+{
+    switch (client->state) {
+    case WEIR_METRICS_READING:
+        read_some(sup, client);
+        break;
+    case WEIR_METRICS_SENDING:
+        send_some(client);
+        break;
+    case WEIR_METRICS_DRAINING:
+        drain(client);
+        break;
+    case WEIR_METRICS_WAITING:
+        close_client(client); /* it hung up: nothing else is polled for */
+        break;
+    }
+}
+
+void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        struct weir_metrics_client *c = &sup->metrics[i];
+
+        if (c->fd < 0) {
+            continue;
+        }
+        if (c->state == WEIR_METRICS_WAITING &&
+            (c->gathering < sup->n_gatherings || !sup->gathering)) {
+            answer(sup, c, 200);
+        } else if (now_ns >= c->deadline_ns) {
+            close_client(c);
+        }
+    }
+}
+
+int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint64_t next_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        if (sup->metrics[i].fd >= 0 && sup->metrics[i].deadline_ns < next_ns) {
+            next_ns = sup->metrics[i].deadline_ns;
+        }
+    }
+    if (next_ns == WEIR_FOREVER) {
+        return -1;
+    }
+    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+}
+
+void weir_sup_metrics_close(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        if (sup->metrics[i].fd >= 0) {
+            close_client(&sup->metrics[i]);
+        }
+    }
+    if (sup->metrics_fd >= 0) {
+        close(sup->metrics_fd);
+        if (sup->metrics_path[0] != 0) {
+            unlink(sup->metrics_path);
+        }
+    }
+}

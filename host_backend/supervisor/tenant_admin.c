@@ -1,0 +1,212 @@
+/*
+ * `weir tenant` as the supervisor does it: show, set, add, remove.
+ *
+ * A request is one line of words with tabs between. Settings are tried on a copy first, each wrong
+ * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
+ * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
+ */
+#include "host_backend/supervisor/libvirt.h"
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void note(struct weir_status_report *report, const char *kind, const char *text)
+{
+    struct weir_status_note row = {0};
+
+    snprintf(row.kind, sizeof row.kind, "%s", kind);
+    snprintf(row.text, sizeof row.text, "%s", text);
+    weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
+}
+
+/* One more setting to show; `before` is what it was. */
+static void show(struct weir_status_report *report, const struct weir_sup_tenant *tenant,
+                 size_t setting, const struct weir_tenant_config *before)
+{
+    struct weir_status_setting row = {.live = weir_setting_is_live(setting)};
+
+    _Static_assert(sizeof row.value == WEIR_SETTING_TEXT_BYTES, "one size");
+    snprintf(row.tenant, sizeof row.tenant, "%s", tenant->config.name);
+    snprintf(row.key, sizeof row.key, "%s", weir_setting_key(setting));
+    weir_setting_text(setting, &tenant->config, row.value);
+    weir_setting_text(setting, before, row.before);
+    weir_setting_text(setting, &tenant->base, row.base);
+    snprintf(row.origin, sizeof row.origin, "%s", weir_origin_text(tenant->origins[setting]));
+    weir_sup_append((void **)&report->settings, &report->n_settings, &row, sizeof row);
+}
+
+/* The number of the setting in "key=value", whose '=' becomes the key's end; else -1 and a note. */
+static int split(struct weir_status_report *report, char *word, char **ret_value)
+{
+    char *equals = strchr(word, '='), text[256], keys[160] = "";
+    int setting;
+
+    if (equals == NULL) {
+        snprintf(text, sizeof text, "'%.60s' is no setting: KEY=VALUE", word);
+        note(report, "error", text);
+        return -1;
+    }
+    *equals = 0;
+    *ret_value = equals + 1;
+    setting = weir_setting_find(word);
+    if (setting < 0) {
+        for (size_t i = 0, at = 0; i < weir_setting_count() && at < sizeof keys; i++) {
+            at += (size_t)snprintf(keys + at, sizeof keys - at, "%s%s", i == 0 ? "" : ", ",
+                                   weir_setting_key(i));
+        }
+        snprintf(text, sizeof text, "unknown setting '%.40s': %s", word, keys);
+        note(report, "error", text);
+    }
+    return setting;
+}
+
+static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                struct weir_status_report *report, char **words, size_t n_words)
+{
+    struct weir_tenant_config config = tenant->config, before = tenant->config;
+    uint8_t origins[WEIR_SETTINGS_MAX];
+    uint32_t given = 0;
+
+    memcpy(origins, tenant->origins, sizeof origins);
+    for (size_t i = 0; i < n_words; i++) {
+        struct weir_diag diag = {0};
+        char *value = NULL;
+        int setting = split(report, words[i], &value);
+
+        if (setting < 0) {
+            continue;
+        }
+        if (weir_sup_setting_try(sup, tenant, (size_t)setting, value, &config, &diag) != WEIR_OK) {
+            note(report, "error", diag.message);
+        }
+        given |= 1u << setting;
+        origins[setting] = (uint8_t)(*value == 0 ? tenant->source : WEIR_ORIGIN_COMMAND);
+    }
+    if (report->n_notes != 0) {
+        return;
+    }
+    memcpy(tenant->origins, origins, sizeof origins);
+    weir_sup_tenant_commit(sup, tenant, &config);
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        if ((given >> i & 1) != 0) {
+            char value[WEIR_SETTING_TEXT_BYTES];
+
+            show(report, tenant, i, &before);
+            weir_setting_text(i, &tenant->config, value);
+            weir_log_info("supervisor: tenant changed tenant=%s %s=%s", tenant->config.name,
+                          weir_setting_key(i), value);
+        }
+    }
+}
+
+static void add(struct weir_supervisor *sup, struct weir_status_report *report, const char *name,
+                char **words, size_t n_words)
+{
+    struct weir_tenant_config config;
+    struct weir_sup_tenant *tenant;
+    struct weir_diag diag = {0};
+
+    if (!weir_tenant_name_ok(name)) {
+        note(report, "error",
+             "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
+        return;
+    }
+    weir_tenant_config_default(&config, name);
+    for (size_t i = 0; i < n_words; i++) {
+        char *value = NULL;
+        int setting = split(report, words[i], &value);
+
+        if (setting >= 0 && *value != 0 &&
+            weir_setting_store((size_t)setting, value, &config, &diag) != WEIR_OK) {
+            note(report, "error", diag.message);
+        }
+    }
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *other = &sup->tenants[i];
+
+        if (other->used && !other->gone && config.key[0] != 0 &&
+            strcmp(other->config.key, config.key) == 0) {
+            note(report, "error", "another tenant has the same key");
+        }
+    }
+    if (report->n_notes != 0) {
+        return;
+    }
+    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_COMMAND, &diag) != WEIR_OK) {
+        note(report, "error", diag.message);
+        return;
+    }
+    weir_sup_libvirt_again(sup);
+    tenant = weir_sup_tenant_find(sup, name);
+    for (size_t i = 0; tenant != NULL && i < weir_setting_count(); i++) {
+        show(report, tenant, i, &config);
+    }
+}
+
+/* What is asked of a tenant that must be there. */
+static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                  struct weir_status_report *report, char **words, size_t n_words)
+{
+    if (strcmp(words[1], "show") == 0 && n_words == 3) {
+        for (size_t i = 0; i < weir_setting_count(); i++) {
+            show(report, tenant, i, &tenant->config);
+        }
+    } else if (strcmp(words[1], "set") == 0) {
+        set(sup, tenant, report, words + 3, n_words - 3);
+    } else if (strcmp(words[1], "remove") == 0 && n_words == 3) {
+        weir_sup_tenant_remove(sup, tenant);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Whoever opens admin.sock may look; root and the host's own user may also change. */
+static bool may_change(const struct weir_admin_client *client)
+{
+    struct weir_peer peer = {.uid = (uint32_t)-1};
+
+    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
+bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             char *request)
+{
+    char *words[4 + 2 * WEIR_SETTINGS_MAX], *rest = NULL, text[160];
+    struct weir_sup_tenant *tenant;
+    size_t n = 0;
+
+    for (char *word = strtok_r(request, "\t", &rest); word != NULL;
+         word = strtok_r(NULL, "\t", &rest)) {
+        if (n == sizeof words / sizeof words[0]) {
+            return false;
+        }
+        words[n++] = word;
+    }
+    client->report = calloc(1, sizeof *client->report);
+    if (n < 3 || strcmp(words[0], "tenant") != 0 || client->report == NULL) {
+        return false;
+    }
+    snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
+    tenant = weir_sup_tenant_find(sup, words[2]);
+    if (strcmp(words[1], "show") != 0 && !may_change(client)) {
+        note(client->report, "error",
+             "permission denied: root and the user of weir serve may change tenants");
+        return true;
+    }
+    if (strcmp(words[1], "add") == 0) {
+        add(sup, client->report, words[2], words + 3, n - 3);
+        return true;
+    }
+    if (tenant == NULL || tenant->gone) {
+        snprintf(text, sizeof text, "there is no tenant '%.64s'", words[2]);
+        note(client->report, "error", text);
+        return true;
+    }
+    return known(sup, tenant, client->report, words, n);
+}

@@ -1,0 +1,192 @@
+/*
+ * Service, charged as time passes.
+ *
+ * Of each queue only the first item on the device is at work (the others wait for it): the fronts.
+ * A copy direction is served in equal parts to its fronts. SMs go to the fronts of compute in the
+ * order in which they came to the device, higher classes first, as the device itself deals them
+ * out: whoever has a range of SMs pays for that range, whoever has none for all that are left, so
+ * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
+ * of blocks share SMs with each other, and what they have is charged in equal parts.
+ */
+#include "sched/private.h"
+
+static bool goes_before(const struct item *a, const struct item *b)
+{
+    return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
+}
+
+void front_add(struct weir_sched *sched, struct item *item)
+{
+    enum weir_sched_resource resource = resource_of(item);
+    struct item *after = sched->front_last[resource];
+
+    while (after != NULL && goes_before(item, after)) {
+        after = after->front_prev;
+    }
+    item->is_front = true;
+    item->front_prev = after;
+    item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
+    *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
+        item;
+    *(after != NULL ? &after->front_next : &sched->front_first[resource]) = item;
+}
+
+void front_remove(struct weir_sched *sched, struct item *item)
+{
+    enum weir_sched_resource resource = resource_of(item);
+
+    if (!item->is_front) {
+        return;
+    }
+    *(item->front_prev != NULL ? &item->front_prev->front_next : &sched->front_first[resource]) =
+        item->front_next;
+    *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
+        item->front_prev;
+    item->front_next = item->front_prev = NULL;
+    item->is_front = false;
+}
+
+/* What a front is served in a step. */
+struct part {
+    struct item *item;
+    uint64_t service_ns;
+};
+
+#define PARTS_MAX 32u /* more fronts than that are never served at a time, not even together */
+
+static void pay(struct item *item, enum weir_sched_resource resource, uint64_t service_ns,
+                uint64_t ns)
+{
+    item->served_ns += service_ns;
+    item->busy_ns += ns;
+    item->queue->tenant->view.service_ns[resource] += service_ns;
+}
+
+static void charge_copies(struct weir_sched *sched, enum weir_sched_resource direction, uint64_t ns)
+{
+    uint64_t count = 0;
+    uint64_t left = ns;
+
+    for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
+        count++;
+    }
+    for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
+        uint64_t part = left / count;
+
+        pay(i, direction, part, ns);
+        i->alone_ns += i->front_next == NULL && i->front_prev == NULL ? ns : 0;
+        left -= part;
+        count--;
+    }
+}
+
+/* Deal SMs out: first by ranges and to whoever takes all, then what is left to those with quotas.
+ */
+static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
+{
+    uint32_t left = sched->config.sms;
+    uint32_t count = 0;
+    uint64_t sharing = 0;
+    uint64_t shared_ns;
+
+    for (struct item *i = sched->front_first[0]; i != NULL && count < PARTS_MAX;
+         i = i->front_next) {
+        uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
+
+        if (i->place.quota != 0) {
+            parts[count++] = (struct part){.item = i};
+            sharing++;
+        } else if (left > 0 && (sharing == 0 || i->place.sm_count != 0)) {
+            sms = sms < left ? sms : left;
+            parts[count++] = (struct part){.item = i, .service_ns = ns * sms};
+            left -= sms;
+        }
+    }
+    shared_ns = ns * left;
+    for (uint32_t i = 0; i < count; i++) {
+        if (parts[i].item->place.quota != 0) {
+            parts[i].service_ns = shared_ns / sharing;
+            shared_ns -= parts[i].service_ns;
+            sharing--;
+        }
+    }
+    return count;
+}
+
+/* Whose company an item is in, for what can be learned from it. */
+static void note_company(struct item *item, const struct item *beside, uint64_t ns)
+{
+    struct company company = {.key = beside->params.key,
+                              .sm_count = beside->place.sm_count,
+                              .quota = beside->place.quota};
+
+    if (item->partner.key == 0) {
+        item->partner = company;
+    }
+    if (item->partner.key == company.key && item->partner.sm_count == company.sm_count &&
+        item->partner.quota == company.quota) {
+        item->partner_ns += ns;
+    }
+}
+
+/* A leader that lingers keeps others away: it pays for what nobody uses. */
+static void charge_lingering(struct weir_sched *sched, uint64_t ns)
+{
+    struct reign *reign = &sched->reign;
+
+    if (reign->leader != NULL && reign->linger_until_ns != 0 && sched->front_first[0] == NULL) {
+        reign->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
+        reign->used_ns += ns;
+    }
+}
+
+static void charge_compute(struct weir_sched *sched, uint64_t ns)
+{
+    struct part parts[PARTS_MAX];
+    uint32_t count = deal(sched, ns, parts);
+    bool led = false;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct item *item = parts[i].item;
+
+        if (parts[i].service_ns == 0) {
+            continue;
+        }
+        pay(item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
+        led |= item->queue->tenant == sched->reign.leader;
+        if (count == 1) {
+            item->alone_ns += ns;
+        } else if (count == 2) {
+            note_company(item, parts[1 - i].item, ns);
+        }
+    }
+    sched->reign.used_ns += led ? ns : 0;
+    charge_lingering(sched, ns);
+}
+
+bool is_served(struct weir_sched *sched, const struct tenant *tenant)
+{
+    struct part parts[PARTS_MAX];
+    uint32_t count = deal(sched, PARTS_MAX, parts);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (parts[i].service_ns > 0 && parts[i].item->queue->tenant == tenant) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void charge_until(struct weir_sched *sched, uint64_t now_ns)
+{
+    uint64_t ns;
+
+    if (now_ns <= sched->charged_ns) {
+        return;
+    }
+    ns = now_ns - sched->charged_ns;
+    sched->charged_ns = now_ns;
+    charge_compute(sched, ns);
+    charge_copies(sched, WEIR_SCHED_TO_DEVICE, ns);
+    charge_copies(sched, WEIR_SCHED_FROM_DEVICE, ns);
+}

@@ -1,0 +1,204 @@
+/* What must hold between calls. Costs a look at everything; for tests, fuzzers and debug builds. */
+#include "sched/private.h"
+
+/* What a walk over queues and items adds up to. */
+struct sums {
+    uint32_t items, queues, busy;
+    uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
+    uint64_t memory;
+};
+
+static const char *check_item(const struct item *item, bool first, struct sums *sums)
+{
+    bool at_work = item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
+
+    if (item->is_front != (first && at_work)) {
+        return "the first of a queue at work is not a front, or another is";
+    }
+    if (item->state == WEIR_SCHED_GONE) {
+        return "an item that is gone is in a queue";
+    }
+    if (!is_compute(item) && !at_work && item->state != WEIR_SCHED_WAITING) {
+        return "a copy has been stopped";
+    }
+    sums->fronts[resource_of(item)] += item->is_front;
+    sums->on[resource_of(item)] += item->state != WEIR_SCHED_WAITING;
+    sums->items++;
+    return NULL;
+}
+
+static const char *check_queue(const struct queue *queue, struct sums *sums, uint32_t *state_count)
+{
+    uint32_t on_device = 0;
+    uint64_t device_ns = 0;
+    uint64_t copies_ns = 0;
+    const struct item *candidate = NULL;
+
+    for (const struct item *item = queue->first; item != NULL; item = item->next) {
+        const char *wrong = check_item(item, item == queue->first, sums);
+
+        if (wrong != NULL) {
+            return wrong;
+        }
+        if (item->queue != queue || (item->next == NULL) != (item == queue->last) ||
+            (item->prev == NULL) != (item == queue->first)) {
+            return "a queue's list is broken";
+        }
+        if (item->state == WEIR_SCHED_WAITING) {
+            candidate = candidate != NULL ? candidate : item;
+        } else if (candidate != NULL) {
+            return "an item overtook another of its queue";
+        } else {
+            on_device++;
+            device_ns += item->counted_ns;
+            copies_ns += is_compute(item) ? 0 : item->counted_ns;
+        }
+        state_count[item->state]++;
+    }
+    if (queue->candidate != candidate || queue->on_device != on_device ||
+        queue->device_ns != device_ns || queue->copies_ns != copies_ns) {
+        return "a queue's sums are wrong";
+    }
+    if (queue->listed != NULL && queue->listed != candidate) {
+        return "a queue lists what is not its candidate";
+    }
+    if (candidate != NULL && !is_compute(candidate) && queue->listed == NULL) {
+        return "a copy that could be granted is not listed";
+    }
+    if (queue->heads != (on_device > 0 && is_compute(queue->first))) {
+        return "a queue does not know what is at its head";
+    }
+    return NULL;
+}
+
+static const char *check_tenant(const struct weir_sched *sched, const struct tenant *tenant,
+                                struct sums *sums)
+{
+    uint32_t state_count[WEIR_SCHED_GONE + 1] = {0};
+    uint32_t copies[RESOURCES] = {0};
+    uint32_t queues = 0;
+    uint32_t waiting = 0;
+    uint32_t heads = 0;
+    bool is_ready = false;
+
+    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        uint32_t before[RESOURCES] = {sums->on[0], sums->on[1], sums->on[2]};
+        const char *wrong = queue->tenant == tenant ? check_queue(queue, sums, state_count)
+                                                    : "a queue is in another tenant's list";
+
+        if (wrong != NULL) {
+            return wrong;
+        }
+        for (int i = 0; i < RESOURCES; i++) {
+            bool listed = queue->listed != NULL && (int)resource_of(queue->listed) == i;
+
+            sums->listed[i] += listed;
+            copies[i] += sums->on[i] - before[i] + listed;
+        }
+        waiting += queue->listed != NULL && is_compute(queue->listed);
+        heads += queue->heads;
+        sums->memory += queue->task.memory_bytes;
+        queues++;
+    }
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        is_ready |= sched->ready[i] == &tenant->view;
+    }
+    for (int i = WEIR_SCHED_TO_DEVICE; i < RESOURCES; i++) {
+        sums->tenants[i] += copies[i] > 0;
+        if (copies[i] != tenant->copies[i]) {
+            return "a tenant's copies are counted wrong";
+        }
+    }
+    sums->queues += queues;
+    sums->busy += state_count[WEIR_SCHED_WAITING] + state_count[WEIR_SCHED_GRANTED] +
+                      state_count[WEIR_SCHED_STOPPING] + state_count[WEIR_SCHED_STOPPED] >
+                  0;
+    if (tenant->queue_count != queues || tenant->heads != heads ||
+        tenant->view.waiting != waiting || tenant->waiting != state_count[WEIR_SCHED_WAITING] ||
+        tenant->stopped != state_count[WEIR_SCHED_STOPPED] ||
+        tenant->granted != state_count[WEIR_SCHED_GRANTED] + state_count[WEIR_SCHED_STOPPING]) {
+        return "a tenant's counts are wrong";
+    }
+    if (is_ready != tenant->is_ready || is_ready != (waiting + heads > 0)) {
+        return "a tenant with work is not ready, or one without is";
+    }
+    return NULL;
+}
+
+static const char *check_lists(const struct weir_sched *sched, const struct sums *sums)
+{
+    for (int i = 0; i < RESOURCES; i++) {
+        uint32_t fronts = 0;
+        uint32_t listed = 0;
+
+        for (const struct item *item = sched->front_first[i]; item != NULL;
+             item = item->front_next) {
+            if (item->front_next != NULL && item->queue->tenant->view.priority <
+                                                item->front_next->queue->tenant->view.priority) {
+                return "a lower class is before a higher one on the device";
+            }
+            fronts++;
+        }
+        for (const struct queue *queue = sched->copy_first[i]; queue != NULL;
+             queue = queue->list_next) {
+            listed++;
+        }
+        if (fronts != sums->fronts[i] || (i != WEIR_SCHED_COMPUTE && listed != sums->listed[i])) {
+            return "a list of fronts or copies is not what the queues say";
+        }
+        if (i != WEIR_SCHED_COMPUTE &&
+            (sched->copies_on[i] != sums->on[i] || sched->copy_tenants[i] != sums->tenants[i])) {
+            return "copies under way are counted wrong";
+        }
+    }
+    return NULL;
+}
+
+static const char *check_reign(const struct weir_sched *sched)
+{
+    const struct reign *reign = &sched->reign;
+
+    if (reign->members > WEIR_POLICY_GROUP_MAX) {
+        return "a group is too large";
+    }
+    if (reign->leader != NULL && (reign->members == 0 || reign->member[0] != reign->leader)) {
+        return "the leader is not the first of its group";
+    }
+    for (uint32_t i = 0; i < reign->members; i++) {
+        if (!reign->member[i]->view.member ||
+            table_get(&sched->tenants, reign->member[i]->view.id) != reign->member[i] ||
+            reign->place[i].sm_first + reign->place[i].sm_count > sched->config.sms) {
+            return "a member of the group is gone, or its place is not on the device";
+        }
+    }
+    if (sched->ready_count > 0 && (reign->leader == NULL)) {
+        return "there is work and nobody has the device";
+    }
+    return NULL;
+}
+
+const char *weir_sched_check(const struct weir_sched *sched)
+{
+    struct sums sums = {0};
+    uint32_t at = 0;
+    const struct tenant *tenant;
+    const char *wrong = NULL;
+
+    while (wrong == NULL && (tenant = table_next(&sched->tenants, &at)) != NULL) {
+        wrong = check_tenant(sched, tenant, &sums);
+    }
+    if (wrong == NULL) {
+        wrong = check_lists(sched, &sums);
+    }
+    if (wrong == NULL) {
+        wrong = check_reign(sched);
+    }
+    if (wrong != NULL) {
+        return wrong;
+    }
+    if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
+        sums.busy != sched->busy_tenants || sums.memory != sched->memory_bytes) {
+        return "an item or queue belongs to nobody, or memory is counted wrong";
+    }
+    return NULL;
+}

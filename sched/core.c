@@ -1,0 +1,326 @@
+/* The scheduler and its tenants and queues; items are in item.c, decisions in decide.c. */
+#include "sched/private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TENANTS_MAX 65536u
+#define QUEUES_MAX  (1u << 24)
+#define ITEMS_MAX   (1u << 26)
+
+void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
+{
+    *config = (struct weir_sched_config){
+        .sms = sms,
+        .alone_ns = 2000000,
+        .inflight_ns = 100000,
+        .guess_ns = 100000,
+        .quiet_ns = 2000000,
+        .starve_ns = 2000000000,
+        .lease_ns = 2000000000,
+        .stop_ns = 25000, /* 11-20 us until seen, and a task of about 10 us */
+        .launch_ns = 5000,
+        .overhead_ppm = 15000,
+    };
+}
+
+static bool config_is_sound(const struct weir_sched_config *config)
+{
+    return config->sms > 0 && config->sms <= 65536 && config->alone_ns > 0 &&
+           config->inflight_ns > 0 && config->guess_ns > 0 && config->quiet_ns > 0 &&
+           config->starve_ns > 0 && config->lease_ns > 0 && config->stop_ns > 0 &&
+           config->launch_ns > 0 && config->overhead_ppm > 0;
+}
+
+enum weir_status weir_sched_create(const struct weir_sched_config *config,
+                                   const struct weir_sched_env *env, struct weir_sched **ret_sched)
+{
+    struct weir_sched *sched;
+    enum weir_status status;
+
+    if (!config_is_sound(config) || env->start == NULL || env->timer == NULL ||
+        (env->stop == NULL) != (env->resume == NULL)) {
+        return WEIR_ERR_INVALID;
+    }
+    sched = calloc(1, sizeof(*sched));
+    if (sched == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    sched->config = *config;
+    sched->env = *env;
+    table_init(&sched->tenants, sizeof(struct tenant), TENANTS_MAX);
+    table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);
+    table_init(&sched->items, sizeof(struct item), ITEMS_MAX);
+    sched->armed_ns = NEVER;
+    status = weir_sched_policy_clear(sched, 0, WEIR_POLICY_NEXT);
+    if (status != WEIR_OK) {
+        weir_sched_destroy(sched);
+        return status;
+    }
+    *ret_sched = sched;
+    return WEIR_OK;
+}
+
+void weir_sched_destroy(struct weir_sched *sched)
+{
+    if (sched == NULL) {
+        return;
+    }
+    policies_finish(sched);
+    measures_finish(&sched->measures);
+    free(sched->ready);
+    free(sched->order);
+    table_finish(&sched->tenants);
+    table_finish(&sched->queues);
+    table_finish(&sched->items);
+    free(sched);
+}
+
+const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched)
+{
+    return &sched->shared;
+}
+
+weir_sched_id weir_sched_close(struct weir_sched *sched)
+{
+    return atomic_exchange(&sched->shared.alone, 0);
+}
+
+static bool params_are_sound(const struct weir_sched_tenant_params *params)
+{
+    return params->weight >= 1 && params->weight <= WEIR_SCHED_WEIGHT_MAX &&
+           params->sm_limit >= 1 && params->sm_limit <= 100 &&
+           (unsigned)params->priority < WEIR_SCHED_PRIORITY_COUNT;
+}
+
+static void take_params(const struct weir_sched *sched, struct tenant *tenant,
+                        const struct weir_sched_tenant_params *params)
+{
+    uint32_t sms = (uint32_t)((uint64_t)sched->config.sms * params->sm_limit / 100);
+
+    tenant->view.weight = params->weight;
+    tenant->view.priority = params->priority;
+    tenant->view.sm_limit = sms > 0 ? sms : 1;
+    tenant->sm_limit_pct = params->sm_limit;
+}
+
+static uint64_t packed(const struct tenant *tenant)
+{
+    return tenant->view.weight | (uint64_t)tenant->view.priority << 32 |
+           (uint64_t)tenant->sm_limit_pct << 40;
+}
+
+enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns,
+                                       const struct weir_sched_tenant_params *params,
+                                       weir_sched_id *ret_tenant)
+{
+    struct tenant *tenant;
+    weir_sched_id id;
+    enum weir_status status;
+
+    if (!params_are_sound(params)) {
+        return WEIR_ERR_INVALID;
+    }
+    status = table_add(&sched->tenants, &id, (void **)&tenant);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    tenant->view.id = id;
+    time_is(sched, now_ns);
+    snprintf(tenant->name, sizeof(tenant->name), "%s", params->name != NULL ? params->name : "");
+    tenant->user = params->user;
+    take_params(sched, tenant, params);
+    tenant->idle_ns = NEVER;
+    tenant->view.name = tenant->name;
+    tenant->view.waiting_since_ns = NEVER;
+    tenant->view.ready_since_ns = NEVER;
+    tenant->view.gap_ns = NEVER;
+    tenant->view.stop_ns = sched->config.stop_ns;
+    status = ready_reserve(sched);
+    if (status == WEIR_OK) {
+        status = policies_join(sched, tenant);
+    }
+    if (status != WEIR_OK) {
+        table_remove(&sched->tenants, id);
+        return status;
+    }
+    trace(sched, WEIR_SCHED_REC_TENANT_ADD, tenant, NULL, NULL, packed(tenant));
+    *ret_tenant = id;
+    return WEIR_OK;
+}
+
+/* Its place among fronts and in lists of copies follows its class: all out, and all in again. */
+static void resort(struct weir_sched *sched, struct tenant *tenant,
+                   enum weir_sched_priority priority)
+{
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        if (queue->first != NULL && queue->first->is_front) {
+            front_remove(sched, queue->first);
+        }
+        if (queue->listed != NULL && !is_compute(queue->listed)) {
+            copy_unlist(sched, queue);
+        }
+    }
+    tenant->view.priority = priority;
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        if (queue->first != NULL && is_at_work(queue->first)) {
+            front_add(sched, queue->first);
+        }
+        if (queue->listed != NULL && !is_compute(queue->listed)) {
+            copy_list(sched, queue);
+        }
+    }
+}
+
+enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                                       const struct weir_sched_tenant_params *params)
+{
+    struct tenant *tenant = table_get(&sched->tenants, id);
+
+    if (tenant == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if (!params_are_sound(params)) {
+        return WEIR_ERR_INVALID;
+    }
+    time_is(sched, now_ns);
+    policies_changing(sched, tenant);
+    if (params->priority != tenant->view.priority) {
+        resort(sched, tenant, params->priority);
+    }
+    take_params(sched, tenant, params);
+    sched->changed = true;
+    if (tenant->view.member) {
+        group_alone(sched);
+        sched->group_stale = true;
+        sched->group_why = WEIR_POLICY_CHANGED;
+    }
+    trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
+    decide(sched);
+    return WEIR_OK;
+}
+
+static void drop_queue(struct weir_sched *sched, struct queue *queue)
+{
+    struct tenant *tenant = queue->tenant;
+
+    while (queue->first != NULL) {
+        item_drop(sched, queue->first);
+    }
+    *(queue->prev != NULL ? &queue->prev->next : &tenant->queues) = queue->next;
+    if (queue->next != NULL) {
+        queue->next->prev = queue->prev;
+    }
+    tenant->queue_count--;
+    table_remove(&sched->queues, queue->id);
+}
+
+enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now_ns,
+                                          weir_sched_id id)
+{
+    struct tenant *tenant = table_get(&sched->tenants, id);
+
+    if (tenant == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    time_is(sched, now_ns);
+    trace(sched, WEIR_SCHED_REC_TENANT_REMOVE, tenant, NULL, NULL, 0);
+    while (tenant->queues != NULL) {
+        drop_queue(sched, tenant->queues);
+    }
+    if (atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == id) {
+        weir_sched_close(sched);
+    }
+    tenant_refresh(sched, tenant);
+    reign_forget(sched, tenant);
+    policies_leave(sched, tenant);
+    table_remove(&sched->tenants, id);
+    decide(sched);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant_id,
+                                      weir_sched_id *ret_queue)
+{
+    struct tenant *tenant = table_get(&sched->tenants, tenant_id);
+    struct queue *queue;
+    enum weir_status status;
+
+    if (tenant == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    status = table_add(&sched->queues, ret_queue, (void **)&queue);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    queue->id = *ret_queue;
+    queue->tenant = tenant;
+    queue->next = tenant->queues;
+    if (queue->next != NULL) {
+        queue->next->prev = queue;
+    }
+    tenant->queues = queue;
+    tenant->queue_count++;
+    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, 0);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
+                                         weir_sched_id id)
+{
+    struct queue *queue = table_get(&sched->queues, id);
+    struct tenant *tenant;
+
+    if (queue == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    time_is(sched, now_ns);
+    trace(sched, WEIR_SCHED_REC_QUEUE_REMOVE, queue->tenant, queue, NULL, 0);
+    tenant = queue->tenant;
+    drop_queue(sched, queue);
+    tenant_refresh(sched, tenant);
+    decide(sched);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sched_id id,
+                                         struct weir_sched_tenant_info *ret_info)
+{
+    const struct tenant *tenant = table_get(&sched->tenants, id);
+
+    if (tenant == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    *ret_info = (struct weir_sched_tenant_info){
+        .params = {.name = tenant->name,
+                   .weight = tenant->view.weight,
+                   .sm_limit = tenant->sm_limit_pct,
+                   .priority = tenant->view.priority,
+                   .user = tenant->user},
+        .waited_ns = tenant->waited_ns,
+        .finished = tenant->finished,
+        .stops = tenant->stops,
+        .queues = tenant->queue_count,
+        .waiting = tenant->waiting,
+        .granted = tenant->granted,
+        .stopped = tenant->stopped,
+    };
+    memcpy(ret_info->service_ns, tenant->view.service_ns, sizeof(ret_info->service_ns));
+    return WEIR_OK;
+}
+
+void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts)
+{
+    *ret_counts = sched->counts;
+    ret_counts->tenants = sched->tenants.live;
+    ret_counts->queues = sched->queues.live;
+    ret_counts->items = sched->items.live;
+}
+
+void weir_sched_allow_alone(struct weir_sched *sched, bool allow)
+{
+    sched->allow_alone = allow;
+    if (!allow) {
+        weir_sched_close(sched);
+    }
+}

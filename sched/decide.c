@@ -1,0 +1,482 @@
+/*
+ * Decisions about compute: who has it (the reign), what of others is stopped, what is granted.
+ *
+ *     one tenant ready    everything is granted, up to alone_ns
+ *     several             the policy `next` names a leader for a slice; a group around it (group.c)
+ * has the device; who is not in it is stopped where that can be and pays, or runs out; members are
+ * granted up to inflight_ns a queue
+ *
+ * The slice is time in which the leader was served: behind a kernel that runs out it does not pass.
+ * A leader without work keeps its place for linger_ns, and pays for it. The watchdog looks at who
+ * has waited longest only when somebody can have waited too long; what it grants is a short slice
+ * that no policy is asked about, at most a tenth of the time.
+ *
+ * Everything here is a function of what the core knows and of the time it was given.
+ */
+#include "sched/private.h"
+
+static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
+{
+    struct reign *reign = &sched->reign;
+
+    sched->counts.switches += leader != reign->leader;
+    reign->leader = leader;
+    reign->slice_ns = slice_ns;
+    reign->used_ns = 0;
+    reign->linger_ns = 0;
+    reign->linger_until_ns = 0;
+    reign->rescue = false;
+    reign->preempt = true;
+    trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
+}
+
+void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
+{
+    struct reign *reign = &sched->reign;
+
+    for (uint32_t i = 0; i < reign->members; i++) {
+        if (reign->member[i] == tenant) {
+            reign->leader = NULL;
+            group_alone(sched);
+        }
+    }
+    if (sched->sole == tenant) {
+        sched->sole = NULL;
+    }
+}
+
+/* ---- asking `next` ---- */
+
+static struct tenant *longest_waiting(struct weir_sched *sched, uint32_t *ret_index)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        view_refresh(sched, tenant_of(sched->ready[i]));
+        if (sched->ready[i]->waiting_since_ns < sched->ready[best]->waiting_since_ns) {
+            best = i;
+        }
+    }
+    *ret_index = best;
+    return tenant_of(sched->ready[best]);
+}
+
+static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why)
+{
+    struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
+    struct reign *reign = &sched->reign;
+    struct weir_policy_choice plain = {.slice_ns = 1000000, .preempt = true};
+    struct weir_policy_choice choice;
+    struct weir_policy_next_view view = {
+        .now_ns = sched->now_ns,
+        .why = why,
+        .ready = sched->ready,
+        .ready_count = sched->ready_count,
+        .leader = reign->leader != NULL ? &reign->leader->view : NULL,
+        .used_ns = reign->used_ns,
+        .slice_ns = reign->slice_ns,
+    };
+
+    longest_waiting(sched, &plain.ready);
+    choice = plain;
+    sched->counts.decisions++;
+    policy->ops->next(policy, &view, &choice);
+    if (choice.ready >= sched->ready_count || choice.sms > sched->config.sms) {
+        policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
+        choice = plain;
+    }
+    choice.slice_ns = choice.slice_ns < SLICE_MIN_NS ? SLICE_MIN_NS : choice.slice_ns;
+    choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
+    choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);
+    return choice;
+}
+
+/* May all that a tenant has on the device be moved? */
+static bool all_movable(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    if (sched->env.resize == NULL) {
+        return false;
+    }
+    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL;
+         i = i->front_next) {
+        if (i->queue->tenant == tenant &&
+            ((i->params.flags & WEIR_SCHED_MOVABLE) == 0 || i->state != WEIR_SCHED_GRANTED)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void choose(struct weir_sched *sched, enum weir_policy_why why)
+{
+    struct reign *reign = &sched->reign;
+    struct tenant *old = reign->leader;
+    struct weir_policy_choice choice = ask_next(sched, why);
+    struct tenant *leader = tenant_of(sched->ready[choice.ready]);
+
+    sched->arrived = false;
+    sched->changed = false;
+    if (leader == old && reign->used_ns < reign->slice_ns) {
+        return;
+    }
+    reign_begin(sched, leader, choice.slice_ns);
+    reign->linger_ns = choice.linger_ns;
+    reign->preempt = choice.preempt;
+    if (leader == old && !reign->spatial) {
+        return; /* a new slice for the same group */
+    }
+    if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
+        old->is_ready && all_movable(sched, old)) {
+        group_spatial(sched, old, choice.sms);
+    } else {
+        group_alone(sched);
+    }
+    sched->group_stale = true;
+    sched->group_why = why;
+}
+
+/* Somebody of a higher class than the leader's is ready. */
+static bool outranked(const struct weir_sched *sched)
+{
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i]->priority > sched->reign.leader->view.priority) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* WEIR_POLICY_WHY_COUNT: no reason to ask. */
+static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+
+    if (reign->leader == NULL) {
+        return WEIR_POLICY_EMPTY;
+    }
+    if (!reign->leader->is_ready) {
+        return reign->linger_until_ns > sched->now_ns && reign->used_ns < reign->slice_ns &&
+                       !outranked(sched)
+                   ? WEIR_POLICY_WHY_COUNT
+                   : WEIR_POLICY_EMPTY;
+    }
+    if (reign->used_ns >= reign->slice_ns) {
+        return WEIR_POLICY_SLICE;
+    }
+    if (reign->rescue) {
+        return WEIR_POLICY_WHY_COUNT;
+    }
+    return sched->changed   ? WEIR_POLICY_CHANGED
+           : sched->arrived ? WEIR_POLICY_ARRIVAL
+                            : WEIR_POLICY_WHY_COUNT;
+}
+
+/* ---- the watchdog ---- */
+
+static uint64_t patience_ns(const struct weir_sched *sched)
+{
+    return min_u64(sched->config.starve_ns, sched->config.lease_ns);
+}
+
+/* Who waits longest of those that are not members, or NULL. */
+static struct tenant *most_patient(struct weir_sched *sched)
+{
+    struct tenant *best = NULL;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        view_refresh(sched, tenant);
+        if (!tenant->view.member && tenant->view.waiting_since_ns != NEVER &&
+            (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
+            best = tenant;
+        }
+    }
+    return best;
+}
+
+static void rescue(struct weir_sched *sched)
+{
+    struct tenant *tenant;
+
+    if (sched->now_ns < sched->rescue_after_ns) {
+        return;
+    }
+    tenant = most_patient(sched);
+    sched->rescue_after_ns =
+        (tenant != NULL ? tenant->view.waiting_since_ns : sched->now_ns) + patience_ns(sched);
+    if (tenant == NULL || sched->now_ns < sched->rescue_after_ns) {
+        return;
+    }
+    policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
+    sched->counts.rescues++;
+    sched->rescue_after_ns = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
+    reign_begin(sched, tenant, RESCUE_SLICE_NS);
+    sched->reign.rescue = true;
+    group_alone(sched);
+}
+
+/* ---- carrying it out ---- */
+
+static bool same_place(const struct weir_sched_place *a, const struct weir_sched_place *b)
+{
+    return a->sm_first == b->sm_first && a->sm_count == b->sm_count && a->quota == b->quota;
+}
+
+/* Is it worth stopping, and allowed? */
+static bool should_stop(const struct weir_sched *sched, const struct item *item, uint64_t *wake_ns)
+{
+    uint64_t rest_ns = item_rest_ns(sched, item);
+
+    if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) ||
+        (item->params.flags & WEIR_SCHED_STOPPABLE) == 0 ||
+        (rest_ns != 0 && rest_ns <= item->queue->tenant->view.stop_ns)) {
+        return false;
+    }
+    if (sched->now_ns < item->no_stop_before_ns) {
+        *wake_ns = min_u64(*wake_ns, item->no_stop_before_ns);
+        return false;
+    }
+    return true;
+}
+
+/*
+ * Stop what is on the device of tenants that are not members. Of a queue the first that can be is
+ * enough: what is behind it waits for it.
+ */
+static void evict(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    for (; front != NULL && sched->reign.preempt; front = front->front_next) {
+        struct item *item = front;
+        uint32_t left = front->queue->on_device;
+
+        if (front->queue->tenant->view.member) {
+            continue;
+        }
+        for (; left > 0 && item->state == WEIR_SCHED_GRANTED; left--, item = item->next) {
+            if (should_stop(sched, item, wake_ns)) {
+                item_stop(sched, item);
+                break;
+            }
+        }
+    }
+}
+
+/* Where an item of a member goes. What cannot be moved is everywhere, but pays as its group says.
+ */
+static struct weir_sched_place place_of(const struct weir_sched *sched, const struct item *item,
+                                        const struct weir_sched_place *place)
+{
+    static const struct weir_sched_place anywhere;
+
+    return (item->params.flags & WEIR_SCHED_MOVABLE) != 0 || sched->reign.members > 1 ? *place
+                                                                                      : anywhere;
+}
+
+/* What a member has on the device: let it go on, and where it belongs now. */
+static void settle(struct weir_sched *sched, struct queue *queue,
+                   const struct weir_sched_place *member_place)
+{
+    struct item *item = queue->first;
+
+    for (uint32_t left = queue->on_device; left > 0; left--, item = item->next) {
+        struct weir_sched_place place = place_of(sched, item, member_place);
+
+        if (!is_compute(item)) {
+            continue;
+        }
+        if (item->state == WEIR_SCHED_STOPPED) {
+            item_resume(sched, item, &place);
+        } else if (item->state == WEIR_SCHED_GRANTED && !same_place(&item->place, &place)) {
+            if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
+                item->place = place;
+            } else if (sched->env.resize != NULL) {
+                item_resize(sched, item, &place);
+            }
+        }
+    }
+}
+
+/*
+ * May the leader be granted more behind what a queue has on the device? Not what would begin after
+ * its slice: that the policy decides now, so that whoever is next is there when the last of this is
+ * done.
+ */
+static bool ends_before(struct weir_sched *sched, const struct queue *queue)
+{
+    struct reign *reign = &sched->reign;
+
+    if (queue->tenant != reign->leader || sched->ready_count < 2 || queue->on_device == 0 ||
+        reign->used_ns + queue_rest_ns(sched, queue) < reign->slice_ns) {
+        return false;
+    }
+    if (reign->used_ns > 0) {
+        reign->slice_ns = reign->used_ns;
+        sched->again = true;
+    }
+    return true;
+}
+
+/* A queue's next items, as far as the bound lets them. */
+static void grant_queue(struct weir_sched *sched, struct queue *queue,
+                        const struct weir_sched_place *member_place, uint64_t bound_ns)
+{
+    struct item *item;
+    bool restricted = queue->tenant != sched->reign.leader && member_place->sm_count != 0;
+
+    while ((item = queue->listed) != NULL && is_compute(item) &&
+           (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
+        struct weir_sched_place place = place_of(sched, item, member_place);
+
+        if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
+            ends_before(sched, queue)) {
+            break;
+        }
+        item_start(sched, item, &place);
+    }
+}
+
+/* When a queue's turn to be granted more comes, if its head is at work. */
+static void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+                     uint64_t *wake_ns)
+{
+    uint64_t rest_ns = queue_rest_ns(sched, queue);
+
+    if (queue->listed == NULL || !is_compute(queue->listed) || queue->on_device == 0 ||
+        !queue->first->is_front) {
+        return;
+    }
+    rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
+    *wake_ns = min_u64(*wake_ns, sched->now_ns + (rest_ns > WAKE_MIN_NS ? rest_ns : WAKE_MIN_NS));
+}
+
+static void serve_member(struct weir_sched *sched, struct tenant *tenant,
+                         const struct weir_sched_place *place, uint64_t *wake_ns)
+{
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        settle(sched, queue, place);
+        grant_queue(sched, queue, place, sched->config.inflight_ns);
+        wake_for(sched, queue, sched->config.inflight_ns, wake_ns);
+    }
+    tenant_refresh(sched, tenant);
+}
+
+/* Nobody else is there: up to alone_ns over all queues, but one item of each at least. */
+static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
+{
+    const struct weir_sched_place *place = &sched->reign.place[0];
+    uint64_t rest_ns = 0;
+
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        rest_ns += queue_rest_ns(sched, queue);
+    }
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        uint64_t own_ns = queue_rest_ns(sched, queue);
+        uint64_t others_ns = rest_ns - own_ns;
+        uint64_t bound_ns =
+            others_ns < sched->config.alone_ns ? sched->config.alone_ns - others_ns : 0;
+
+        settle(sched, queue, place);
+        grant_queue(sched, queue, place, bound_ns);
+        wake_for(sched, queue, bound_ns, wake_ns);
+        rest_ns = others_ns + queue_rest_ns(sched, queue);
+    }
+    tenant_refresh(sched, tenant);
+}
+
+static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct tenant *tenant = tenant_of(sched->ready[0]);
+
+    if (sched->reign.leader != tenant || sched->reign.members != 1 || sched->reign.slice_ns != 0) {
+        reign_begin(sched, tenant, 0);
+        group_alone(sched);
+    }
+    sched->arrived = sched->changed = false;
+    sched->rescue_after_ns = sched->now_ns + patience_ns(sched);
+    serve_alone(sched, tenant, wake_ns);
+}
+
+static void rule(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct reign *reign = &sched->reign;
+    enum weir_policy_why why;
+
+    rescue(sched);
+    why = reason_to_ask(sched);
+    if (why != WEIR_POLICY_WHY_COUNT) {
+        choose(sched, why);
+    }
+    group_outgrown(sched);
+    if (group_is_over(sched)) {
+        group_ask(sched, sched->group_why);
+    }
+    evict(sched, wake_ns);
+    for (uint32_t i = 0; i < reign->members; i++) {
+        serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+    }
+    *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
+    if (reign->linger_until_ns != 0) {
+        *wake_ns = min_u64(*wake_ns, reign->linger_until_ns);
+    } else if (is_served(sched, reign->leader)) {
+        uint64_t left_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns);
+
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : WAKE_MIN_NS));
+    }
+    if (reign->valid_until_ns > sched->now_ns) {
+        *wake_ns = min_u64(*wake_ns, reign->valid_until_ns);
+    }
+}
+
+/* A leader that ran out of work keeps its place for a while, or loses it. */
+static void look_at_leader(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+
+    if (reign->leader == NULL) {
+        return;
+    }
+    if (reign->leader->is_ready) {
+        reign->linger_until_ns = 0;
+    } else if (reign->linger_until_ns == 0 && reign->linger_ns > 0) {
+        reign->linger_until_ns = sched->now_ns + reign->linger_ns;
+    } else if (reign->linger_until_ns <= sched->now_ns) {
+        reign->leader = NULL;
+        reign->linger_until_ns = 0;
+    }
+}
+
+static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    bool lingers;
+
+    look_at_leader(sched);
+    lingers = sched->reign.leader != NULL && !sched->reign.leader->is_ready;
+    if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
+        rule(sched, wake_ns);
+    } else if (sched->ready_count == 1) {
+        rule_alone(sched, wake_ns);
+    }
+}
+
+void decide(struct weir_sched *sched)
+{
+    uint64_t wake_ns;
+
+    /* What is granted may bring something else to the fore of its queue. */
+    do {
+        wake_ns = NEVER;
+        sched->again = false;
+        decide_compute(sched, &wake_ns);
+        copies_decide(sched, &wake_ns);
+    } while (sched->again);
+    if (wake_ns <= sched->now_ns) {
+        wake_ns = sched->now_ns + WAKE_MIN_NS;
+    }
+    if (wake_ns != sched->armed_ns) {
+        sched->armed_ns = wake_ns;
+        sched->env.timer(sched->env.user, wake_ns);
+    }
+}

@@ -1,0 +1,207 @@
+/*
+ * The group: the leader and whom it shares the device with, each with its place.
+ *
+ * Three ways to one: the leader alone; the leader beside the one it took the device from (a
+ * newcomer that needs few SMs, FLEP's spatial preemption); what the policy `together` says.
+ */
+#include "sched/private.h"
+
+static void group_clear(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+
+    for (uint32_t i = 0; i < reign->members; i++) {
+        reign->member[i]->view.member = false;
+    }
+    reign->members = 0;
+    reign->sample = false;
+    reign->spatial = false;
+    reign->valid_until_ns = 0;
+}
+
+static void group_join(struct weir_sched *sched, struct tenant *tenant,
+                       const struct weir_sched_place *place)
+{
+    struct reign *reign = &sched->reign;
+    uint32_t i = reign->members++;
+
+    tenant->view.member = true;
+    reign->member[i] = tenant;
+    reign->place[i] = *place;
+    reign->key[i] = tenant->view.kernel.key;
+    reign->tried[i] = false;
+}
+
+static struct weir_sched_place whole(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    struct weir_sched_place place = {0};
+
+    if (tenant->view.sm_limit < sched->config.sms) {
+        place.sm_count = tenant->view.sm_limit;
+    }
+    return place;
+}
+
+void group_alone(struct weir_sched *sched)
+{
+    group_clear(sched);
+    if (sched->reign.leader != NULL) {
+        struct weir_sched_place place = whole(sched, sched->reign.leader);
+
+        group_join(sched, sched->reign.leader, &place);
+    }
+}
+
+void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
+{
+    struct tenant *leader = sched->reign.leader;
+    struct weir_sched_place first = {.sm_count = sms};
+    struct weir_sched_place rest = {.sm_first = sms, .sm_count = sched->config.sms - sms};
+
+    if (first.sm_count > leader->view.sm_limit) {
+        first.sm_count = leader->view.sm_limit;
+    }
+    if (rest.sm_count > other->view.sm_limit) {
+        rest.sm_count = other->view.sm_limit;
+    }
+    group_clear(sched);
+    group_join(sched, leader, &first);
+    group_join(sched, other, &rest);
+    sched->reign.spatial = true;
+}
+
+/* The one that needed few SMs now needs more: it gets all, and the other is stopped. */
+void group_outgrown(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+    struct tenant *leader = reign->leader;
+
+    if (!reign->spatial || leader == NULL || !leader->is_ready) {
+        return;
+    }
+    view_refresh(sched, leader);
+    if (leader->view.kernel.need_sms > reign->place[0].sm_count &&
+        reign->place[0].sm_count < leader->view.sm_limit) {
+        group_alone(sched);
+    }
+}
+
+/* Is the group to be asked for again? Says why in group_why. */
+bool group_is_over(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+    bool tried = reign->sample;
+
+    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL || reign->spatial || reign->rescue ||
+        reign->leader == NULL || !reign->leader->is_ready) {
+        return false;
+    }
+    for (uint32_t i = 0; i < reign->members; i++) {
+        struct tenant *tenant = reign->member[i];
+
+        if (!tenant->is_ready) {
+            sched->group_why = WEIR_POLICY_EMPTY;
+            return true;
+        }
+        view_refresh(sched, tenant);
+        if (tenant->view.kernel.key != reign->key[i] && reign->valid_until_ns == 0) {
+            sched->group_why = WEIR_POLICY_CHANGED;
+            return true;
+        }
+        tried &= reign->tried[i];
+    }
+    if (tried || (reign->valid_until_ns != 0 && sched->now_ns >= reign->valid_until_ns)) {
+        sched->group_why = WEIR_POLICY_RETRY;
+        return true;
+    }
+    return sched->group_stale && reign->valid_until_ns == 0;
+}
+
+static bool place_is_sound(const struct weir_sched *sched, const struct weir_sched_place *place)
+{
+    uint32_t sms = sched->config.sms;
+
+    return place->sm_first < sms && place->sm_count <= sms &&
+           place->sm_first + place->sm_count <= sms &&
+           (place->sm_count != 0 || place->sm_first == 0) && place->quota <= 1024;
+}
+
+static bool group_is_sound(const struct weir_sched *sched, const struct weir_policy_group *group)
+{
+    if (group->count < 1 || group->count > WEIR_POLICY_GROUP_MAX || group->member[0].ready != 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < group->count; i++) {
+        if (group->member[i].ready >= sched->ready_count ||
+            !place_is_sound(sched, &group->member[i].place)) {
+            return false;
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (group->member[k].ready == group->member[i].ready) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void order_ready(struct weir_sched *sched)
+{
+    uint32_t count = 1;
+
+    sched->order[0] = &sched->reign.leader->view;
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        view_refresh(sched, tenant_of(sched->ready[i]));
+        if (sched->ready[i] != sched->order[0]) {
+            sched->order[count++] = sched->ready[i];
+        }
+    }
+}
+
+/* The places, cut to the tenants' limits. */
+static void group_take(struct weir_sched *sched, const struct weir_policy_group *group)
+{
+    group_clear(sched);
+    for (uint32_t i = 0; i < group->count; i++) {
+        struct tenant *tenant = tenant_of(sched->order[group->member[i].ready]);
+        struct weir_sched_place place = group->member[i].place;
+        uint32_t sms = place.sm_count != 0 ? place.sm_count : sched->config.sms;
+
+        if (sms > tenant->view.sm_limit) {
+            place.sm_count = tenant->view.sm_limit;
+        }
+        group_join(sched, tenant, &place);
+    }
+    sched->reign.sample = group->sample;
+    if (group->valid_ns != 0) {
+        uint64_t valid_ns = group->valid_ns < SLICE_MIN_NS ? SLICE_MIN_NS : group->valid_ns;
+
+        sched->reign.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
+    }
+}
+
+void group_ask(struct weir_sched *sched, enum weir_policy_why why)
+{
+    struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
+    struct reign *reign = &sched->reign;
+    struct weir_policy_group plain = {.count = 1};
+    struct weir_policy_group group;
+    struct weir_policy_together_view view = {
+        .now_ns = sched->now_ns,
+        .why = why,
+        .ready = sched->order,
+        .ready_count = sched->ready_count,
+        .slice_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns),
+    };
+
+    order_ready(sched);
+    plain.member[0].place = whole(sched, reign->leader);
+    group = plain;
+    sched->group_stale = false;
+    policy->ops->together(policy, &view, &group);
+    if (!group_is_sound(sched, &group)) {
+        policy_blame(sched, WEIR_POLICY_TOGETHER, MISTAKE_NONSENSE, "made no sound group", NULL);
+        group = plain;
+    }
+    group_take(sched, &group);
+}

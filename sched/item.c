@@ -1,0 +1,467 @@
+/*
+ * Items: how they come, what becomes of them, how they go. Every entry does its part, makes the
+ * queue's and tenant's standing anew (view.c) and ends with decide().
+ */
+#include "sched/private.h"
+
+void time_is(struct weir_sched *sched, uint64_t now_ns)
+{
+    if (now_ns > sched->now_ns) {
+        sched->now_ns = now_ns;
+    }
+    charge_until(sched, sched->now_ns);
+}
+
+void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
+           const struct queue *queue, const struct item *item, uint64_t value)
+{
+    struct weir_sched_record record;
+
+    if (sched->env.trace == NULL) {
+        return;
+    }
+    queue = item != NULL ? item->queue : queue;
+    tenant = queue != NULL ? queue->tenant : tenant;
+    record = (struct weir_sched_record){
+        .at_ns = sched->now_ns,
+        .tenant = tenant != NULL ? tenant->view.id : 0,
+        .queue = queue != NULL ? queue->id : 0,
+        .value = value,
+        .kind = (uint8_t)kind,
+    };
+    if (item != NULL) {
+        record.item = item->id;
+        record.class = (uint8_t)item->params.class;
+        record.flags = (uint16_t)item->params.flags;
+        record.place = item->place;
+        record.blocks = item->done_blocks;
+    }
+    if (kind == WEIR_SCHED_REC_ARRIVE) {
+        record.key = item->params.key;
+        record.bytes = item->params.bytes;
+        record.blocks = item->params.blocks;
+        record.blocks_per_sm = item->params.blocks_per_sm;
+    }
+    sched->env.trace(sched->env.user, &record);
+}
+
+static uint64_t predict(struct weir_sched *sched, const struct weir_sched_item_params *params)
+{
+    bool kernel = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
+
+    if (params->predicted_ns != 0 || sched->config.predict == NULL) {
+        return params->predicted_ns;
+    }
+    return weir_predict_ask(sched->config.predict, params->class, params->key,
+                            kernel ? params->blocks : params->bytes);
+}
+
+static void append(struct weir_sched *sched, struct queue *queue, struct item *item)
+{
+    struct tenant *tenant = queue->tenant;
+
+    item->queue = queue;
+    item->prev = queue->last;
+    *(queue->last != NULL ? &queue->last->next : &queue->first) = item;
+    queue->last = item;
+    if (queue->candidate == NULL) {
+        queue->candidate = item;
+    }
+    sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
+    tenant->waiting++;
+}
+
+/* From waiting to granted; it must be the candidate of its queue. */
+static void grant(struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    struct tenant *tenant = queue->tenant;
+    enum weir_sched_resource resource = resource_of(item);
+
+    queue->candidate = item->next;
+    queue->on_device++;
+    queue->device_ns += item->counted_ns;
+    tenant->waiting--;
+    tenant->granted++;
+    tenant->waited_ns += sched->now_ns - item->arrived_ns;
+    item->state = WEIR_SCHED_GRANTED;
+    item->started_ns = sched->now_ns;
+    if (resource != WEIR_SCHED_COMPUTE) {
+        queue->copies_ns += item->counted_ns;
+        sched->copies_on[resource]++;
+        sched->copy_tenants[resource] += tenant->copies[resource]++ == 0;
+    }
+    task_grow(sched, item);
+    if (item == queue->first) {
+        front_add(sched, item);
+    }
+    queue_refresh(sched, queue);
+}
+
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+{
+    item->place = *place;
+    grant(sched, item);
+    sched->counts.starts++;
+    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, 0);
+    sched->env.start(sched->env.user, item->id, item->params.user, place);
+}
+
+void item_stop(struct weir_sched *sched, struct item *item)
+{
+    item->state = WEIR_SCHED_STOPPING;
+    item->stop_asked_ns = sched->now_ns;
+    item->disturbed = true;
+    item->queue->tenant->stops++;
+    item->queue->tenant->stale = true;
+    sched->counts.stops++;
+    trace(sched, WEIR_SCHED_REC_STOP, NULL, NULL, item, sched->config.lease_ns);
+    sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
+}
+
+/* Stopped, and goes on: whoever let it. */
+static void goes_on(struct weir_sched *sched, struct item *item)
+{
+    item->state = WEIR_SCHED_GRANTED;
+    item->started_ns = sched->now_ns;
+    item->queue->tenant->stopped--;
+    item->queue->tenant->granted++;
+    item->queue->tenant->waited_ns += sched->now_ns - item->since_ns;
+    item->queue->tenant->stale = true;
+    if (item->queue->first == item) {
+        front_add(sched, item);
+    }
+}
+
+void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+{
+    item->place = *place;
+    goes_on(sched, item);
+    sched->counts.resumes++;
+    trace(sched, WEIR_SCHED_REC_RESUME, NULL, NULL, item, 0);
+    sched->env.resume(sched->env.user, item->id, item->params.user, place);
+}
+
+void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+{
+    item->place = *place;
+    item->disturbed = true;
+    sched->counts.resizes++;
+    trace(sched, WEIR_SCHED_REC_RESIZE, NULL, NULL, item, 0);
+    sched->env.resize(sched->env.user, item->id, item->params.user, place);
+}
+
+/* The way past the scheduler opens when nobody else has had work for a while. */
+static void look_alone(struct weir_sched *sched, struct tenant *tenant)
+{
+    weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
+
+    if (sched->busy_tenants > 1 || sched->sole != tenant) {
+        sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
+        sched->sole_since_ns = sched->now_ns;
+        if (alone != 0 && (alone != tenant->view.id || sched->sole == NULL)) {
+            weir_sched_close(sched);
+        }
+    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 &&
+               sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
+        atomic_store(&sched->shared.alone, tenant->view.id);
+    }
+}
+
+static void params_take(struct weir_sched *sched, struct item *item,
+                        const struct weir_sched_item_params *params)
+{
+    item->params = *params;
+    if (sched->env.stop == NULL) {
+        item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+    }
+    item->predicted_ns = min_u64(predict(sched, params), PREDICTED_MAX_NS);
+    item->counted_ns = item->predicted_ns != 0 ? item->predicted_ns : sched->config.guess_ns;
+    item->arrived_ns = sched->now_ns;
+    item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
+}
+
+enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
+                                   weir_sched_id queue_id,
+                                   const struct weir_sched_item_params *params,
+                                   weir_sched_id *ret_item)
+{
+    struct queue *queue = table_get(&sched->queues, queue_id);
+    bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
+    struct item *item;
+    enum weir_status status;
+
+    if (queue == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
+        (started && queue->candidate != NULL)) {
+        return WEIR_ERR_INVALID;
+    }
+    status = table_add(&sched->items, ret_item, (void **)&item);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    time_is(sched, now_ns);
+    item->id = *ret_item;
+    params_take(sched, item, params);
+    append(sched, queue, item);
+    sched->counts.arrivals++;
+    trace(sched, WEIR_SCHED_REC_ARRIVE, NULL, NULL, item, item->predicted_ns);
+    if (started) {
+        grant(sched, item);
+    } else {
+        queue_refresh(sched, queue);
+    }
+    look_alone(sched, queue->tenant);
+    tenant_refresh(sched, queue->tenant);
+    decide(sched);
+    return WEIR_OK;
+}
+
+/* The counts that an item on the device stands in. */
+static void leave_device(struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    struct tenant *tenant = queue->tenant;
+    enum weir_sched_resource resource = resource_of(item);
+
+    front_remove(sched, item);
+    queue->on_device--;
+    queue->device_ns -= item->counted_ns;
+    if (resource != WEIR_SCHED_COMPUTE) {
+        queue->copies_ns -= item->counted_ns;
+        sched->copies_on[resource]--;
+        sched->copy_tenants[resource] -= --tenant->copies[resource] == 0;
+    }
+    if (item->state == WEIR_SCHED_STOPPED) {
+        tenant->stopped--;
+    } else {
+        tenant->granted--;
+    }
+}
+
+/* Take an item out, whatever its state. The tenant's standing is the caller's to refresh. */
+void item_drop(struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    struct tenant *tenant = queue->tenant;
+    struct item *next = item->next;
+    bool was_first = item == queue->first;
+
+    if (item->state == WEIR_SCHED_WAITING) {
+        tenant->waiting--;
+        queue->candidate = queue->candidate == item ? next : queue->candidate;
+    } else {
+        leave_device(sched, item);
+    }
+    *(item->prev != NULL ? &item->prev->next : &queue->first) = item->next;
+    *(item->next != NULL ? &item->next->prev : &queue->last) = item->prev;
+    sched->busy_tenants -= tenant->waiting + tenant->granted + tenant->stopped == 0;
+    if (was_first && next != NULL && is_at_work(next)) {
+        front_add(sched, next);
+    }
+    queue_refresh(sched, queue);
+    task_shrink(sched, queue);
+    table_remove(&sched->items, item->id);
+}
+
+static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught)
+{
+    struct tenant *tenant = item->queue->tenant;
+    struct reign *reign = &sched->reign;
+
+    tenant->finished++;
+    sched->counts.finishes++;
+    trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
+    if (taught) {
+        learn(sched, item, took_ns);
+    }
+    for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
+        reign->tried[i] |= reign->member[i] == tenant;
+    }
+    item_drop(sched, item);
+}
+
+enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                                     uint64_t took_ns)
+{
+    struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if (item->state == WEIR_SCHED_WAITING) {
+        return WEIR_ERR_INVALID;
+    }
+    time_is(sched, now_ns);
+    tenant = item->queue->tenant;
+    finish(sched, item, took_ns, item->is_front || took_ns != 0);
+    tenant_refresh(sched, tenant);
+    decide(sched);
+    return WEIR_OK;
+}
+
+/*
+ * Several that were seen to be done at once: when each was is not known, but of like ones the mean
+ * is. What the first has been charged is what they all took.
+ */
+static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
+{
+    struct item *first = queue->first;
+    uint64_t count = 1;
+
+    for (struct item *i = first; i != last; i = i->next, count++) {
+        if (i->next->params.key != first->params.key || i->next->disturbed ||
+            i->next->params.blocks != first->params.blocks ||
+            i->next->params.bytes != first->params.bytes ||
+            i->next->params.class != first->params.class) {
+            return false;
+        }
+    }
+    learn(sched, first, first->busy_ns / count);
+    return true;
+}
+
+enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
+                                             weir_sched_id id)
+{
+    struct item *item = table_get(&sched->items, id);
+    struct queue *queue;
+    bool last;
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if (item->state == WEIR_SCHED_WAITING) {
+        return WEIR_ERR_INVALID;
+    }
+    time_is(sched, now_ns);
+    queue = item->queue;
+    (void)learn_alike(sched, queue, item);
+    do {
+        last = queue->first == item;
+        finish(sched, queue->first, 0, false);
+    } while (!last);
+    tenant_refresh(sched, queue->tenant);
+    decide(sched);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
+{
+    struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    time_is(sched, now_ns);
+    tenant = item->queue->tenant;
+    sched->counts.withdrawals++;
+    trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
+    item_drop(sched, item);
+    tenant_refresh(sched, tenant);
+    decide(sched);
+    return WEIR_OK;
+}
+
+/* How far it has come is known exactly now: what was charged for it is only time. */
+static void note_done(struct weir_sched *sched, struct item *item, uint32_t done_blocks)
+{
+    uint32_t blocks = item->params.blocks;
+
+    done_blocks = blocks != 0 && done_blocks > blocks ? blocks : done_blocks;
+    if (done_blocks > item->done_blocks) {
+        item->done_blocks = done_blocks;
+    }
+    if (blocks != 0 && item->predicted_ns != 0) {
+        item->served_ns =
+            (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
+    }
+}
+
+enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                                    uint32_t done_blocks)
+{
+    struct item *item = table_get(&sched->items, id);
+    struct tenant *tenant;
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if (item->state != WEIR_SCHED_STOPPING) {
+        return WEIR_ERR_INVALID;
+    }
+    time_is(sched, now_ns);
+    tenant = item->queue->tenant;
+    note_done(sched, item, done_blocks);
+    item->state = WEIR_SCHED_STOPPED;
+    item->since_ns = sched->now_ns;
+    tenant->granted--;
+    tenant->stopped++;
+    tenant->stale = true;
+    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
+    front_remove(sched, item);
+    trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
+    decide(sched);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                                    bool may_stop)
+{
+    struct item *item = table_get(&sched->items, id);
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    if (item->state == WEIR_SCHED_WAITING) {
+        return WEIR_ERR_INVALID;
+    }
+    time_is(sched, now_ns);
+    if (item->state == WEIR_SCHED_STOPPED) {
+        goes_on(sched, item);
+    }
+    item->state = WEIR_SCHED_GRANTED;
+    item->queue->tenant->stale = true;
+    item->no_stop_before_ns = sched->now_ns + STOP_AGAIN_NS;
+    if (!may_stop) {
+        item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+    }
+    trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
+    decide(sched);
+    return WEIR_OK;
+}
+
+void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)
+{
+    time_is(sched, now_ns);
+    sched->armed_ns = NEVER;
+    trace(sched, WEIR_SCHED_REC_TICK, NULL, NULL, NULL, 0);
+    decide(sched);
+}
+
+enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sched_id id,
+                                       struct weir_sched_item_info *ret_info)
+{
+    const struct item *item = table_get(&sched->items, id);
+
+    if (item == NULL) {
+        return WEIR_ERR_STALE;
+    }
+    *ret_info = (struct weir_sched_item_info){
+        .tenant = item->queue->tenant->view.id,
+        .queue = item->queue->id,
+        .params = item->params,
+        .place = item->place,
+        .state = item->state,
+        .done_blocks = item->done_blocks,
+        .predicted_ns = item->predicted_ns,
+        .rest_ns = item_rest_ns(sched, item),
+        .arrived_ns = item->arrived_ns,
+        .started_ns = item->started_ns,
+    };
+    return WEIR_OK;
+}

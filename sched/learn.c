@@ -1,0 +1,46 @@
+/*
+ * What a finished item teaches: how long such items take (predict.c), and for kernels how fast they
+ * are at a place and in a company (measure.c). Only what was undisturbed teaches: never stopped or
+ * moved, and in one company nearly all of its time.
+ */
+#include "sched/private.h"
+
+#define NEARLY(part, whole) ((part) >= (whole) - (whole) / 32)
+
+static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns)
+{
+    static const struct company nobody;
+    const struct weir_sched_place *place = &item->place;
+    bool alone = NEARLY(item->alone_ns, item->busy_ns);
+    bool paired = item->partner.key != 0 && NEARLY(item->partner_ns, item->busy_ns);
+    const struct weir_policy_measure *measure;
+
+    if (alone && place->sm_count == 0 && place->quota == 0 && sched->config.predict != NULL) {
+        weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
+                           item->params.blocks, took_ns);
+    }
+    if ((!alone && !paired) || item->params.key == 0 || item->params.class != WEIR_SCHED_KERNEL) {
+        return;
+    }
+    measure = measures_add(&sched->measures, item->params.key, place,
+                           alone ? &nobody : &item->partner, item->params.blocks, took_ns);
+    for (uint32_t i = 0; i < WEIR_POLICY_KIND_COUNT && measure != NULL; i++) {
+        if (sched->policy[i].ops != NULL && sched->policy[i].ops->measured != NULL) {
+            sched->policy[i].ops->measured(&sched->policy[i], measure);
+        }
+    }
+}
+
+void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
+{
+    took_ns = took_ns != 0 ? took_ns : item->busy_ns;
+    if (item->disturbed || took_ns == 0 || item->busy_ns == 0) {
+        return;
+    }
+    if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
+        learn_kernel(sched, item, took_ns);
+    } else if (NEARLY(item->alone_ns, item->busy_ns) && sched->config.predict != NULL) {
+        weir_predict_learn(sched->config.predict, item->params.class, 0, item->params.bytes,
+                           took_ns);
+    }
+}

@@ -1,0 +1,148 @@
+/*
+ * How fast kernels were where. A table of fixed size: a key has a window of slots; where all are
+ * taken the one unused longest goes, so that no tenant's many kernels cost more than memory that is
+ * there anyway. All measures of a key lie in its window of slots.
+ */
+#include "sched/measure.h"
+#include "base/hash.h"
+#include "sched/private.h"
+#include <math.h>
+#include <stdlib.h>
+
+#define MEASURES_WINDOW 32u /* measures of keys that share a hash */
+#define MEASURES_SLOTS  (256u * MEASURES_WINDOW)
+#define MEAN_WINDOW     16u
+
+void measures_finish(struct measures *measures)
+{
+    free(measures->slot);
+    free(measures->used);
+    *measures = (struct measures){0};
+}
+
+static uint32_t window_of(uint64_t key)
+{
+    return (uint32_t)(weir_hash64_of(&key, sizeof(key)) % (MEASURES_SLOTS / MEASURES_WINDOW)) *
+           MEASURES_WINDOW;
+}
+
+static bool is_it(const struct weir_policy_measure *m, uint64_t key,
+                  const struct weir_sched_place *place, const struct company *partner)
+{
+    return m->key == key && m->sm_count == place->sm_count && m->quota == place->quota &&
+           m->partner_key == partner->key && m->partner_sm_count == partner->sm_count &&
+           m->partner_quota == partner->quota;
+}
+
+/* The slot of a measure, or of the one that has to make room for it. */
+static uint32_t slot_for(const struct measures *measures, uint64_t key,
+                         const struct weir_sched_place *place, const struct company *partner)
+{
+    uint32_t first = window_of(key);
+    uint32_t oldest = first;
+
+    for (uint32_t i = first; i < first + MEASURES_WINDOW; i++) {
+        if (measures->used[i] != 0 && is_it(&measures->slot[i], key, place, partner)) {
+            return i;
+        }
+        if (measures->used[i] < measures->used[oldest]) {
+            oldest = i;
+        }
+    }
+    return oldest;
+}
+
+static void observe(struct weir_policy_measure *m, uint32_t blocks, uint64_t took_ns)
+{
+    uint32_t n = m->samples < MEAN_WINDOW ? m->samples + 1 : MEAN_WINDOW;
+    double block_ns = (double)took_ns / (blocks != 0 ? blocks : 1);
+
+    if (m->samples == 0 || m->blocks != blocks) {
+        m->duration_ns = took_ns;
+    } else {
+        m->duration_ns =
+            (uint64_t)((double)m->duration_ns + ((double)took_ns - (double)m->duration_ns) / n);
+    }
+    if (m->samples > 0) {
+        m->error += (fabs(block_ns - m->block_ns) / m->block_ns - m->error) / n;
+    }
+    m->block_ns += (block_ns - m->block_ns) / n;
+    m->blocks = blocks;
+    m->samples += m->samples < UINT32_MAX;
+}
+
+const struct weir_policy_measure *measures_add(struct measures *measures, uint64_t key,
+                                               const struct weir_sched_place *place,
+                                               const struct company *partner, uint32_t blocks,
+                                               uint64_t took_ns)
+{
+    uint32_t at;
+    struct weir_policy_measure *m;
+
+    if (measures->slot == NULL) {
+        measures->slot = calloc(MEASURES_SLOTS, sizeof(*measures->slot));
+        measures->used = calloc(MEASURES_SLOTS, sizeof(*measures->used));
+        if (measures->slot == NULL || measures->used == NULL) {
+            measures_finish(measures);
+            return NULL;
+        }
+    }
+    at = slot_for(measures, key, place, partner);
+    m = &measures->slot[at];
+    if (measures->used[at] == 0 || !is_it(m, key, place, partner)) {
+        *m = (struct weir_policy_measure){.key = key,
+                                          .sm_count = place->sm_count,
+                                          .quota = place->quota,
+                                          .partner_key = partner->key,
+                                          .partner_sm_count = partner->sm_count,
+                                          .partner_quota = partner->quota};
+    }
+    measures->used[at] = ++measures->uses;
+    observe(m, blocks, took_ns);
+    return m;
+}
+
+bool weir_policy_measure_find(const struct weir_policy *policy, uint64_t key,
+                              const struct weir_sched_place *place, uint64_t partner_key,
+                              const struct weir_sched_place *partner,
+                              struct weir_policy_measure *ret_measure)
+{
+    const struct measures *measures = &((const struct weir_sched *)policy->core)->measures;
+    struct company company = {.key = partner_key};
+    uint32_t at;
+
+    if (measures->slot == NULL || key == 0) {
+        return false;
+    }
+    if (partner_key != 0) {
+        company.sm_count = partner->sm_count;
+        company.quota = partner->quota;
+    }
+    at = slot_for(measures, key, place, &company);
+    if (measures->used[at] == 0 || !is_it(&measures->slot[at], key, place, &company)) {
+        return false;
+    }
+    *ret_measure = measures->slot[at];
+    return true;
+}
+
+uint32_t weir_policy_measures(const struct weir_policy *policy, uint64_t key, uint32_t capacity,
+                              struct weir_policy_measure *ret_measures)
+{
+    const struct measures *measures = &((const struct weir_sched *)policy->core)->measures;
+    uint32_t first = window_of(key);
+    uint32_t count = 0;
+
+    if (measures->slot == NULL || key == 0) {
+        return 0;
+    }
+    for (uint32_t i = first; i < first + MEASURES_WINDOW; i++) {
+        if (measures->used[i] != 0 && measures->slot[i].key == key) {
+            if (count < capacity) {
+                ret_measures[count] = measures->slot[i];
+            }
+            count++;
+        }
+    }
+    return count;
+}

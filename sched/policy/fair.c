@@ -1,0 +1,261 @@
+/*
+ * fair: weighted shares of the device's time.
+ *
+ * FLEP's FFS serves kernels in rounds, each for an epoch of T times its weight, and makes T just so
+ * long that the cost of preempting everybody once stays below a part of the round:
+ *
+ *     sum(O_i) / (T * sum(W_i)) <= max_overhead
+ *
+ * Here as there T follows from what stopping was measured to cost (tenant->stop_ns, and a launch).
+ * What differs:
+ *
+ * - Rounds cannot give exact shares when work cannot be stopped at an epoch's end, or comes and
+ * goes: an epoch that a kernel of 20 ms overran by ten times is never paid back. So shares are kept
+ * by virtual time: each tenant has the service it was given, divided by its weight; V is the
+ * weighted mean of the ready ones. Who is not ahead of V is entitled, and of the entitled the one
+ * whose slice would have to be over first (its virtual time plus slice / weight) is served. With
+ * slices of T times the weight this is FFS's round; kernels that overrun are paid back exactly, and
+ * no tenant is ever more than about one slice, or one of its kernels, ahead or behind. (Stoica and
+ * Abdel-Wahab's earliest eligible virtual deadline first, 1995.)
+ * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
+ *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
+ * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
+ * long kernel would be chosen as if it cost nothing.
+ * - Idle tenants accumulate no credit: who becomes ready starts at V, or where it was if that is
+ * ahead.
+ * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
+ * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
+ * another would cost; it pays for that.
+ * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
+ * once.
+ *
+ * Source: FLEP (ASPLOS 2017) 5.2.2
+ */
+#include "sched/policy/fair.h"
+
+#define SLICE_MIN_NS  200000u
+#define SLICE_MAX_NS  8000000u
+#define LINGER_MAX_NS 50000u
+#define FORGET_NS     200000u   /* away for longer: no credit */
+#define DEBT_MAX_NS   20000000u /* what who was away still owes of what it had too much */
+#define FRACTION_BITS 10        /* virtual time counts in 1/1024 ns at weight 1 */
+
+static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
+{
+    return tenant->state[WEIR_POLICY_NEXT];
+}
+
+static uint64_t to_virtual(const struct weir_policy *self, const struct weir_policy_tenant *tenant,
+                           uint64_t sm_ns)
+{
+    return (uint64_t)(((unsigned __int128)sm_ns << FRACTION_BITS) /
+                      ((uint64_t)self->config->sms * tenant->weight));
+}
+
+static void settle(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+{
+    struct fair_tenant *fair = fair_of(tenant);
+
+    fair->virtual_ns +=
+        to_virtual(self, tenant, tenant->service_ns[WEIR_SCHED_COMPUTE] - fair->seen_ns);
+    fair->seen_ns = tenant->service_ns[WEIR_SCHED_COMPUTE];
+}
+
+/* With what is granted already and cannot be taken back. */
+static uint64_t position(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+{
+    return fair_of(tenant)->virtual_ns + to_virtual(self, tenant, tenant->committed_ns);
+}
+
+/* What was measured to be lost when this tenant has to make way. */
+static uint64_t switch_cost_ns(const struct weir_policy *self,
+                               const struct weir_policy_tenant *tenant)
+{
+    return self->config->launch_ns + (tenant->kernel.stoppable ? tenant->stop_ns : 0);
+}
+
+/* Of the highest class that is ready: what a decision is made from. */
+struct round {
+    enum weir_sched_priority class;
+    uint64_t weights;
+    uint64_t cost_ns;
+    uint64_t base;
+    __int128 sum; /* of positions, from base, each times its weight */
+};
+
+static uint64_t mean_of(const struct round *round) /* V */
+{
+    return round->base + (uint64_t)(int64_t)(round->sum / (__int128)round->weights);
+}
+
+/*
+ * Who comes back, or comes from another class, finds its place among those who were there before
+ * it: at V, or at most so far ahead of it as debts go.
+ */
+static void place(const struct weir_policy *self, const struct round *round,
+                  const struct weir_policy_tenant *tenant)
+{
+    struct fair_tenant *fair = fair_of(tenant);
+    uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
+    int64_t ahead;
+
+    if (round->weights == 0) {
+        return;
+    }
+    ahead = (int64_t)(fair->virtual_ns - mean_of(round));
+    if (ahead < 0 || fair->class != tenant->priority) {
+        ahead = 0;
+    }
+    if (ahead > (int64_t)debt_max) {
+        ahead = (int64_t)debt_max;
+    }
+    fair->virtual_ns = mean_of(round) + (uint64_t)ahead;
+}
+
+static struct round look(const struct weir_policy *self, const struct weir_policy_next_view *view)
+{
+    struct round round = {.class = WEIR_SCHED_LOW};
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+        struct fair_tenant *fair = fair_of(tenant);
+        uint64_t at;
+
+        if (tenant->priority < round.class) {
+            continue;
+        }
+        if (tenant->priority > round.class) {
+            round = (struct round){.class = tenant->priority};
+        }
+        settle(self, tenant);
+        if (!fair->placed || fair->class != tenant->priority) {
+            place(self, &round, tenant);
+            fair->placed = true;
+            fair->class = tenant->priority;
+        }
+        at = position(self, tenant);
+        round.base = round.weights == 0 ? at : round.base;
+        round.weights += tenant->weight;
+        round.cost_ns += switch_cost_ns(self, tenant);
+        round.sum += (__int128)(int64_t)(at - round.base) * tenant->weight;
+    }
+    return round;
+}
+
+/* The epoch: this tenant's part of a round that is long enough for what switching costs. */
+static uint64_t slice_of(const struct weir_policy *self, const struct round *round,
+                         const struct weir_policy_tenant *tenant)
+{
+    uint64_t round_ns = round->cost_ns * 1000000 / self->config->overhead_ppm;
+    uint64_t slice_ns = round_ns * tenant->weight / round->weights;
+
+    if (slice_ns < SLICE_MIN_NS) {
+        return SLICE_MIN_NS;
+    }
+    return slice_ns < SLICE_MAX_NS ? slice_ns : SLICE_MAX_NS;
+}
+
+/* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it. */
+static uint64_t deadline(const struct weir_policy *self, const struct round *round,
+                         const struct weir_policy_tenant *tenant)
+{
+    uint64_t turn_ns = slice_of(self, round, tenant);
+
+    if (!tenant->kernel.stoppable && tenant->kernel.predicted_ns > turn_ns) {
+        turn_ns = tenant->kernel.predicted_ns;
+    }
+    return position(self, tenant) + to_virtual(self, tenant, turn_ns * self->config->sms);
+}
+
+static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
+                     const struct round *round)
+{
+    uint64_t mean = mean_of(round);
+    uint32_t best = UINT32_MAX;
+    uint64_t best_at = 0;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+        uint64_t at;
+
+        if (tenant->priority != round->class || (int64_t)(position(self, tenant) - mean) > 0) {
+            continue;
+        }
+        at = deadline(self, round, tenant);
+        if (best == UINT32_MAX || (int64_t)(at - best_at) < 0 ||
+            (at == best_at && view->ready[best] == view->leader)) {
+            best = i;
+            best_at = at;
+        }
+    }
+    return best;
+}
+
+static uint32_t index_of(const struct weir_policy_next_view *view,
+                         const struct weir_policy_tenant *tenant)
+{
+    uint32_t i = 0;
+
+    while (i < view->ready_count && view->ready[i] != tenant) {
+        i++;
+    }
+    return i;
+}
+
+void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
+               struct weir_policy_choice *choice)
+{
+    struct round round = look(self, view);
+    const struct weir_policy_tenant *tenant;
+    uint32_t chosen;
+
+    if (view->why == WEIR_POLICY_ARRIVAL && view->leader->priority == round.class) {
+        choice->ready = index_of(view, view->leader);
+        return;
+    }
+    chosen = pick(self, view, &round);
+    if (chosen != UINT32_MAX) { /* the mean is never below all, but for rounding */
+        choice->ready = chosen;
+    }
+    tenant = view->ready[choice->ready];
+    choice->slice_ns = slice_of(self, &round, tenant);
+    choice->linger_ns = tenant->gap_ns <= LINGER_MAX_NS / 2 ? LINGER_MAX_NS : 0;
+    choice->preempt = true;
+}
+
+void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
+{
+    struct fair_tenant *fair = fair_of(tenant);
+
+    (void)self;
+    fair->placed = fair->placed && now_ns - fair->idle_ns <= FORGET_NS;
+}
+
+void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
+{
+    (void)self;
+    fair_of(tenant)->idle_ns = now_ns;
+}
+
+void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant)
+{
+    settle(self, tenant);
+}
+
+void fair_joined(struct weir_policy *self, struct weir_policy_tenant *tenant)
+{
+    (void)self;
+    fair_of(tenant)->seen_ns = tenant->service_ns[WEIR_SCHED_COMPUTE];
+    fair_of(tenant)->class = tenant->priority;
+}
+
+const struct weir_policy_ops weir_policy_fair = {
+    .name = "fair",
+    .kind = WEIR_POLICY_NEXT,
+    .tenant_bytes = sizeof(struct fair_tenant),
+    .joined = fair_joined,
+    .changing = fair_changing,
+    .ready = fair_ready,
+    .idle = fair_idle,
+    .next = fair_next,
+};

@@ -1,0 +1,23 @@
+/* The parts of `fair` that `priority` falls back on. Private to sched/policy/. */
+#ifndef WEIR_SCHED_POLICY_FAIR_H
+#define WEIR_SCHED_POLICY_FAIR_H
+
+#include "sched/policy.h"
+
+/* The first member of the tenant's state of whoever calls these. */
+struct fair_tenant {
+    uint64_t virtual_ns; /* wraps; only differences mean something */
+    uint64_t seen_ns;    /* service up to which virtual_ns counts */
+    uint64_t idle_ns;
+    enum weir_sched_priority class; /* in which virtual_ns counts */
+    bool placed;
+};
+
+void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
+               struct weir_policy_choice *choice);
+void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
+void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
+void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);
+void fair_joined(struct weir_policy *self, struct weir_policy_tenant *tenant);
+
+#endif

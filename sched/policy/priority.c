@@ -1,0 +1,163 @@
+/*
+ * priority: a higher class at once, the shortest rest among equals.
+ *
+ * FLEP's HPF keeps a queue per class. A newcomer of a higher class preempts what runs; it takes
+ * just the SMs it needs where that is less than all (spatial preemption), so that what ran goes on
+ * beside it. Among equals the one with the shortest remaining time goes first, and preempts only if
+ * its rest and the cost of the preemption together are less than what remains of the running one.
+ *
+ * What differs:
+ *
+ * - Kernels that are not known yet have no remaining time. As long as one of a class has none,
+ * `fair` decides within that class.
+ * - FLEP's programs end. Here one that launches short kernels for ever would keep longer ones out
+ * for good, so a rest counts for less the longer its kernel has waited: it is divided by the
+ * slowdown so far, the very thing that HPF minimizes the mean of. Who came first by that is let
+ * finish what it began.
+ * - Spatially only where the newcomer needs less than half of the SMs: else what remains is not
+ * worth resizing twice. (Measured on an H200: a resize takes 11 to 25 us, as long as a stop.)
+ *
+ * Source: FLEP (ASPLOS 2017) 5.2.1
+ */
+#include "sched/policy/fair.h"
+
+#define SLICE_MIN_NS 100000u
+#define SLICE_MAX_NS 20000000u
+#define TOP_SLICE_NS 10000000u /* nobody to give way to: only how often we are asked */
+
+struct priority_tenant {
+    struct fair_tenant fair;
+    uint64_t finishes_at_ns; /* service up to which it is not preempted by equals */
+};
+
+static struct priority_tenant *priority_of(const struct weir_policy_tenant *tenant)
+{
+    return tenant->state[WEIR_POLICY_NEXT];
+}
+
+/* The highest class that is ready. */
+struct top {
+    enum weir_sched_priority class;
+    uint32_t count;
+    uint32_t first; /* index */
+    bool unknown;   /* one of them has no known rest */
+};
+
+static struct top look(const struct weir_policy_next_view *view)
+{
+    struct top top = {.class = WEIR_SCHED_LOW};
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+
+        if (tenant->priority < top.class) {
+            continue;
+        }
+        if (tenant->priority > top.class || top.count == 0) {
+            top = (struct top){.class = tenant->priority, .first = i};
+        }
+        top.count++;
+        top.unknown |= tenant->kernel.rest_ns == 0;
+    }
+    return top;
+}
+
+/* Its rest, divided by how much slower it is already for having waited. */
+static uint64_t aged_rest_ns(const struct weir_policy_next_view *view,
+                             const struct weir_policy_tenant *tenant)
+{
+    uint64_t waited_ns = tenant->waiting_since_ns < view->now_ns && tenant->granted == 0
+                             ? view->now_ns - tenant->waiting_since_ns
+                             : 0;
+    double whole_ns = (double)tenant->kernel.predicted_ns;
+
+    return (uint64_t)((double)tenant->kernel.rest_ns * whole_ns / (whole_ns + (double)waited_ns));
+}
+
+static bool may_finish(const struct weir_policy_tenant *tenant)
+{
+    return tenant->service_ns[WEIR_SCHED_COMPUTE] < priority_of(tenant)->finishes_at_ns;
+}
+
+static uint32_t shortest(const struct weir_policy *self, const struct weir_policy_next_view *view,
+                         const struct top *top)
+{
+    uint32_t best = top->first;
+    uint64_t best_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+        uint64_t rest_ns;
+
+        if (tenant->priority != top->class) {
+            continue;
+        }
+        rest_ns = aged_rest_ns(view, tenant);
+        if (tenant == view->leader && tenant->granted > 0) {
+            if (may_finish(tenant) || !tenant->stoppable) {
+                return i;
+            }
+        } else {
+            rest_ns += self->config->launch_ns;
+            rest_ns +=
+                view->leader != NULL && view->leader->granted > 0 ? view->leader->stop_ns : 0;
+        }
+        if (rest_ns < best_ns) {
+            best_ns = rest_ns;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static uint64_t clamp(uint64_t ns, uint64_t least, uint64_t most)
+{
+    return ns < least ? least : ns > most ? most : ns;
+}
+
+static void choose_equal(const struct weir_policy *self, const struct weir_policy_next_view *view,
+                         const struct top *top, struct weir_policy_choice *choice)
+{
+    const struct weir_policy_tenant *tenant;
+
+    choice->ready = shortest(self, view, top);
+    tenant = view->ready[choice->ready];
+    choice->slice_ns = clamp(tenant->kernel.rest_ns, SLICE_MIN_NS, SLICE_MAX_NS);
+    if (aged_rest_ns(view, tenant) < tenant->kernel.rest_ns / 2) {
+        priority_of(tenant)->finishes_at_ns =
+            tenant->service_ns[WEIR_SCHED_COMPUTE] + tenant->kernel.rest_ns * self->config->sms;
+    }
+}
+
+static void priority_next(struct weir_policy *self, const struct weir_policy_next_view *view,
+                          struct weir_policy_choice *choice)
+{
+    struct top top = look(view);
+    const struct weir_policy_tenant *tenant;
+
+    choice->preempt = true;
+    if (top.count == 1) {
+        choice->ready = top.first;
+        choice->slice_ns = TOP_SLICE_NS;
+    } else if (top.unknown) {
+        fair_next(self, view, choice);
+    } else {
+        choose_equal(self, view, &top, choice);
+    }
+    tenant = view->ready[choice->ready];
+    if (view->leader != NULL && view->leader->priority < tenant->priority &&
+        tenant->kernel.need_sms < self->config->sms / 2) {
+        choice->sms = tenant->kernel.need_sms;
+    }
+}
+
+const struct weir_policy_ops weir_policy_priority = {
+    .name = "priority",
+    .kind = WEIR_POLICY_NEXT,
+    .tenant_bytes = sizeof(struct priority_tenant),
+    .joined = fair_joined,
+    .changing = fair_changing,
+    .ready = fair_ready,
+    .idle = fair_idle,
+    .next = priority_next,
+};

@@ -1,0 +1,266 @@
+/*
+ * Durations learned: a table of straight lines.
+ *
+ * Each key has weighted sums from which the line follows when it is asked for. They fade by 1/64
+ * with each observation. As long as all observations have had about the same size, the line through
+ * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
+ * block), which is exact for that very size. A single observation far off the prediction (a clock
+ * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
+ * spoil what many taught, and five can still change it.
+ *
+ * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
+ * shared memory sizes and offline, here over blocks alone and while running: block and shared
+ * memory sizes are in the key, input sizes are not known to a driver. CuMAS (ICS 2016) 5.3 for
+ * copies.
+ */
+#include "base/hash.h"
+#include "sched/predict_private.h"
+#include <math.h>
+#include <stdlib.h>
+
+#define CAPACITY_MAX (1u << 20)
+#define FADE         (1.0 - 1.0 / 64)
+#define SPREAD_MIN   1e-4 /* square of the sizes' relative spread below which they count as equal */
+#define ERROR_WINDOW 16u
+#define TRUSTED      8u /* observations after which outliers are pulled in */
+#define PULL         4.0
+
+enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
+{
+    struct weir_predict *predict;
+    uint32_t buckets = 1;
+
+    if (capacity == 0 || capacity > CAPACITY_MAX) {
+        return WEIR_ERR_INVALID;
+    }
+    while (buckets < capacity) {
+        buckets *= 2;
+    }
+    predict = calloc(1, sizeof(*predict));
+    if (predict == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    predict->capacity = capacity;
+    predict->bucket_mask = buckets - 1;
+    predict->bucket = calloc(buckets, sizeof(*predict->bucket));
+    predict->entry = calloc(capacity, sizeof(*predict->entry));
+    if (predict->bucket == NULL || predict->entry == NULL) {
+        weir_predict_destroy(predict);
+        return WEIR_ERR_NO_MEMORY;
+    }
+    *ret_predict = predict;
+    return WEIR_OK;
+}
+
+void weir_predict_destroy(struct weir_predict *predict)
+{
+    if (predict != NULL) {
+        free(predict->bucket);
+        free(predict->entry);
+        free(predict);
+    }
+}
+
+static bool is_kernel(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_KERNEL || class == WEIR_SCHED_GRAPH;
+}
+
+static uint32_t *bucket_of(const struct weir_predict *predict, uint32_t class, uint64_t key)
+{
+    uint64_t name[2] = {key, class};
+
+    return &predict->bucket[weir_hash64_of(name, sizeof(name)) & predict->bucket_mask];
+}
+
+static void unlink_age(struct weir_predict *predict, struct entry *entry)
+{
+    *(entry->newer != 0 ? &predict->entry[entry->newer - 1].older : &predict->newest) =
+        entry->older;
+    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &predict->oldest) =
+        entry->newer;
+}
+
+static void link_newest(struct weir_predict *predict, struct entry *entry)
+{
+    uint32_t name = (uint32_t)(entry - predict->entry) + 1;
+
+    entry->newer = 0;
+    entry->older = predict->newest;
+    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &predict->oldest) = name;
+    predict->newest = name;
+}
+
+static struct entry *evict_oldest(struct weir_predict *predict)
+{
+    struct entry *entry = &predict->entry[predict->oldest - 1];
+    uint32_t *link = bucket_of(predict, entry->class, entry->key);
+
+    while (&predict->entry[*link - 1] != entry) {
+        link = &predict->entry[*link - 1].chain;
+    }
+    *link = entry->chain;
+    unlink_age(predict, entry);
+    return entry;
+}
+
+struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                            bool make)
+{
+    uint32_t *bucket;
+    struct entry *entry;
+
+    key = is_kernel(class) ? key : 0;
+    bucket = bucket_of(predict, class, key);
+    for (uint32_t i = *bucket; i != 0; i = entry->chain) {
+        entry = &predict->entry[i - 1];
+        if (entry->key == key && entry->class == class) {
+            unlink_age(predict, entry);
+            link_newest(predict, entry);
+            return entry;
+        }
+    }
+    if (!make) {
+        return NULL;
+    }
+    entry = predict->count < predict->capacity ? &predict->entry[predict->count++]
+                                               : evict_oldest(predict);
+    *entry = (struct entry){.key = key, .class = class, .chain = *bucket};
+    *bucket = (uint32_t)(entry - predict->entry) + 1;
+    link_newest(predict, entry);
+    return entry;
+}
+
+static void line_of(const struct model *m, double *ret_launch, double *ret_size)
+{
+    double spread = m->w * m->wxx - m->wx * m->wx;
+
+    if (m->wxx > 0 && spread > SPREAD_MIN * m->w * m->wxx) {
+        double size = (m->w * m->wxy - m->wx * m->wy) / spread;
+        double launch = (m->wy - size * m->wx) / m->w;
+
+        if (size >= 0 && launch >= 0) {
+            *ret_size = size;
+            *ret_launch = launch;
+            return;
+        }
+        if (size < 0) { /* larger ones were quicker: size does not matter */
+            *ret_size = 0;
+            *ret_launch = m->wy / m->w;
+            return;
+        }
+    }
+    /* Through zero, the least relative error. */
+    *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
+    *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
+}
+
+static double value_of(const struct model *model, uint64_t size)
+{
+    double launch;
+    double per_size;
+    double value;
+
+    line_of(model, &launch, &per_size);
+    value = launch + per_size * (double)size;
+    return value < 1 ? 1 : value;
+}
+
+uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                          uint64_t size)
+{
+    struct entry *entry;
+    double value;
+
+    predict->asked++;
+    if (is_kernel(class) && key == 0) {
+        return 0;
+    }
+    entry = predict_entry(predict, class, key, false);
+    if (entry == NULL) {
+        return 0;
+    }
+    predict->known++;
+    value = value_of(&entry->model, size);
+    return value < 1e18 ? (uint64_t)(value + 0.5) : (uint64_t)1e18;
+}
+
+static double into_mean(double mean, uint64_t count, double value)
+{
+    return mean + (value - mean) / (double)(count < ERROR_WINDOW ? count + 1 : ERROR_WINDOW);
+}
+
+/* What was said before, against what was seen. */
+static void judge(struct weir_predict *predict, enum weir_sched_class class, struct model *model,
+                  double said, double took)
+{
+    double error = fabs(said - took) / took;
+
+    model->error = into_mean(model->error, model->samples - 1, error);
+    if (is_kernel(class)) {
+        predict->kernel_error = into_mean(predict->kernel_error, predict->kernel_errors++, error);
+    } else {
+        predict->copy_error = into_mean(predict->copy_error, predict->copy_errors++, error);
+    }
+}
+
+void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                        uint64_t size, uint64_t took_ns)
+{
+    double x = (double)size;
+    double y = (double)took_ns;
+    struct model *m;
+    double weight;
+
+    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
+        return;
+    }
+    m = &predict_entry(predict, class, key, true)->model;
+    if (m->samples > 0) {
+        double said = value_of(m, size);
+
+        judge(predict, class, m, said, y);
+        if (m->samples >= TRUSTED) {
+            y = fmin(fmax(y, said / PULL), said * PULL);
+        }
+    }
+    weight = 1 / (y * y);
+    m->w = m->w * FADE + weight;
+    m->wx = m->wx * FADE + weight * x;
+    m->wy = m->wy * FADE + weight * y;
+    m->wxx = m->wxx * FADE + weight * x * x;
+    m->wxy = m->wxy * FADE + weight * x * y;
+    m->samples++;
+    predict->learned++;
+}
+
+bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
+                        uint64_t key, struct weir_predict_info *ret_info)
+{
+    uint32_t i;
+
+    key = is_kernel(class) ? key : 0;
+    for (i = *bucket_of(predict, class, key); i != 0; i = predict->entry[i - 1].chain) {
+        const struct entry *entry = &predict->entry[i - 1];
+
+        if (entry->key == key && entry->class == class) {
+            line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
+            ret_info->error = entry->model.error;
+            ret_info->samples = entry->model.samples;
+            return true;
+        }
+    }
+    return false;
+}
+
+void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_stats *ret_stats)
+{
+    *ret_stats = (struct weir_predict_stats){
+        .keys = predict->count,
+        .asked = predict->asked,
+        .known = predict->known,
+        .learned = predict->learned,
+        .kernel_error = predict->kernel_error,
+        .copy_error = predict->copy_error,
+    };
+}

@@ -1,0 +1,99 @@
+/*
+ * How long work takes, learned from how long it took.
+ *
+ * Per key a straight line through what was seen: duration = launch + blocks * block (FLEP's linear
+ * model, in blocks; the key holds kernel and block geometry). Copies have a line in bytes per
+ * direction, which is CuMAS's rate x / (a x + b) read the other way round. Old observations fade,
+ * so that a kernel whose data changes is followed. What a prediction was off by is kept as a mean
+ * relative error.
+ *
+ * At most `capacity` keys; the one unused longest makes room.
+ *
+ * Threads: owner thread only, or under one lock of the owner's.
+ * Source: docs/design/scheduling.md; FLEP (ASPLOS 2017) 4.2, CuMAS (ICS 2016) 5.3
+ */
+#ifndef WEIR_SCHED_PREDICT_H
+#define WEIR_SCHED_PREDICT_H
+
+#include "sched/sched.h"
+
+struct weir_predict;
+
+/** @param capacity  keys, 1 .. 2^20. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY @thread
+ * any */
+enum weir_status weir_predict_create(uint32_t capacity,
+                                     struct weir_predict **ret_predict) WEIR_MUST_CHECK;
+
+/** Accepts NULL. @thread owner */
+void weir_predict_destroy(struct weir_predict *predict);
+
+/**
+ * How long an item will take alone on the device.
+ *
+ * @param key    of kernels and graphs; not looked at for copies and memsets.
+ * @param size   blocks of a kernel, bytes of a copy or memset; of a graph 0.
+ * @return nanoseconds, 1 or more; 0: nothing is known.
+ * @thread owner
+ */
+uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                          uint64_t size);
+
+/**
+ * How long an item took, undisturbed.
+ *
+ * Never fails: without memory for a new key nothing is learned.
+ * @param took_ns  0 is not learned from.
+ * @thread owner
+ */
+void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                        uint64_t size, uint64_t took_ns);
+
+struct weir_predict_info {
+    double launch_ns; /* what it costs without any block or byte */
+    double size_ns;   /* each block or byte */
+    double error;     /* mean relative error of predictions: 0.05 is 5 % */
+    uint64_t samples;
+};
+/** @return false: nothing is known. @thread owner */
+bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
+                        uint64_t key, struct weir_predict_info *ret_info);
+
+/* Over all keys, for `weir stats`. */
+struct weir_predict_stats {
+    uint32_t keys;
+    uint64_t asked, known; /* questions; those that had an answer */
+    uint64_t learned;
+    double kernel_error,
+        copy_error; /* mean relative error of predictions made; 0 before there are */
+};
+/** @thread owner */
+void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_stats *ret_stats);
+
+/** Bytes that weir_predict_save() needs now. @thread owner */
+size_t weir_predict_save_bytes(const struct weir_predict *predict);
+
+/**
+ * Write what is known: a versioned, checksummed image, the same on every machine.
+ *
+ * @param capacity_bytes  of the buffer.
+ * @param ret_bytes       written.
+ * @return WEIR_OK, WEIR_ERR_TOO_BIG (nothing was written)
+ * @thread owner
+ */
+enum weir_status weir_predict_save(const struct weir_predict *predict, void *buffer,
+                                   size_t capacity_bytes, size_t *ret_bytes) WEIR_MUST_CHECK;
+
+/**
+ * Take over what weir_predict_save() wrote; what is known of the same keys is replaced, what does
+ * not fit is left out.
+ *
+ * @param buffer  any bytes.
+ * @return WEIR_OK
+ * @return WEIR_ERR_VERSION    another version's.
+ * @return WEIR_ERR_INVALID    damaged: nothing was taken over.
+ * @thread owner
+ */
+enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer,
+                                   size_t bytes) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,40 @@
+/* What predict.c and predict_file.c share. */
+#ifndef WEIR_SCHED_PREDICT_PRIVATE_H
+#define WEIR_SCHED_PREDICT_PRIVATE_H
+
+#include "sched/predict.h"
+
+/*
+ * Weighted sums over what was seen of size x and time y, each weighted 1 / y^2, so that the line
+ * through them has the least relative error: 2 % of a copy of 4 bytes counts like 2 % of 4 GB.
+ */
+struct model {
+    double w, wx, wy, wxx, wxy;
+    double error; /* mean relative error of what was predicted before each observation */
+    uint64_t samples;
+};
+
+struct entry {
+    uint64_t key;
+    uint32_t class;        /* enum weir_sched_class */
+    uint32_t chain;        /* index + 1 of the next in the bucket */
+    uint32_t newer, older; /* index + 1 */
+    struct model model;
+};
+
+struct weir_predict {
+    uint32_t capacity, count;
+    uint32_t bucket_mask;
+    uint32_t newest, oldest; /* index + 1 */
+    uint32_t *bucket;        /* index + 1 */
+    struct entry *entry;
+    uint64_t asked, known, learned;
+    double kernel_error, copy_error;
+    uint64_t kernel_errors, copy_errors; /* how many of each are in the means */
+};
+
+/* The entry of a key, made if `make`, moved to the newest; NULL: there is none. */
+struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                            bool make);
+
+#endif

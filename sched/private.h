@@ -1,0 +1,231 @@
+/* What the core's files share. docs/design/scheduling.md has the model; each file its part. */
+#ifndef WEIR_SCHED_PRIVATE_H
+#define WEIR_SCHED_PRIVATE_H
+
+#include "sched/measure.h"
+#include "sched/policy.h"
+#include "sched/predict.h"
+#include "sched/sched.h"
+#include "sched/table.h"
+
+#define NAME_BYTES 64
+#define NEVER      UINT64_MAX
+#define RESOURCES  WEIR_SCHED_RESOURCE_COUNT
+
+#define ITEM_FLAGS                                                                                 \
+    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR)
+
+/* Bounds on what policies ask for, and the watchdog's. */
+#define SLICE_MIN_NS     20000u
+#define SLICE_MAX_NS     1000000000u
+#define RESCUE_SLICE_NS  500000u
+#define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
+#define WAKE_MIN_NS      10000u   /* timers are not set for less */
+#define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
+#define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
+
+struct queue;
+struct tenant;
+
+struct item {
+    weir_sched_id id;
+    struct queue *queue;
+    struct item *next, *prev;             /* in the queue */
+    struct item *front_next, *front_prev; /* in fronts; see charge.c */
+    bool is_front;
+    bool disturbed; /* stopped, moved, or not seen from its beginning: nothing is learned from it */
+    struct weir_sched_item_params params;
+    enum weir_sched_item_state state;
+    struct weir_sched_place place;
+    uint32_t done_blocks;
+    uint64_t predicted_ns; /* 0: not known */
+    uint64_t counted_ns;   /* the same, or the guess */
+    uint64_t arrived_ns;
+    uint64_t since_ns;   /* waits since; of a stopped one: stopped since */
+    uint64_t started_ns; /* when it was granted or, later, resumed */
+    uint64_t stop_asked_ns;
+    uint64_t no_stop_before_ns;
+    uint64_t served_ns;  /* charged for it, as service is; corrected by done_blocks */
+    uint64_t busy_ns;    /* time in which it was served */
+    uint64_t alone_ns;   /* of that, without company */
+    uint64_t partner_ns; /* of that, in the company of `partner` alone */
+    struct company partner;
+};
+
+/* A task in CuMAS's sense: copies to the device, then compute, then copies back. */
+struct task {
+    uint64_t ns[RESOURCES];
+    uint64_t memory_bytes;
+};
+
+/* Items in order: those on the device (granted, stopping, stopped), then those that wait. */
+struct queue {
+    weir_sched_id id;
+    struct tenant *tenant;
+    struct queue *next, *prev; /* of the tenant */
+    struct item *first, *last;
+    struct item *candidate;              /* the first that waits */
+    struct item *listed;                 /* the candidate, if it could be granted */
+    struct queue *list_next, *list_prev; /* of a direction, if `listed` is a copy */
+    uint32_t on_device;
+    bool heads;         /* its first item is compute and on the device */
+    uint64_t device_ns; /* counted_ns of what is on the device */
+    uint64_t copies_ns; /* of that, copies */
+    struct task task;   /* what has been granted of the task under way */
+    struct task last_task;
+};
+
+struct tenant {
+    struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
+    uint32_t sm_limit_pct;
+    void *user;
+    char name[NAME_BYTES];
+    struct queue *queues;
+    uint64_t waited_ns, finished, stops;
+    uint32_t queue_count, waiting, granted, stopped; /* items */
+    uint32_t heads;                                  /* queues */
+    uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
+    bool is_ready;
+    bool stale;       /* view.kernel and its neighbours are to be made anew */
+    uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
+};
+
+/* Who has the compute resource. */
+struct reign {
+    struct tenant *leader;
+    uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
+    uint64_t linger_ns;
+    uint64_t linger_until_ns; /* 0: the leader has work */
+    bool preempt;
+    bool rescue; /* the watchdog's: nobody is asked before it is over */
+    struct tenant *member[WEIR_POLICY_GROUP_MAX];
+    struct weir_sched_place place[WEIR_POLICY_GROUP_MAX];
+    uint64_t key[WEIR_POLICY_GROUP_MAX]; /* of the kernels for which it was made */
+    bool tried[WEIR_POLICY_GROUP_MAX];   /* sample: has finished an item */
+    uint32_t members;
+    bool sample, spatial;
+    uint64_t valid_until_ns; /* 0: until the kernels change */
+};
+
+struct weir_sched {
+    struct weir_sched_config config;
+    struct weir_sched_env env;
+    struct weir_sched_shared shared;
+    bool allow_alone;
+    struct table tenants, queues, items;
+    struct weir_sched_counts counts;
+    uint64_t now_ns;
+    uint64_t armed_ns; /* the timer */
+
+    struct item *front_first[RESOURCES];
+    struct item *front_last[RESOURCES];
+    uint64_t charged_ns; /* up to when service is charged */
+
+    const struct weir_policy_tenant **ready; /* in the order in which they became ready */
+    const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
+    uint32_t ready_count, ready_capacity;
+    struct reign reign;
+    bool arrived;     /* somebody became ready since `next` was asked */
+    bool again;       /* readiness changed while deciding */
+    bool changed;     /* weights, tenants, policies */
+    bool group_stale; /* ask `together` */
+    enum weir_policy_why group_why;
+    uint64_t rescue_after_ns;
+
+    struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
+    uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
+    uint32_t copies_on[RESOURCES];     /* on the device */
+    uint64_t copy_check_ns[RESOURCES]; /* nobody can have waited too long before */
+    uint64_t memory_bytes;             /* of tasks under way */
+
+    uint32_t busy_tenants; /* with items */
+    struct tenant *sole;   /* the only one of them, at its last arrival */
+    uint64_t sole_since_ns;
+
+    struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
+    uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
+    struct measures measures;
+};
+
+enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
+
+static inline enum weir_sched_resource resource_of(const struct item *item)
+{
+    return item->params.class == WEIR_SCHED_H2D   ? WEIR_SCHED_TO_DEVICE
+           : item->params.class == WEIR_SCHED_D2H ? WEIR_SCHED_FROM_DEVICE
+                                                  : WEIR_SCHED_COMPUTE;
+}
+static inline bool is_compute(const struct item *item)
+{
+    return resource_of(item) == WEIR_SCHED_COMPUTE;
+}
+static inline bool is_at_work(const struct item *item)
+{
+    return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
+}
+static inline struct tenant *tenant_of(const struct weir_policy_tenant *view)
+{
+    return (struct tenant *)(void *)((char *)(uintptr_t)view - offsetof(struct tenant, view));
+}
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* charge.c */
+void charge_until(struct weir_sched *sched, uint64_t now_ns);
+bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
+void front_add(struct weir_sched *sched, struct item *item);
+void front_remove(struct weir_sched *sched, struct item *item);
+
+/* item.c */
+void time_is(struct weir_sched *sched, uint64_t now_ns);
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
+void item_stop(struct weir_sched *sched, struct item *item);
+void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
+void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
+void item_drop(struct weir_sched *sched, struct item *item);
+void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
+           const struct queue *queue, const struct item *item, uint64_t value);
+
+/* learn.c */
+void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns);
+
+/* view.c: who is ready for what, and what policies see of it */
+uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); /* 0: not known */
+uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
+void queue_refresh(struct weir_sched *sched, struct queue *queue);
+void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
+void view_refresh(struct weir_sched *sched, struct tenant *tenant);
+enum weir_status ready_reserve(struct weir_sched *sched);
+
+/* decide.c: what every call into the core ends with */
+void decide(struct weir_sched *sched);
+void reign_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+
+/* group.c */
+void group_alone(struct weir_sched *sched);
+void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
+void group_ask(struct weir_sched *sched, enum weir_policy_why why);
+void group_outgrown(struct weir_sched *sched);
+bool group_is_over(struct weir_sched *sched);
+const struct weir_sched_place *group_place(const struct weir_sched *sched,
+                                           const struct tenant *tenant); /* NULL: not a member */
+
+/* copies.c */
+void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
+void copy_list(struct weir_sched *sched, struct queue *queue);
+void copy_unlist(struct weir_sched *sched, struct queue *queue);
+void task_grow(struct weir_sched *sched, struct item *item);
+void task_shrink(struct weir_sched *sched, struct queue *queue);
+
+/* policies.c */
+void policies_finish(struct weir_sched *sched);
+enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant) WEIR_MUST_CHECK;
+void policies_leave(struct weir_sched *sched, struct tenant *tenant);
+void policies_changing(struct weir_sched *sched, struct tenant *tenant);
+void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready);
+void policy_blame(struct weir_sched *sched, enum weir_policy_kind kind, enum mistake mistake,
+                  const char *what, const struct tenant *tenant);
+
+#endif

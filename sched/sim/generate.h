@@ -1,0 +1,41 @@
+/*
+ * Loads that nobody recorded: tenants by the thousand, from one line of text, as a trace.
+ *
+ * The trace has each tenant as if it were alone on the device, so that what waits for what is told
+ * by its times as in a recording (sched/sim/load.h). The same line, seed and duration give the same
+ * bytes. Source: weir-trace(1), docs/design/simulation.md
+ */
+#ifndef WEIR_SCHED_SIM_GENERATE_H
+#define WEIR_SCHED_SIM_GENERATE_H
+
+#include "base/status.h"
+#include "sched/sim/gpu.h"
+#include <stdint.h>
+
+/* Most tenants and items of one generated trace. */
+#define WEIR_SIM_GENERATE_TENANTS_MAX 10000u
+#define WEIR_SIM_GENERATE_ITEMS_MAX   (UINT32_C(1) << 25)
+
+struct weir_sim_generate_params {
+    struct weir_sim_gpu_params gpu; /* whose SMs and bandwidths the times are for */
+    uint64_t seed;
+    uint64_t duration_ns; /* nobody begins an item later */
+};
+
+/**
+ * Write a trace.
+ *
+ * @param spec      groups of tenants with ';' or newlines between them, each of KEY=VALUE words; as
+ *                  weir-trace(1) lists them.
+ * @param fd        takes it, also on failure.
+ * @param ret_diag  what is wrong with spec, and where; on other errors a message without place.
+ * @return WEIR_OK
+ * @return WEIR_ERR_SYNTAX   ret_diag.
+ * @return WEIR_ERR_TOO_BIG  more than the two limits above.
+ * @return WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_sim_generate(const char *spec, const struct weir_sim_generate_params *params,
+                                   int fd, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,177 @@
+/*
+ * A model of a GPU, on a virtual clock: kernels on SMs, a copy engine for each direction.
+ *
+ * Work goes through one queue per stream; each kernel is a fluid: it holds shares of SMs and gets
+ * done at a rate that follows from them. Nothing in here schedules: who starts, stops and resizes
+ * what is the caller's affair. Deterministic: the same calls give the same times.
+ *
+ * Owner thread only. Source: docs/design/simulation.md
+ */
+#ifndef WEIR_SCHED_SIM_GPU_H
+#define WEIR_SCHED_SIM_GPU_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* SMs that a model may have. */
+#define WEIR_SIM_SMS_MAX 512u
+
+/* What the columns of gpus.def mean is said there. */
+struct weir_sim_gpu_params {
+    const char *name;
+    const char *about;
+    uint32_t sms;
+    uint64_t dram_mb_s;
+    uint64_t h2d_mb_s;
+    uint64_t d2h_mb_s;
+    uint64_t launch_ns;
+    uint64_t notice_ns;
+    uint64_t h2d_ns;
+    uint64_t d2h_ns;
+    uint64_t stop_ns;
+    uint64_t resume_ns;
+    uint64_t drain_ps; /* for each warp */
+};
+
+/**
+ * Parameters by name, with settings behind it: "h200" or "h200,sms=66,stop_ns=5000".
+ *
+ * @param text        a name of gpus.def, then any of its columns with another value.
+ * @param ret_params  on success; its texts are static.
+ * @param ret_error   256 bytes; what is wrong, else untouched.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no such GPU), WEIR_ERR_INVALID (setting)
+ * @thread any
+ */
+enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params *ret_params,
+                                   char *ret_error) WEIR_MUST_CHECK;
+
+/** The i-th row of gpus.def, or NULL behind the last. @thread any */
+const struct weir_sim_gpu_params *weir_sim_gpu_at(size_t i);
+
+enum weir_sim_engine {
+    WEIR_SIM_COMPUTE,
+    WEIR_SIM_H2D,
+    WEIR_SIM_D2H,
+    WEIR_SIM_ENGINES,
+};
+
+/* A piece of work as the GPU sees it. */
+struct weir_sim_work {
+    enum weir_sim_engine engine;
+    uint64_t owner;  /* whose it is: tenant; only handed on */
+    uint32_t stream; /* work of one stream runs in the order of its starts */
+    uint32_t rank;   /* stream priority: of two that want SMs the higher goes first */
+    uint64_t bytes;  /* copies */
+    uint64_t sm_ns;  /* compute: SM-nanoseconds of all its blocks, undisturbed */
+    uint32_t blocks; /* compute; 1 or more */
+    uint32_t block_threads;
+    uint32_t blocks_per_sm; /* that fit; 1 or more */
+    uint32_t task_blocks;   /* of a persistent form: a stop waits for so many; 0: 1 */
+    bool one_shot;          /* ticket form: a stop lets all that is left begin and end at once */
+    /* How much of the GPU's memory bandwidth and tensor cores it takes when alone, and which share
+     * of its blocks on an SM is enough for its full speed; 0 .. 1, need: 0 means 1. */
+    double need;
+    double memory;
+    double tensor;
+};
+
+/* Where it may run; sm_count 0: everywhere; quota 0: as many blocks on an SM as fit. */
+struct weir_sim_place {
+    uint32_t sm_first;
+    uint32_t sm_count;
+    uint32_t quota;
+};
+
+enum weir_sim_event_kind {
+    WEIR_SIM_FINISHED, /* and known to the host: notice_ns later than on the GPU */
+    WEIR_SIM_STOPPED,
+};
+
+struct weir_sim_event {
+    enum weir_sim_event_kind kind;
+    uint64_t id;          /* as given to start */
+    uint64_t at_ns;       /* when the host knows */
+    uint64_t begun_ns;    /* first began to run on the GPU */
+    uint64_t ended_ns;    /* when it finished or stopped there */
+    uint32_t done_blocks; /* of compute */
+    uint64_t held_sm_ns;  /* SM-nanoseconds that it has held, so far */
+};
+
+/* Somebody held SMs [sm_first, sm_first + sm_count), each to a share, for a time. */
+struct weir_sim_hold {
+    uint64_t id;
+    uint64_t owner;
+    uint64_t from_ns;
+    uint64_t to_ns;
+    uint32_t sm_first;
+    uint32_t sm_count;
+    float share; /* of each of them, 0 .. 1 */
+};
+
+/* What has been used until now. */
+struct weir_sim_usage {
+    uint64_t now_ns;
+    double sm_ns;                       /* held */
+    double dram_ns;                     /* full-bandwidth nanoseconds */
+    double engine_ns[WEIR_SIM_ENGINES]; /* busy; of compute: any kernel at work */
+    double idle_sm_ns;                  /* not held while some compute was started or stopping */
+};
+
+/* Called with every piece of SM time held; NULL: not wanted. */
+typedef void (*weir_sim_hold_fn)(void *user, const struct weir_sim_hold *hold);
+
+struct weir_sim_gpu;
+
+/**
+ * @param params  copied.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no SMs, too many, no bandwidth), WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_sim_gpu_create(const struct weir_sim_gpu_params *params,
+                                     struct weir_sim_gpu **ret_gpu) WEIR_MUST_CHECK;
+
+/** Accepts NULL. */
+void weir_sim_gpu_destroy(struct weir_sim_gpu *gpu);
+
+/** Whom to tell of SM time held, from now on. */
+void weir_sim_gpu_watch(struct weir_sim_gpu *gpu, weir_sim_hold_fn hold, void *user);
+
+/**
+ * Put work into its stream.
+ *
+ * @param id  the caller's; not in use by work that has not finished.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (geometry, place)
+ */
+enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
+                                    const struct weir_sim_work *work,
+                                    const struct weir_sim_place *place) WEIR_MUST_CHECK;
+
+/** Compute only. WEIR_SIM_STOPPED follows, or WEIR_SIM_FINISHED. WEIR_ERR_NOT_FOUND */
+enum weir_status weir_sim_gpu_stop(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id);
+
+/** Of work that is stopping or stopped. WEIR_ERR_NOT_FOUND, WEIR_ERR_INVALID (place) */
+enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
+                                     const struct weir_sim_place *place);
+
+/** Compute only, any time. WEIR_ERR_NOT_FOUND, WEIR_ERR_INVALID (place) */
+enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
+                                     const struct weir_sim_place *place);
+
+/** When something will happen next unless something else is done; UINT64_MAX: never. */
+uint64_t weir_sim_gpu_next_ns(const struct weir_sim_gpu *gpu);
+
+/**
+ * Let time pass, at most to to_ns, at most to the next event.
+ *
+ * @return true: ret_event happened, and it is ret_event->at_ns. false: it is to_ns.
+ */
+bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
+                          struct weir_sim_event *ret_event);
+
+/** The run is over: tell the watcher what is held until now. */
+void weir_sim_gpu_end(struct weir_sim_gpu *gpu);
+
+void weir_sim_gpu_usage(const struct weir_sim_gpu *gpu, struct weir_sim_usage *ret_usage);
+
+#endif

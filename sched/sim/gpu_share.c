@@ -1,0 +1,202 @@
+/*
+ * Who holds which SMs, and how fast everybody gets on.
+ *
+ * Shares. Kernels are served in the order of rank, then of their starts, as the hardware does: the
+ * blocks of the first are placed before those of the next, over all SMs alike. A kernel takes what
+ * is free within its range and quota until its blocks are placed; no block that runs makes room, so
+ * a newcomer of higher rank counts as the last until half a block's time of those it displaces has
+ * passed (blocks end at all times; this is the mean).
+ *
+ * Speeds. A kernel that holds A SMs runs at the part A / (need * full) of its full speed, at most
+ * 1: one that is limited by memory needs few of its blocks. Then what all of them together take of
+ * the memory's bandwidth and of the tensor cores is cut down to what there is, the greediest first
+ * (max-min), as Slate (IPDPS 2019, section III) and ISPA describe from measurements.
+ */
+#include "sched/sim/gpu_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Parts of an SM that come from rounding: nobody's block fits. */
+#define NOTHING 1e-6
+
+double weir_sim_block_ns(const struct weir_sim_work *work)
+{
+    return (double)work->sm_ns / work->blocks * work->blocks_per_sm;
+}
+
+static bool goes_before(const struct weir_sim_unit *a, const struct weir_sim_unit *b)
+{
+    bool a_is_settled = a->settled_ns == UINT64_MAX;
+    bool b_is_settled = b->settled_ns == UINT64_MAX;
+    if (a_is_settled != b_is_settled) {
+        return a_is_settled;
+    }
+    return a->work.rank > b->work.rank;
+}
+
+/* Kernels that hold SMs, the first to be served first. Equal ones stay in the order of starts. */
+static size_t sort_units(struct weir_sim_gpu *gpu)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < gpu->n_units; i++) {
+        struct weir_sim_unit *unit = gpu->units[i];
+        if (!weir_sim_unit_holds(unit)) {
+            continue;
+        }
+        size_t at = n++;
+        for (; at && goes_before(unit, gpu->sorted[at - 1]); at--) {
+            gpu->sorted[at] = gpu->sorted[at - 1];
+        }
+        gpu->sorted[at] = unit;
+    }
+    return n;
+}
+
+static double quota_of(const struct weir_sim_unit *unit)
+{
+    uint32_t quota = unit->place.quota;
+    return quota && quota < unit->work.blocks_per_sm ? (double)quota / unit->work.blocks_per_sm
+                                                     : 1.0;
+}
+
+/* Give a kernel its part of what is free; true: it holds other SMs than before. */
+static bool place_unit(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit, float *new_held)
+{
+    uint32_t sms = gpu->params.sms;
+    uint32_t first = unit->place.sm_count ? unit->place.sm_first : 0;
+    uint32_t end = unit->place.sm_count ? first + unit->place.sm_count : sms;
+    double quota = quota_of(unit);
+    double room = 0;
+    memset(new_held, 0, sms * sizeof *new_held);
+    for (uint32_t sm = first; sm < end; sm++) {
+        room += fmin(gpu->free[sm], quota);
+    }
+    room = room < NOTHING ? 0 : room;
+    unit->share = fmin(room, unit->parallel);
+    if (unit->share > 0 && !unit->has_begun) {
+        unit->has_begun = true;
+        unit->begun_ns = gpu->now_ns;
+    }
+    double part = room > 0 ? unit->share / room : 0;
+    for (uint32_t sm = first; sm < end && part > 0; sm++) {
+        double take = fmin(gpu->free[sm], quota) * part;
+        gpu->free[sm] -= take;
+        new_held[sm] = (float)take;
+    }
+    return memcmp(new_held, unit->shares, sms * sizeof *new_held) != 0;
+}
+
+static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
+{
+    return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
+}
+
+/* Cut what the kernels take of one resource, part[i] of each at full speed, down to all of it. */
+static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(const void *work))
+{
+    double wanted = 0;
+    for (size_t i = 0; i < n; i++) {
+        wanted += units[i]->speed * part_of(&units[i]->work);
+    }
+    double level = 1;
+    for (size_t round = 0; wanted > 1 && round <= n; round++) {
+        /* Those below the level keep what they have; the level is what is left for each other. */
+        double kept = 0;
+        size_t greedy = 0;
+        for (size_t i = 0; i < n; i++) {
+            double used = units[i]->speed * part_of(&units[i]->work);
+            if (round && used <= level) {
+                kept += used;
+            } else if (used > 0) {
+                greedy++;
+            }
+        }
+        double next = greedy ? (1 - kept) / (double)greedy : level;
+        if (round && next <= level) {
+            break;
+        }
+        level = next;
+    }
+    for (size_t i = 0; wanted > 1 && i < n; i++) {
+        double part = part_of(&units[i]->work);
+        if (part > 0) {
+            units[i]->speed = fmin(units[i]->speed, level / part);
+        }
+    }
+}
+
+static double memory_of(const void *work)
+{
+    return ((const struct weir_sim_work *)work)->memory;
+}
+
+static double tensor_of(const void *work)
+{
+    return ((const struct weir_sim_work *)work)->tensor;
+}
+
+void weir_sim_gpu_tell_held(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
+{
+    uint32_t sms = gpu->params.sms;
+    uint64_t from_ns = unit->held_from_ns;
+    unit->held_from_ns = gpu->now_ns;
+    if (!gpu->hold || !unit->shares || from_ns >= gpu->now_ns) {
+        return;
+    }
+    for (uint32_t sm = 0; sm < sms;) {
+        uint32_t end = sm + 1;
+        while (end < sms && unit->shares[end] == unit->shares[sm]) {
+            end++;
+        }
+        if (unit->shares[sm] > 0) {
+            const struct weir_sim_hold hold = {.id = unit->id,
+                                               .owner = unit->work.owner,
+                                               .from_ns = from_ns,
+                                               .to_ns = gpu->now_ns,
+                                               .sm_first = sm,
+                                               .sm_count = end - sm,
+                                               .share = unit->shares[sm]};
+            gpu->hold(gpu->hold_user, &hold);
+        }
+        sm = end;
+    }
+}
+
+static uint64_t finish_of(const struct weir_sim_unit *unit, uint64_t now_ns)
+{
+    if (unit->rate <= 0) {
+        return UINT64_MAX;
+    }
+    double rest_ns = ceil(unit->left / unit->rate);
+    return rest_ns >= 1e18 ? UINT64_MAX : now_ns + (rest_ns > 0 ? (uint64_t)rest_ns : 0);
+}
+
+void weir_sim_gpu_share(struct weir_sim_gpu *gpu)
+{
+    float new_held[WEIR_SIM_SMS_MAX];
+    size_t n = sort_units(gpu);
+    for (uint32_t sm = 0; sm < gpu->params.sms; sm++) {
+        gpu->free[sm] = 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct weir_sim_unit *unit = gpu->sorted[i];
+        if (place_unit(gpu, unit, new_held)) {
+            weir_sim_gpu_tell_held(gpu, unit);
+            memcpy(unit->shares, new_held, gpu->params.sms * sizeof *new_held);
+        }
+        double need = unit->work.need > 0 ? unit->work.need : 1;
+        unit->speed = unit->state == WEIR_SIM_UNIT_DRAINING
+                          ? 0
+                          : fmin(1, unit->share / (need * full_speed(gpu, unit)));
+    }
+    limit(gpu->sorted, n, memory_of);
+    limit(gpu->sorted, n, tensor_of);
+    for (size_t i = 0; i < n; i++) {
+        struct weir_sim_unit *unit = gpu->sorted[i];
+        unit->rate = unit->speed * full_speed(gpu, unit);
+        unit->finish_ns = finish_of(unit, gpu->now_ns);
+    }
+    gpu->is_stale = false;
+}

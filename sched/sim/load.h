@@ -1,0 +1,93 @@
+/*
+ * What a trace says of the work itself, without what was decided about it: who sends what, when or
+ * after what, and how much of a device it takes.
+ *
+ * Source: docs/design/simulation.md
+ */
+#ifndef WEIR_SCHED_SIM_LOAD_H
+#define WEIR_SCHED_SIM_LOAD_H
+
+#include "sched/trace/trace.h"
+
+#define WEIR_SIM_NONE UINT32_MAX
+
+/* When an item comes. */
+enum weir_sim_after {
+    WEIR_SIM_AT,           /* at delay_ns from the beginning, whatever became of those before it */
+    WEIR_SIM_AFTER_START,  /* delay_ns after the one before it in its queue was started */
+    WEIR_SIM_AFTER_FINISH, /* delay_ns after the one before it was known to be finished */
+};
+
+struct weir_sim_item {
+    uint32_t tenant;
+    uint32_t queue;
+    uint32_t next; /* of its queue, or WEIR_SIM_NONE */
+    enum weir_sim_after after;
+    uint64_t delay_ns;
+    struct weir_sched_item_params params; /* user: not used */
+    uint64_t sm_ns;                       /* compute: work, in SM-nanoseconds */
+    uint32_t blocks;                      /* as params', but never 0 */
+    uint32_t blocks_per_sm;
+    struct weir_sched_trace_nature nature;
+};
+
+struct weir_sim_queue {
+    uint32_t tenant;
+    uint32_t first; /* item, or WEIR_SIM_NONE */
+    uint32_t last;
+};
+
+struct weir_sim_tenant {
+    char name[WEIR_SCHED_TRACE_NAME_BYTES]; /* "" when the trace does not say */
+    struct weir_sched_tenant_params params; /* name: not used */
+    uint32_t n_items;
+};
+
+/* Somebody changed a tenant's weight, priority or limit. */
+struct weir_sim_change {
+    uint64_t at_ns;
+    uint32_t tenant;
+    struct weir_sched_tenant_params params;
+};
+
+/* Arrays are owned by the load; index is identity. A zeroed load is empty. */
+struct weir_sim_load {
+    struct weir_sched_trace_header header;
+    struct weir_sim_tenant *tenants;
+    struct weir_sim_queue *queues;
+    struct weir_sim_item *items; /* in the order of their arrivals in the trace */
+    struct weir_sim_change *changes;
+    uint32_t n_tenants, n_queues, n_items, n_changes;
+    uint32_t cap_tenants, cap_queues, cap_items, cap_changes;
+    uint64_t lost;      /* records that the trace says are missing */
+    uint32_t left_out;  /* items of which nothing says how long they take */
+    uint32_t estimated; /* items whose time is that of others of their key, or a prediction */
+    uint32_t unknown;   /* records about what nobody introduced, after a loss or from the middle */
+    bool is_cut;
+};
+
+/**
+ * Read a trace to its end.
+ *
+ * How long an item takes is what it took, as far as it was undisturbed: else what blocks of its key
+ * took undisturbed, else what it took, else what was predicted. Each item waits for what it waited
+ * for in the trace: it came after the one before it in its queue was finished, or started, and so
+ * it does again, as long after; unless the arrival says that it came by itself.
+ *
+ * @param data       the file's bytes, for the call.
+ * @param is_open    all arrivals at their times.
+ * @param ret_load   on success; weir_sim_load_finish() frees it.
+ * @param ret_error  filled in unless WEIR_OK: what is wrong, at which offset.
+ * @return WEIR_OK
+ * @return WEIR_ERR_SYNTAX, WEIR_ERR_VERSION  the file is not in order.
+ * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG (2^32 of something)
+ * @thread any
+ */
+enum weir_status weir_sim_load_read(const void *data, uint64_t bytes, bool is_open,
+                                    struct weir_sim_load *ret_load,
+                                    struct weir_sched_trace_error *ret_error) WEIR_MUST_CHECK;
+
+/** Frees; accepts NULL and a zeroed load. @thread any */
+void weir_sim_load_finish(struct weir_sim_load *load);
+
+#endif

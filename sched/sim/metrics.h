@@ -1,0 +1,63 @@
+/*
+ * What a run was worth: throughput and turnaround against each tenant alone, fairness.
+ *
+ * STP and ANTT are Eyerman's and Eeckhout's (System-Level Performance Metrics for Multiprogram
+ * Workloads, IEEE Micro 28(3), 2008), as FLEP uses them: with C_i the time that program i takes for
+ * its work,
+ *
+ *     STP  = sum over i of C_i(alone) / C_i(together)          higher is better; at most n
+ *     ANTT = 1/n * sum over i of C_i(together) / C_i(alone)    lower is better; at least 1
+ *
+ * A tenant is a program; its time is from its first arrival to the last finish of what was
+ * finished together, alone on the same model with the same scheduler.
+ *
+ * Source: docs/design/simulation.md
+ */
+#ifndef WEIR_SCHED_SIM_METRICS_H
+#define WEIR_SCHED_SIM_METRICS_H
+
+#include "sched/sim/sim.h"
+
+struct weir_sim_tenant_metrics {
+    double together_ns; /* of the work that was finished together */
+    double alone_ns;
+    double slowdown;   /* together / alone; 0: it finished nothing */
+    double kernel_ntt; /* mean over kernels of turnaround together / alone: FLEP's figures 10, 12 */
+    double share;      /* of all SM time that anybody held: 0 .. 1 */
+    double entitled;   /* weight / sum of weights, of all tenants that ran kernels */
+    uint64_t wait_p50_ns, wait_p99_ns; /* arrival to start */
+};
+
+struct weir_sim_metrics {
+    double stp;
+    double antt;
+    double kernel_antt;  /* mean of kernel_ntt */
+    uint32_t n_programs; /* tenants that finished something: n of the two above */
+    struct weir_sim_tenant_metrics *tenants;
+    uint32_t n_tenants;
+};
+
+/**
+ * STP and ANTT of programs whose times are known.
+ * @param ret_stp, ret_antt  0 when n is 0. Pairs without a time are left out.
+ */
+void weir_sim_stp_antt(const double *alone_ns, const double *together_ns, uint32_t n,
+                       double *ret_stp, double *ret_antt);
+
+/**
+ * Run every tenant alone, and compare.
+ *
+ * @param result     of weir_sim_run() with the same load and params.
+ * @param ret_error  WEIR_SIM_ERROR_BYTES, unless WEIR_OK.
+ * @return as weir_sim_run()
+ */
+enum weir_status weir_sim_measure(const struct weir_sim_load *load,
+                                  const struct weir_sim_params *params,
+                                  const struct weir_sim_result *result,
+                                  struct weir_sim_metrics *ret_metrics,
+                                  char *ret_error) WEIR_MUST_CHECK;
+
+/** Accepts a zeroed one. */
+void weir_sim_metrics_finish(struct weir_sim_metrics *metrics);
+
+#endif

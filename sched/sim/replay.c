@@ -1,0 +1,378 @@
+/*
+ * The scheduler traces itself here as it did when it was recorded, so both sides are sequences of
+ * the same records, and they must be equal one by one:
+ *
+ *     file     ARRIVE  START  ARRIVE  CHOOSE  STOP ...
+ *                 │ told            │ told
+ *     replay   ARRIVE  START  ARRIVE  CHOOSE  STOP ...
+ *
+ * A record of the file that the replay has not made yet is an input: it is told to the scheduler,
+ * which traces it first and then what it decides. If it is none (a decision), the replay lacks it.
+ *
+ * weir_sched_finished_through() is traced as the FINISHes that it is made of. So FINISHes without a
+ * duration that follow each other in one queue, at one time, are told as one.
+ */
+#include "sched/sim/replay.h"
+
+#include "sched/sim/idmap.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_BYTES WEIR_SIM_REPLAY_TEXT_BYTES
+
+/* Tenants, queues and items are numbered apart. */
+enum space { TENANT, QUEUE, ITEM, SPACES };
+
+struct replay {
+    struct weir_sim_replay *result;
+    struct weir_sched_trace_reader reader;
+    struct weir_sched_trace_error *error;
+    struct weir_sched *sched;
+    struct weir_sim_idmap ids[SPACES]; /* from the trace's to this scheduler's */
+    struct weir_sched_record *made;    /* by this scheduler, not compared yet */
+    size_t first_made, n_made, cap_made;
+    bool is_short; /* of memory, in a callback */
+    bool has_policies;
+};
+
+static void on_order(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place)
+{
+    (void)user, (void)item, (void)item_user, (void)place;
+}
+
+static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
+{
+    (void)user, (void)item, (void)item_user, (void)lease_ns;
+}
+
+static void on_timer(void *user, uint64_t at_ns)
+{
+    (void)user, (void)at_ns;
+}
+
+static void on_record(void *user, const struct weir_sched_record *record)
+{
+    struct replay *r = user;
+    if (r->n_made == r->cap_made) {
+        size_t cap = r->cap_made ? 2 * r->cap_made : 64;
+        struct weir_sched_record *made = realloc(r->made, cap * sizeof *made);
+        if (!made) {
+            r->is_short = true;
+            return;
+        }
+        r->made = made;
+        r->cap_made = cap;
+    }
+    r->made[r->n_made++] = *record;
+}
+
+static enum weir_status complain(struct replay *r, enum weir_status status, const char *what)
+{
+    r->error->offset = r->reader.offset - WEIR_SCHED_TRACE_RECORD_BYTES;
+    (void)snprintf(r->error->text, sizeof r->error->text, "%s", what);
+    return status;
+}
+
+/* ------------------------------------------------------------------ telling */
+
+/* This scheduler's id for one of the trace's; 0 is 0. */
+static uint64_t mapped(const struct replay *r, uint64_t id, enum space space)
+{
+    uint64_t mine = 0;
+    return id && weir_sim_idmap_get(&r->ids[space], id, &mine) ? mine : 0;
+}
+
+static bool map(struct replay *r, uint64_t id, enum space space, uint64_t mine)
+{
+    return weir_sim_idmap_set(&r->ids[space], id, mine);
+}
+
+static struct weir_sched_tenant_params tenant_params(const struct weir_sched_record *rec)
+{
+    return (struct weir_sched_tenant_params){
+        .weight = (uint32_t)rec->value,
+        .priority = (enum weir_sched_priority)(rec->value >> 32 & 0xff),
+        .sm_limit = (uint32_t)(rec->value >> 40),
+    };
+}
+
+static enum weir_status tell_tenant(struct replay *r, const struct weir_sched_record *rec)
+{
+    const struct weir_sched_tenant_params params = tenant_params(rec);
+    weir_sched_id id = mapped(r, rec->tenant, TENANT);
+    enum weir_status status;
+    if (rec->kind == WEIR_SCHED_REC_TENANT_SET) {
+        return weir_sched_tenant_set(r->sched, rec->at_ns, id, &params);
+    }
+    if (rec->kind == WEIR_SCHED_REC_TENANT_REMOVE) {
+        return weir_sched_tenant_remove(r->sched, rec->at_ns, id);
+    }
+    status = weir_sched_tenant_add(r->sched, rec->at_ns, &params, &id);
+    return status == WEIR_OK && !map(r, rec->tenant, TENANT, id) ? WEIR_ERR_NO_MEMORY : status;
+}
+
+static enum weir_status tell_arrival(struct replay *r, const struct weir_sched_record *rec)
+{
+    const struct weir_sched_item_params params = {
+        .class = (enum weir_sched_class)rec->class,
+        .flags = rec->flags,
+        .key = rec->key,
+        .bytes = rec->bytes,
+        .blocks = rec->blocks,
+        .blocks_per_sm = rec->blocks_per_sm,
+        .predicted_ns = rec->value,
+        .memory_bytes = weir_sched_trace_memory_bytes(rec),
+    };
+    weir_sched_id id;
+    enum weir_status status =
+        weir_sched_arrive(r->sched, rec->at_ns, mapped(r, rec->queue, QUEUE), &params, &id);
+    return status == WEIR_OK && !map(r, rec->item, ITEM, id) ? WEIR_ERR_NO_MEMORY : status;
+}
+
+static bool peek(const struct replay *r, uint64_t offset, struct weir_sched_record *ret)
+{
+    if (r->reader.bytes - offset < sizeof *ret) {
+        return false;
+    }
+    memcpy(ret, r->reader.data + offset, sizeof *ret);
+    return true;
+}
+
+/* The last of the FINISHes that begin with this one and are one call; it alone: finished(). */
+static enum weir_status tell_finish(struct replay *r, const struct weir_sched_record *rec)
+{
+    struct weir_sched_record last = *rec, next;
+    uint64_t offset = r->reader.offset;
+    while (!rec->value && peek(r, offset, &next) && next.kind == WEIR_SCHED_REC_FINISH &&
+           next.at_ns == rec->at_ns && next.queue == rec->queue && !next.value) {
+        last = next;
+        offset += sizeof next;
+    }
+    if (last.item != rec->item) {
+        return weir_sched_finished_through(r->sched, rec->at_ns, mapped(r, last.item, ITEM));
+    }
+    return weir_sched_finished(r->sched, rec->at_ns, mapped(r, rec->item, ITEM), rec->value);
+}
+
+/* Tell the scheduler an input; WEIR_ERR_UNSUPPORTED: the record is none. */
+static enum weir_status tell(struct replay *r, const struct weir_sched_record *rec)
+{
+    weir_sched_id item = mapped(r, rec->item, ITEM);
+    weir_sched_id id;
+    enum weir_status status;
+    switch (rec->kind) {
+    case WEIR_SCHED_REC_TENANT_ADD:
+    case WEIR_SCHED_REC_TENANT_SET:
+    case WEIR_SCHED_REC_TENANT_REMOVE:
+        return tell_tenant(r, rec);
+    case WEIR_SCHED_REC_QUEUE_ADD:
+        status = weir_sched_queue_add(r->sched, mapped(r, rec->tenant, TENANT), &id);
+        return status == WEIR_OK && !map(r, rec->queue, QUEUE, id) ? WEIR_ERR_NO_MEMORY : status;
+    case WEIR_SCHED_REC_QUEUE_REMOVE:
+        return weir_sched_queue_remove(r->sched, rec->at_ns, mapped(r, rec->queue, QUEUE));
+    case WEIR_SCHED_REC_ARRIVE:
+        return tell_arrival(r, rec);
+    case WEIR_SCHED_REC_STOPPED:
+        return weir_sched_stopped(r->sched, rec->at_ns, item, rec->blocks);
+    case WEIR_SCHED_REC_RUNNING:
+        return weir_sched_running(r->sched, rec->at_ns, item, rec->value != 0);
+    case WEIR_SCHED_REC_FINISH:
+        return tell_finish(r, rec);
+    case WEIR_SCHED_REC_WITHDRAW:
+        return weir_sched_withdraw(r->sched, rec->at_ns, item);
+    case WEIR_SCHED_REC_TICK:
+        weir_sched_tick(r->sched, rec->at_ns);
+        return WEIR_OK;
+    default:
+        return WEIR_ERR_UNSUPPORTED;
+    }
+}
+
+static enum weir_status set_policy(struct replay *r, const struct weir_sched_record *rec)
+{
+    char name[WEIR_SCHED_TRACE_TEXT_BYTES + 1];
+    weir_sched_trace_text(rec, name);
+    if (r->has_policies) {
+        return WEIR_OK;
+    }
+    if (rec->flags) {
+        return weir_sched_policy_clear(r->sched, rec->at_ns, rec->class);
+    }
+    const struct weir_policy_ops *ops = weir_policy_find(name);
+    return ops ? weir_sched_policy_set(r->sched, rec->at_ns, ops)
+               : complain(r, WEIR_ERR_NOT_FOUND, "a policy that does not exist here");
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+static bool is_decision(uint8_t kind)
+{
+    return kind == WEIR_SCHED_REC_START || kind == WEIR_SCHED_REC_STOP ||
+           kind == WEIR_SCHED_REC_RESUME || kind == WEIR_SCHED_REC_RESIZE ||
+           kind == WEIR_SCHED_REC_CHOOSE;
+}
+
+/* Of an arrival, the place carries what only files have. */
+static bool is_same_place(const struct weir_sched_record *a, const struct weir_sched_record *b)
+{
+    return a->kind == WEIR_SCHED_REC_ARRIVE ||
+           (a->place.sm_first == b->place.sm_first && a->place.sm_count == b->place.sm_count &&
+            a->place.quota == b->place.quota);
+}
+
+static bool is_same(const struct replay *r, const struct weir_sched_record *traced,
+                    const struct weir_sched_record *made)
+{
+    return traced->kind == made->kind && traced->at_ns == made->at_ns &&
+           mapped(r, traced->tenant, TENANT) == made->tenant &&
+           mapped(r, traced->queue, QUEUE) == made->queue &&
+           mapped(r, traced->item, ITEM) == made->item && traced->value == made->value &&
+           traced->blocks == made->blocks && is_same_place(traced, made);
+}
+
+static void to_text(const struct weir_sched_record *record, char *ret_text)
+{
+    ret_text[0] = '\0';
+    FILE *out = fmemopen(ret_text, TEXT_BYTES, "w");
+    if (out) {
+        weir_sched_trace_print(out, record);
+        (void)fclose(out);
+    }
+    ret_text[TEXT_BYTES - 1] = '\0';
+    ret_text[strcspn(ret_text, "\n")] = '\0';
+}
+
+static void differ(struct replay *r, const struct weir_sched_record *traced,
+                   const struct weir_sched_record *made)
+{
+    struct weir_sim_replay *result = r->result;
+    result->differs = true;
+    result->offset = r->reader.offset - (traced ? WEIR_SCHED_TRACE_RECORD_BYTES : 0);
+    (void)snprintf(result->traced, TEXT_BYTES, "nothing");
+    (void)snprintf(result->decided, TEXT_BYTES, "nothing");
+    if (traced) {
+        to_text(traced, result->traced);
+    }
+    if (made) {
+        to_text(made, result->decided);
+    }
+}
+
+/* The next record of the core in the trace, against what the replay makes of it. */
+static enum weir_status compare(struct replay *r, const struct weir_sched_record *traced)
+{
+    if (r->first_made == r->n_made) {
+        r->first_made = r->n_made = 0;
+        enum weir_status status = tell(r, traced);
+        if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {
+            return complain(r, WEIR_ERR_SYNTAX, "no scheduler takes this from its environment");
+        }
+        if (status != WEIR_OK && status != WEIR_ERR_UNSUPPORTED) {
+            return status;
+        }
+        if (r->is_short) {
+            return WEIR_ERR_NO_MEMORY;
+        }
+    }
+    const struct weir_sched_record *made =
+        r->first_made < r->n_made ? &r->made[r->first_made++] : NULL;
+    if (!made || !is_same(r, traced, made)) {
+        differ(r, traced, made);
+        return WEIR_OK;
+    }
+    r->result->records++;
+    r->result->decisions += is_decision(traced->kind);
+    return WEIR_OK;
+}
+
+static enum weir_status take(struct replay *r, const struct weir_sched_record *record)
+{
+    if (weir_sched_trace_is_core(record->kind)) {
+        return compare(r, record);
+    }
+    if (record->kind == WEIR_SCHED_TRACE_LOST) {
+        return complain(r, WEIR_ERR_UNSUPPORTED, "records are missing here");
+    }
+    return record->kind == WEIR_SCHED_TRACE_POLICY ? set_policy(r, record) : WEIR_OK;
+}
+
+static enum weir_status go_through(struct replay *r)
+{
+    struct weir_sched_record record;
+    enum weir_status status = WEIR_OK;
+    while (status == WEIR_OK && !r->result->differs) {
+        status = weir_sched_trace_next(&r->reader, &record, r->error);
+        if (status == WEIR_ERR_NOT_FOUND) {
+            /* A file that was cut may end between an input and what followed from it. */
+            if (r->first_made < r->n_made && r->reader.has_ended) {
+                differ(r, NULL, &r->made[r->first_made]);
+            }
+            return WEIR_OK;
+        }
+        if (status == WEIR_OK) {
+            status = take(r, &record);
+        }
+    }
+    return status;
+}
+
+static enum weir_status make_scheduler(struct replay *r, const struct weir_policy_set *policies)
+{
+    const struct weir_sched_env env = {.user = r,
+                                       .start = on_order,
+                                       .stop = on_stop,
+                                       .resume = on_order,
+                                       .resize = on_order,
+                                       .timer = on_timer,
+                                       .trace = on_record};
+    struct weir_sched_config config;
+    weir_sched_config_init(&config, r->reader.header.sms);
+    weir_sched_trace_config(&r->reader.header, &config);
+    enum weir_status status = weir_sched_create(&config, &env, &r->sched);
+    for (int kind = 0; policies && status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (policies->policy[kind]) {
+            status = weir_sched_policy_set(r->sched, 0, policies->policy[kind]);
+        }
+    }
+    return status == WEIR_ERR_INVALID
+               ? complain(r, WEIR_ERR_SYNTAX, "no scheduler has the settings of the header")
+               : status;
+}
+
+enum weir_status weir_sim_replay(const void *data, uint64_t bytes,
+                                 const struct weir_policy_set *policies,
+                                 struct weir_sim_replay *ret,
+                                 struct weir_sched_trace_error *ret_error)
+{
+    struct weir_sim_replay result = {0};
+    struct replay r = {.result = &result, .error = ret_error, .has_policies = policies != NULL};
+    *ret_error = (struct weir_sched_trace_error){0};
+    enum weir_status status = weir_sched_trace_open(data, bytes, &r.reader, ret_error);
+    if (status == WEIR_OK && r.reader.header.flags) {
+        ret_error->offset = offsetof(struct weir_sched_trace_header, flags);
+        (void)snprintf(ret_error->text, sizeof ret_error->text, "%s",
+                       r.reader.header.flags & WEIR_SCHED_TRACE_GENERATED
+                           ? "this trace was made up: nobody decided anything in it"
+                           : "recording began while work was under way");
+        status = WEIR_ERR_UNSUPPORTED;
+    }
+    if (status == WEIR_OK) {
+        status = make_scheduler(&r, policies);
+    }
+    if (status == WEIR_OK) {
+        status = go_through(&r);
+    }
+    if (status == WEIR_OK) {
+        *ret = result;
+    } else if (!ret_error->text[0]) {
+        (void)snprintf(ret_error->text, sizeof ret_error->text, "%s", weir_status_text(status));
+    }
+    weir_sched_destroy(r.sched);
+    for (int space = 0; space < SPACES; space++) {
+        weir_sim_idmap_finish(&r.ids[space]);
+    }
+    free(r.made);
+    return status;
+}

@@ -1,0 +1,753 @@
+/*
+ * The simulator's loop: a scheduler, a model of a GPU, and a load between them.
+ *
+ * Three sources of time: the GPU's next event, the next arrival (a heap, at most one of each queue,
+ * as each arrival is known by the one before it), the scheduler's timer. The earliest goes first;
+ * of equal times the GPU, then arrivals in the order of their items, then the timer. The
+ * scheduler's orders come while it is being called; they are noted, and carried out on the GPU in
+ * their order when the call has returned, as an environment must.
+ *
+ * A lease is the environment's to keep: a stopped item that the scheduler has forgotten goes on
+ * after it, and the scheduler is told.
+ */
+#include "sched/sim/sim.h"
+
+#include "sched/predict.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER UINT64_MAX
+
+/* Keys that a run learns durations of. */
+#define PREDICT_KEYS 65536u
+
+/* Traces do not say; the kernels whose ticket form was measured have that many. */
+#define BLOCK_THREADS 256u
+
+/* So many events in a row at one time: nothing goes on, somebody loops. */
+#define STANDSTILL_MAX 10000000u
+
+enum order_kind { ORDER_START, ORDER_STOP, ORDER_RESUME, ORDER_RESIZE };
+
+struct order {
+    enum order_kind kind;
+    uint32_t item;
+    struct weir_sim_place place;
+    uint64_t lease_ns;
+};
+
+/* What the run knows of an item. */
+struct fate {
+    weir_sched_id id;
+    uint64_t started_ns;
+    uint64_t span_ns;  /* where its current span on the device began, if known */
+    uint64_t lease_ns; /* when it goes on whatever the scheduler does */
+    bool has_waited;   /* its first span was told */
+    bool was_stopped;
+};
+
+struct arrival {
+    uint64_t at_ns;
+    uint32_t item;
+};
+
+struct run {
+    const struct weir_sim_load *load;
+    const struct weir_sim_params *params;
+    struct weir_sim_result *result;
+    struct weir_sched *sched;
+    struct weir_predict *predict;
+    struct weir_sim_gpu *gpu;
+    weir_sched_id *tenants;
+    weir_sched_id *queues;
+    struct fate *fates;
+    struct arrival *heap;
+    uint32_t n_heap;
+    struct order *orders;
+    uint32_t n_orders, cap_orders;
+    uint32_t *leases; /* stopped items */
+    uint32_t n_leases, cap_leases;
+    uint32_t next_change;
+    uint64_t now_ns;
+    uint64_t timer_ns;
+    uint64_t left;     /* items that have not finished */
+    bool is_short;     /* of memory, inside a callback */
+    const char *wrong; /* what the scheduler did that it must not */
+};
+
+/* ------------------------------------------------------------------ what the scheduler orders */
+
+static void note(struct run *run, enum order_kind kind, void *item_user,
+                 const struct weir_sched_place *place, uint64_t lease_ns)
+{
+    if (run->n_orders == run->cap_orders) {
+        uint32_t cap = run->cap_orders ? 2 * run->cap_orders : 64;
+        struct order *orders = realloc(run->orders, cap * sizeof *orders);
+        if (!orders) {
+            run->is_short = true;
+            return;
+        }
+        run->orders = orders;
+        run->cap_orders = cap;
+    }
+    struct order *order = &run->orders[run->n_orders++];
+    *order = (struct order){.kind = kind,
+                            .item = (uint32_t)((struct fate *)item_user - run->fates),
+                            .lease_ns = lease_ns};
+    if (place) {
+        order->place = (struct weir_sim_place){place->sm_first, place->sm_count, place->quota};
+    }
+}
+
+static void on_start(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place)
+{
+    (void)item;
+    note(user, ORDER_START, item_user, place, 0);
+}
+
+static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
+{
+    (void)item;
+    note(user, ORDER_STOP, item_user, NULL, lease_ns);
+}
+
+static void on_resume(void *user, weir_sched_id item, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)item;
+    note(user, ORDER_RESUME, item_user, place, 0);
+}
+
+static void on_resize(void *user, weir_sched_id item, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)item;
+    note(user, ORDER_RESIZE, item_user, place, 0);
+}
+
+static void on_timer(void *user, uint64_t at_ns)
+{
+    struct run *run = user;
+    run->timer_ns = at_ns;
+}
+
+static void on_record(void *user, const struct weir_sched_record *record)
+{
+    const struct run *run = user;
+    run->params->watch.record(run->params->watch.user, record);
+}
+
+static void on_log(void *user, const char *line)
+{
+    const struct run *run = user;
+    if (run->params->log) {
+        run->params->log(run->params->log_user, line);
+    }
+}
+
+/* ------------------------------------------------------------------ arrivals */
+
+static bool comes_before(const struct arrival *a, const struct arrival *b)
+{
+    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->item < b->item;
+}
+
+static void heap_push(struct run *run, struct arrival arrival)
+{
+    uint32_t at = run->n_heap++;
+    for (; at && comes_before(&arrival, &run->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        run->heap[at] = run->heap[(at - 1) / 2];
+    }
+    run->heap[at] = arrival;
+}
+
+static struct arrival heap_pop(struct run *run)
+{
+    struct arrival top = run->heap[0];
+    struct arrival last = run->heap[--run->n_heap];
+    uint32_t at = 0;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= run->n_heap) {
+            break;
+        }
+        if (child + 1 < run->n_heap && comes_before(&run->heap[child + 1], &run->heap[child])) {
+            child++;
+        }
+        if (!comes_before(&run->heap[child], &last)) {
+            break;
+        }
+        run->heap[at] = run->heap[child];
+        at = child;
+    }
+    run->heap[at] = last;
+    return top;
+}
+
+/* The next item of a queue comes, if it is this that it waited for. */
+static void call_next(struct run *run, uint32_t item, enum weir_sim_after what)
+{
+    uint32_t next = run->load->items[item].next;
+    if (next == WEIR_SIM_NONE || run->load->items[next].after != what) {
+        return;
+    }
+    uint64_t delay_ns = run->load->items[next].delay_ns;
+    uint64_t at_ns = what == WEIR_SIM_AT ? delay_ns : run->now_ns + delay_ns;
+    heap_push(run, (struct arrival){at_ns > run->now_ns ? at_ns : run->now_ns, next});
+}
+
+/* ------------------------------------------------------------------ spans and shares */
+
+static void tell_span(struct run *run, uint32_t i, uint64_t from_ns, uint64_t to_ns, bool finished)
+{
+    const struct weir_sim_item *item = &run->load->items[i];
+    struct fate *fate = &run->fates[i];
+    if (run->params->watch.span) {
+        const struct weir_sim_span span = {
+            .item = i,
+            .tenant = item->tenant,
+            .queue = item->queue,
+            .class = item->params.class,
+            .from_ns = from_ns,
+            .to_ns = to_ns > from_ns ? to_ns : from_ns,
+            .waited_ns = fate->has_waited ? 0 : run->result->waited_ns[i],
+            .has_finished = finished,
+        };
+        run->params->watch.span(run->params->watch.user, &span);
+    }
+    fate->has_waited = true;
+}
+
+static void on_hold(void *user, const struct weir_sim_hold *hold)
+{
+    struct run *run = user;
+    struct weir_sim_result *result = run->result;
+    double sms = hold->sm_count * (double)hold->share;
+    uint64_t bucket_ns = run->params->bucket_ns;
+    result->tenants[hold->owner].sm_ns += sms * (double)(hold->to_ns - hold->from_ns);
+    uint32_t bucket = bucket_ns ? (uint32_t)(hold->from_ns / bucket_ns) : 0;
+    for (uint64_t from = hold->from_ns; bucket_ns && from < hold->to_ns; bucket++) {
+        uint64_t end = (bucket + UINT64_C(1)) * bucket_ns;
+        uint64_t to = end < hold->to_ns ? end : hold->to_ns;
+        if (bucket < result->n_buckets) {
+            result->bucket_sm_ns[(size_t)bucket * result->n_tenants + hold->owner] +=
+                sms * (double)(to - from);
+        }
+        from = to;
+    }
+    if (run->params->watch.hold) {
+        run->params->watch.hold(run->params->watch.user, hold);
+    }
+}
+
+/* Buckets up to now, if there are any: times are not known before. */
+static enum weir_status grow_buckets(struct run *run, uint64_t until_ns)
+{
+    struct weir_sim_result *result = run->result;
+    if (!run->params->bucket_ns || !result->n_tenants) {
+        return WEIR_OK;
+    }
+    uint64_t wanted = until_ns / run->params->bucket_ns + 1;
+    if (wanted <= result->n_buckets) {
+        return WEIR_OK;
+    }
+    if (wanted > WEIR_SIM_BUCKETS_MAX / result->n_tenants) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    size_t row = result->n_tenants;
+    double *bigger = realloc(result->bucket_sm_ns, (size_t)wanted * row * sizeof *bigger);
+    if (!bigger) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    memset(bigger + result->n_buckets * row, 0,
+           ((size_t)wanted - result->n_buckets) * row * sizeof *bigger);
+    result->bucket_sm_ns = bigger;
+    result->n_buckets = (uint32_t)wanted;
+    return WEIR_OK;
+}
+
+/* ------------------------------------------------------------------ the device */
+
+static bool is_copy(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+}
+
+static struct weir_sim_work work_of(const struct run *run, uint32_t i)
+{
+    const struct weir_sim_item *item = &run->load->items[i];
+    const struct weir_sim_tenant *tenant = &run->load->tenants[item->tenant];
+    return (struct weir_sim_work){
+        .engine = item->params.class == WEIR_SCHED_H2D   ? WEIR_SIM_H2D
+                  : item->params.class == WEIR_SCHED_D2H ? WEIR_SIM_D2H
+                                                         : WEIR_SIM_COMPUTE,
+        .owner = item->tenant,
+        .stream = item->queue,
+        .rank = tenant->params.priority,
+        .bytes = item->params.bytes,
+        .sm_ns = item->sm_ns,
+        .blocks = item->blocks,
+        .blocks_per_sm = item->blocks_per_sm,
+        .block_threads = BLOCK_THREADS,
+        .one_shot = (item->params.flags & WEIR_SCHED_STOPPABLE) &&
+                    !(item->params.flags & WEIR_SCHED_MOVABLE),
+        .need = item->nature.need_ppm / 1e6,
+        .memory = item->nature.memory_ppm / 1e6,
+        .tensor = item->nature.tensor_ppm / 1e6,
+    };
+}
+
+/* The scheduler says when a stopped item goes on; should it forget, its lease does. */
+static enum weir_status lease_add(struct run *run, uint32_t item, uint64_t lease_ns)
+{
+    if (run->n_leases == run->cap_leases) {
+        uint32_t cap = run->cap_leases ? 2 * run->cap_leases : 64;
+        uint32_t *leases = realloc(run->leases, cap * sizeof *leases);
+        if (!leases) {
+            return WEIR_ERR_NO_MEMORY;
+        }
+        run->leases = leases;
+        run->cap_leases = cap;
+    }
+    run->leases[run->n_leases++] = item;
+    run->fates[item].lease_ns = lease_ns < NEVER - run->now_ns ? run->now_ns + lease_ns : NEVER;
+    return WEIR_OK;
+}
+
+static void lease_end(struct run *run, uint32_t item)
+{
+    for (uint32_t i = 0; i < run->n_leases; i++) {
+        if (run->leases[i] == item) {
+            run->leases[i] = run->leases[--run->n_leases];
+        }
+    }
+    run->fates[item].lease_ns = NEVER;
+}
+
+static enum weir_status started(struct run *run, uint32_t item)
+{
+    struct weir_sim_tenant_result *tenant = &run->result->tenants[run->load->items[item].tenant];
+    uint64_t waited_ns = run->now_ns - run->result->arrived_ns[item];
+    run->fates[item].started_ns = run->now_ns;
+    run->result->waited_ns[item] = waited_ns;
+    tenant->waited_ns += waited_ns;
+    tenant->waited_max_ns = waited_ns > tenant->waited_max_ns ? waited_ns : tenant->waited_max_ns;
+    call_next(run, item, WEIR_SIM_AFTER_START);
+    return WEIR_OK;
+}
+
+static enum weir_status carry_out_one(struct run *run, const struct order *order)
+{
+    const struct weir_sim_work work = work_of(run, order->item);
+    enum weir_status status;
+    switch (order->kind) {
+    case ORDER_START:
+        status = weir_sim_gpu_start(run->gpu, run->now_ns, order->item, &work, &order->place);
+        return status == WEIR_OK ? started(run, order->item) : status;
+    case ORDER_STOP:
+        status = weir_sim_gpu_stop(run->gpu, run->now_ns, order->item);
+        run->result->tenants[work.owner].stops++;
+        run->fates[order->item].was_stopped = true;
+        return status == WEIR_OK ? lease_add(run, order->item, order->lease_ns) : status;
+    case ORDER_RESUME:
+        lease_end(run, order->item);
+        return weir_sim_gpu_resume(run->gpu, run->now_ns, order->item, &order->place);
+    case ORDER_RESIZE:
+        return weir_sim_gpu_resize(run->gpu, run->now_ns, order->item, &order->place);
+    }
+    return WEIR_ERR_INTERNAL;
+}
+
+static enum weir_status carry_out(struct run *run)
+{
+    static const char *const words[] = {"start", "stop", "resume", "resize"};
+    for (uint32_t i = 0; i < run->n_orders; i++) {
+        enum weir_status status = carry_out_one(run, &run->orders[i]);
+        if (status == WEIR_ERR_INVALID || status == WEIR_ERR_NOT_FOUND) {
+            run->wrong = words[run->orders[i].kind];
+            return WEIR_ERR_INTERNAL;
+        }
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    run->n_orders = 0;
+    return run->is_short ? WEIR_ERR_NO_MEMORY : WEIR_OK;
+}
+
+/* ------------------------------------------------------------------ calls into the scheduler */
+
+static uint64_t clock_of(const struct run *run)
+{
+    return run->params->clock ? run->params->clock() : 0;
+}
+
+/* After a call into the scheduler that began at began_ns of the real clock. */
+static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_status status)
+{
+    struct weir_sim_decisions *decisions = &run->result->decisions;
+    uint64_t cost_ns = clock_of(run) - began_ns;
+    decisions->calls++;
+    decisions->cost_ns += cost_ns;
+    decisions->cost_max_ns = cost_ns > decisions->cost_max_ns ? cost_ns : decisions->cost_max_ns;
+    if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {
+        run->wrong = "it refuses what became of an item";
+        return WEIR_ERR_INTERNAL;
+    }
+    return status == WEIR_OK ? carry_out(run) : status;
+}
+
+static enum weir_status arrive(struct run *run, uint32_t i)
+{
+    const struct weir_sim_item *item = &run->load->items[i];
+    struct weir_sim_tenant_result *tenant = &run->result->tenants[item->tenant];
+    struct weir_sched_item_params params = item->params;
+    params.user = &run->fates[i];
+    if (run->params->learns) {
+        params.predicted_ns = 0;
+    }
+    run->result->arrived_ns[i] = run->now_ns;
+    if (!tenant->items++) {
+        tenant->first_ns = run->now_ns;
+    }
+    call_next(run, i, WEIR_SIM_AT);
+    uint64_t began_ns = clock_of(run);
+    return called(run, began_ns,
+                  weir_sched_arrive(run->sched, run->now_ns, run->queues[item->queue], &params,
+                                    &run->fates[i].id));
+}
+
+static void count_finish(struct run *run, uint32_t i, const struct weir_sim_event *event)
+{
+    const struct weir_sim_item *item = &run->load->items[i];
+    struct weir_sim_tenant_result *tenant = &run->result->tenants[item->tenant];
+    run->result->finished_ns[i] = run->now_ns;
+    tenant->finished++;
+    tenant->last_ns = run->now_ns;
+    if (is_copy(item->params.class)) {
+        int way = item->params.class == WEIR_SCHED_D2H;
+        tenant->copy_ns[way] += event->ended_ns - event->begun_ns;
+        tenant->copied_bytes[way] += item->params.bytes;
+    } else {
+        tenant->kernels++;
+        tenant->turnaround_ns += run->now_ns - run->result->arrived_ns[i];
+    }
+    run->left--;
+}
+
+static enum weir_status take_event(struct run *run, const struct weir_sim_event *event)
+{
+    uint32_t i = (uint32_t)event->id;
+    struct fate *fate = &run->fates[i];
+    bool is_done = event->kind == WEIR_SIM_FINISHED;
+    uint64_t from_ns = fate->span_ns > event->begun_ns ? fate->span_ns : event->begun_ns;
+    run->now_ns = event->at_ns;
+    tell_span(run, i, from_ns, event->ended_ns, is_done);
+    if (!is_done) {
+        fate->span_ns = event->ended_ns;
+        uint64_t began_ns = clock_of(run);
+        return called(run, began_ns,
+                      weir_sched_stopped(run->sched, run->now_ns, fate->id, event->done_blocks));
+    }
+    if (fate->was_stopped) {
+        lease_end(run, i);
+    }
+    count_finish(run, i, event);
+    call_next(run, i, WEIR_SIM_AFTER_FINISH);
+    uint64_t took_ns = fate->was_stopped ? 0 : event->ended_ns - event->begun_ns;
+    uint64_t began_ns = clock_of(run);
+    return called(run, began_ns, weir_sched_finished(run->sched, run->now_ns, fate->id, took_ns));
+}
+
+static enum weir_status tick(struct run *run)
+{
+    run->timer_ns = NEVER;
+    uint64_t began_ns = clock_of(run);
+    weir_sched_tick(run->sched, run->now_ns);
+    return called(run, began_ns, WEIR_OK);
+}
+
+static enum weir_status lease_is_over(struct run *run, uint32_t item)
+{
+    const struct weir_sim_place anywhere = {0};
+    lease_end(run, item);
+    if (weir_sim_gpu_resume(run->gpu, run->now_ns, item, &anywhere) != WEIR_OK) {
+        return WEIR_OK; /* it has gone on, or ended, already */
+    }
+    uint64_t began_ns = clock_of(run);
+    return called(run, began_ns,
+                  weir_sched_running(run->sched, run->now_ns, run->fates[item].id, true));
+}
+
+static enum weir_status change(struct run *run)
+{
+    const struct weir_sim_change *c = &run->load->changes[run->next_change++];
+    struct weir_sched_tenant_params params = c->params;
+    uint64_t began_ns = clock_of(run);
+    return called(run, began_ns,
+                  weir_sched_tenant_set(run->sched, run->now_ns, run->tenants[c->tenant], &params));
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static uint64_t min_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The stopped item whose lease ends first, or WEIR_SIM_NONE. */
+static uint32_t first_lease(const struct run *run)
+{
+    uint32_t first = WEIR_SIM_NONE;
+    for (uint32_t i = 0; i < run->n_leases; i++) {
+        uint32_t item = run->leases[i];
+        if (first == WEIR_SIM_NONE || run->fates[item].lease_ns < run->fates[first].lease_ns) {
+            first = item;
+        }
+    }
+    return first;
+}
+
+/* Everything that happens at the next time at which something does. */
+static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
+{
+    const struct weir_sim_load *load = run->load;
+    struct weir_sim_event event;
+    uint32_t lease = first_lease(run);
+    uint64_t lease_ns = lease == WEIR_SIM_NONE ? NEVER : run->fates[lease].lease_ns;
+    uint64_t change_ns =
+        run->next_change < load->n_changes ? load->changes[run->next_change].at_ns : NEVER;
+    uint64_t arrival_ns = run->n_heap ? run->heap[0].at_ns : NEVER;
+    uint64_t gpu_ns = weir_sim_gpu_next_ns(run->gpu);
+    uint64_t next_ns = min_of(min_of(lease_ns, change_ns), min_of(arrival_ns, run->timer_ns));
+    if (min_of(next_ns, gpu_ns) > until_ns || !run->left) {
+        *ret_over = true;
+        return WEIR_OK;
+    }
+    if (min_of(next_ns, gpu_ns) == NEVER) {
+        run->wrong = "work is left and it waits for nothing";
+        return WEIR_ERR_INTERNAL;
+    }
+    uint64_t to_ns = min_of(next_ns, until_ns);
+    enum weir_status status = grow_buckets(run, min_of(to_ns, gpu_ns));
+    if (status != WEIR_OK) {
+        return status;
+    }
+    to_ns = min_of(to_ns, gpu_ns > run->now_ns ? gpu_ns : run->now_ns);
+    if (weir_sim_gpu_advance(run->gpu, to_ns, &event)) {
+        return take_event(run, &event);
+    }
+    run->now_ns = to_ns;
+    if (change_ns <= to_ns) {
+        return change(run);
+    }
+    if (arrival_ns <= to_ns) {
+        return arrive(run, heap_pop(run).item);
+    }
+    if (lease_ns <= to_ns) {
+        return lease_is_over(run, lease);
+    }
+    return run->timer_ns <= to_ns ? tick(run) : WEIR_OK;
+}
+
+static enum weir_status loop(struct run *run)
+{
+    uint64_t until_ns = run->params->until_ns ? run->params->until_ns : NEVER - 1;
+    uint32_t standstill = 0;
+    bool is_over = false;
+    while (!is_over) {
+        uint64_t before_ns = run->now_ns;
+        enum weir_status status = step(run, until_ns, &is_over);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        standstill = run->now_ns == before_ns ? standstill + 1 : 0;
+        if (standstill > STANDSTILL_MAX) {
+            run->wrong = "time stands still";
+            return WEIR_ERR_INTERNAL;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* What is still on the device when the run is cut is part of what tenants got. */
+static enum weir_status close_run(struct run *run, uint64_t until_ns)
+{
+    struct weir_sim_event event;
+    struct weir_sim_result *result = run->result;
+    result->was_cut = run->left != 0;
+    if (result->was_cut) {
+        enum weir_status status = grow_buckets(run, until_ns);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        while (weir_sim_gpu_advance(run->gpu, until_ns, &event)) {
+        }
+        run->now_ns = until_ns;
+    }
+    weir_sim_gpu_end(run->gpu);
+    result->end_ns = run->now_ns;
+    weir_sim_gpu_usage(run->gpu, &result->usage);
+    weir_sched_count(run->sched, &result->decisions.counts);
+    return WEIR_OK;
+}
+
+/* ------------------------------------------------------------------ beginning and end */
+
+static enum weir_status make_result(struct run *run)
+{
+    const struct weir_sim_load *load = run->load;
+    struct weir_sim_result *result = run->result;
+    size_t items = load->n_items ? load->n_items : 1;
+    size_t tenants = load->n_tenants ? load->n_tenants : 1;
+    size_t queues = load->n_queues ? load->n_queues : 1;
+    result->n_items = load->n_items;
+    result->n_tenants = load->n_tenants;
+    result->tenants = calloc(tenants, sizeof *result->tenants);
+    result->arrived_ns = malloc(items * sizeof(uint64_t));
+    result->finished_ns = malloc(items * sizeof(uint64_t));
+    result->waited_ns = malloc(items * sizeof(uint64_t));
+    run->tenants = calloc(tenants, sizeof *run->tenants);
+    run->queues = calloc(queues, sizeof *run->queues);
+    run->fates = calloc(items, sizeof *run->fates);
+    run->heap = calloc(queues, sizeof *run->heap);
+    if (!result->tenants || !result->arrived_ns || !result->finished_ns || !result->waited_ns ||
+        !run->tenants || !run->queues || !run->fates || !run->heap) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < load->n_items; i++) {
+        result->arrived_ns[i] = result->finished_ns[i] = result->waited_ns[i] = NEVER;
+        run->fates[i].lease_ns = NEVER;
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status make_scheduler(struct run *run)
+{
+    const struct weir_sim_params *params = run->params;
+    struct weir_sched_config config = params->config;
+    config.sms = params->gpu.sms;
+    config.predict = NULL;
+    enum weir_status status = WEIR_OK;
+    if (params->learns) {
+        status = weir_predict_create(PREDICT_KEYS, &run->predict);
+        config.predict = run->predict;
+    }
+    const struct weir_sched_env env = {.user = run,
+                                       .start = on_start,
+                                       .stop = on_stop,
+                                       .resume = on_resume,
+                                       .resize = on_resize,
+                                       .timer = on_timer,
+                                       .trace = params->watch.record ? on_record : NULL,
+                                       .log = on_log};
+    if (status == WEIR_OK) {
+        status = weir_sched_create(&config, &env, &run->sched);
+    }
+    for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (params->policies.policy[kind]) {
+            status = weir_sched_policy_set(run->sched, 0, params->policies.policy[kind]);
+        }
+    }
+    return status;
+}
+
+static enum weir_status add_tenants(struct run *run)
+{
+    const struct weir_sim_load *load = run->load;
+    enum weir_status status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < load->n_tenants; i++) {
+        struct weir_sched_tenant_params params = load->tenants[i].params;
+        params.name = load->tenants[i].name;
+        status = weir_sched_tenant_add(run->sched, 0, &params, &run->tenants[i]);
+        run->left += load->tenants[i].n_items;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < load->n_queues; i++) {
+        const struct weir_sim_queue *queue = &load->queues[i];
+        status = weir_sched_queue_add(run->sched, run->tenants[queue->tenant], &run->queues[i]);
+        if (queue->first != WEIR_SIM_NONE) {
+            heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
+        }
+    }
+    return status;
+}
+
+static void run_finish(struct run *run)
+{
+    weir_sched_destroy(run->sched);
+    weir_predict_destroy(run->predict);
+    weir_sim_gpu_destroy(run->gpu);
+    free(run->tenants);
+    free(run->queues);
+    free(run->fates);
+    free(run->heap);
+    free(run->orders);
+    free(run->leases);
+}
+
+enum weir_status weir_sim_run(const struct weir_sim_load *load,
+                              const struct weir_sim_params *params,
+                              struct weir_sim_result *ret_result, char *ret_error)
+{
+    struct weir_sim_result result = {0};
+    struct run run = {.load = load, .params = params, .result = &result, .timer_ns = NEVER};
+    enum weir_status status = make_result(&run);
+    if (status == WEIR_OK) {
+        status = weir_sim_gpu_create(&params->gpu, &run.gpu);
+    }
+    if (status == WEIR_OK) {
+        weir_sim_gpu_watch(run.gpu, on_hold, &run);
+        status = make_scheduler(&run);
+    }
+    if (status == WEIR_OK) {
+        status = add_tenants(&run);
+    }
+    if (status == WEIR_OK) {
+        status = carry_out(&run);
+    }
+    if (status == WEIR_OK) {
+        status = loop(&run);
+    }
+    if (status == WEIR_OK) {
+        status = close_run(&run, params->until_ns);
+    }
+    if (status == WEIR_OK) {
+        *ret_result = result;
+    } else {
+        (void)snprintf(ret_error, WEIR_SIM_ERROR_BYTES,
+                       run.wrong ? "%s at %" PRIu64 " ns: %s" : "%s at %" PRIu64 " ns",
+                       weir_status_text(status), run.now_ns, run.wrong);
+        weir_sim_result_finish(&result);
+    }
+    run_finish(&run);
+    return status;
+}
+
+void weir_sim_result_finish(struct weir_sim_result *result)
+{
+    if (!result) {
+        return;
+    }
+    free(result->tenants);
+    free(result->arrived_ns);
+    free(result->finished_ns);
+    free(result->waited_ns);
+    free(result->bucket_sm_ns);
+    *result = (struct weir_sim_result){0};
+}
+
+void weir_sim_params_init(struct weir_sim_params *params, const struct weir_sim_load *load,
+                          const struct weir_sim_gpu_params *gpu)
+{
+    *params = (struct weir_sim_params){.gpu = *gpu};
+    weir_sched_config_init(&params->config, gpu->sms);
+    if (!(load->header.flags & WEIR_SCHED_TRACE_GENERATED)) {
+        weir_sched_trace_config(&load->header, &params->config);
+        params->config.sms = gpu->sms;
+    }
+    params->policies.policy[WEIR_POLICY_NEXT] = weir_policy_find("fair");
+}

@@ -1,0 +1,115 @@
+/*
+ * A load on a model of a GPU, scheduled by the very scheduler that runs live.
+ *
+ * Virtual clock, no threads; the same load, parameters and scheduler give the same run to the last
+ * bit. Source: docs/design/simulation.md
+ */
+#ifndef WEIR_SCHED_SIM_SIM_H
+#define WEIR_SCHED_SIM_SIM_H
+
+#include "sched/policy.h"
+#include "sched/sim/gpu.h"
+#include "sched/sim/load.h"
+
+/* A piece of a run as it happens, for pictures. Times from the run's beginning. */
+struct weir_sim_span {
+    uint32_t item;
+    uint32_t tenant;
+    uint32_t queue;
+    enum weir_sched_class class;
+    uint64_t from_ns; /* on the device, or in its engine */
+    uint64_t to_ns;
+    uint64_t waited_ns; /* before it was started; of a later span 0 */
+    bool has_finished;  /* else it was stopped */
+};
+
+/* Whom a run tells what happens, as it happens. Any may be NULL. */
+struct weir_sim_watch {
+    void *user;
+    void (*span)(void *user, const struct weir_sim_span *span);
+    weir_sim_hold_fn hold; /* owner: the tenant's index */
+    /* As struct weir_sched_env's trace: what a recording of the run would be made of. */
+    void (*record)(void *user, const struct weir_sched_record *record);
+};
+
+struct weir_sim_params {
+    struct weir_sim_gpu_params gpu;
+    struct weir_policy_set policies;
+    struct weir_sched_config config; /* sms is taken from gpu; predict from learns */
+    bool learns;        /* predictions are learned in the run instead of taken from the trace */
+    uint64_t until_ns;  /* it ends there at the latest; 0: when all work is done */
+    uint64_t bucket_ns; /* of shares over time; 0: none are kept */
+    struct weir_sim_watch watch;
+    uint64_t (*clock)(void);                   /* to measure what deciding costs; NULL: it is not */
+    void (*log)(void *user, const char *line); /* the scheduler's lines for operators; or NULL */
+    void *log_user;
+};
+
+/* What a tenant got. Times in nanoseconds. */
+struct weir_sim_tenant_result {
+    uint64_t items; /* that came */
+    uint64_t finished;
+    uint64_t first_ns;   /* its first arrival */
+    uint64_t last_ns;    /* its last finish */
+    double sm_ns;        /* held */
+    uint64_t copy_ns[2]; /* to the device, from it: its engine's time */
+    uint64_t copied_bytes[2];
+    uint64_t stops;
+    uint64_t waited_ns; /* sum over items, arrival to start */
+    uint64_t waited_max_ns;
+    uint64_t kernels;       /* compute items that finished */
+    uint64_t turnaround_ns; /* sum over them, arrival to known to be finished */
+};
+
+struct weir_sim_decisions {
+    struct weir_sched_counts counts;
+    uint64_t calls;   /* into the scheduler */
+    uint64_t cost_ns; /* of all of them; by params.clock */
+    uint64_t cost_max_ns;
+};
+
+struct weir_sim_result {
+    uint64_t end_ns;
+    bool was_cut; /* by until_ns: work is left */
+    struct weir_sim_usage usage;
+    struct weir_sim_decisions decisions;
+    struct weir_sim_tenant_result *tenants;
+    uint32_t n_tenants;
+    uint64_t *arrived_ns;  /* of each item; UINT64_MAX: it did not come */
+    uint64_t *finished_ns; /* likewise, known to be finished */
+    uint64_t *waited_ns;   /* likewise, arrival to start */
+    uint32_t n_items;
+    double *bucket_sm_ns; /* [bucket * n_tenants + tenant]: SM-nanoseconds held */
+    uint32_t n_buckets;
+};
+
+/**
+ * Run a load.
+ *
+ * @param load        borrowed for the call.
+ * @param ret_result  on success; weir_sim_result_finish() frees it.
+ * @param ret_error   256 bytes; what went wrong, unless WEIR_OK.
+ * @return WEIR_OK
+ * @return WEIR_ERR_INVALID   parameters that no scheduler or device takes.
+ * @return WEIR_ERR_TOO_BIG   more than WEIR_SIM_BUCKETS_MAX numbers for shares over time.
+ * @return WEIR_ERR_INTERNAL  the scheduler broke its promises, or work was left that nobody
+ *                            will ever start: a mistake in it.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_sim_run(const struct weir_sim_load *load,
+                              const struct weir_sim_params *params,
+                              struct weir_sim_result *ret_result, char *ret_error) WEIR_MUST_CHECK;
+
+#define WEIR_SIM_BUCKETS_MAX (UINT32_C(1) << 24)
+#define WEIR_SIM_ERROR_BYTES 256
+
+/** Accepts NULL and a zeroed result. @thread any */
+void weir_sim_result_finish(struct weir_sim_result *result);
+
+/** Fill in defaults: policy fair, the config of the trace, everybody's work to its end.
+ * @thread any */
+void weir_sim_params_init(struct weir_sim_params *params, const struct weir_sim_load *load,
+                          const struct weir_sim_gpu_params *gpu);
+
+#endif

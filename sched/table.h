@@ -1,0 +1,32 @@
+/* Ids to objects: index + generation, objects that stay where they are. Private to sched/. */
+#ifndef WEIR_SCHED_TABLE_H
+#define WEIR_SCHED_TABLE_H
+
+#include "sched/sched.h"
+
+struct table {
+    size_t object_bytes;
+    uint32_t limit; /* most objects */
+    uint32_t made;  /* slots that exist */
+    uint32_t live;
+    uint32_t free_first; /* index + 1 of a free slot, 0: none */
+    uint32_t chunks;
+    void **chunk; /* each TABLE_CHUNK slots */
+};
+
+void table_init(struct table *table, size_t object_bytes, uint32_t limit);
+void table_finish(struct table *table);
+
+/* A zeroed object and its id. WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG. */
+enum weir_status table_add(struct table *table, weir_sched_id *ret_id,
+                           void **ret_object) WEIR_MUST_CHECK;
+
+/* NULL: there is none (any more). */
+void *table_get(const struct table *table, weir_sched_id id);
+
+void table_remove(struct table *table, weir_sched_id id);
+
+/* The live object with the lowest index >= *index, which moves behind it; NULL: no more. */
+void *table_next(const struct table *table, uint32_t *index);
+
+#endif

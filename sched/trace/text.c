@@ -1,0 +1,177 @@
+/* Traces as text: a line a record, SECONDS KIND and what it has, as weir-trace(1) describes. */
+#include "sched/trace/trace.h"
+
+#include <inttypes.h>
+
+static const char *const core_words[] = {
+    [WEIR_SCHED_REC_TENANT_ADD] = "tenant",
+    [WEIR_SCHED_REC_TENANT_SET] = "tenant-set",
+    [WEIR_SCHED_REC_TENANT_REMOVE] = "tenant-gone",
+    [WEIR_SCHED_REC_QUEUE_ADD] = "queue",
+    [WEIR_SCHED_REC_QUEUE_REMOVE] = "queue-gone",
+    [WEIR_SCHED_REC_ARRIVE] = "arrive",
+    [WEIR_SCHED_REC_START] = "start",
+    [WEIR_SCHED_REC_STOP] = "stop",
+    [WEIR_SCHED_REC_STOPPED] = "stopped",
+    [WEIR_SCHED_REC_RESUME] = "resume",
+    [WEIR_SCHED_REC_RESIZE] = "resize",
+    [WEIR_SCHED_REC_RUNNING] = "running",
+    [WEIR_SCHED_REC_FINISH] = "finish",
+    [WEIR_SCHED_REC_WITHDRAW] = "withdraw",
+    [WEIR_SCHED_REC_CHOOSE] = "choose",
+    [WEIR_SCHED_REC_TICK] = "tick",
+};
+_Static_assert(sizeof core_words / sizeof core_words[0] == WEIR_SCHED_REC_KIND_COUNT,
+               "every kind has a word");
+
+static const char *const class_words[] = {
+    [WEIR_SCHED_KERNEL] = "kernel", [WEIR_SCHED_GRAPH] = "graph", [WEIR_SCHED_H2D] = "h2d",
+    [WEIR_SCHED_D2H] = "d2h",       [WEIR_SCHED_D2D] = "d2d",     [WEIR_SCHED_MEMSET] = "memset",
+};
+_Static_assert(sizeof class_words / sizeof class_words[0] == WEIR_SCHED_CLASS_COUNT,
+               "every class has a word");
+
+static const char *const priority_words[] = {"low", "normal", "high"};
+
+const char *weir_sched_trace_kind_word(uint8_t kind)
+{
+    if (weir_sched_trace_is_core(kind)) {
+        return core_words[kind];
+    }
+    switch ((enum weir_sched_trace_kind)kind) {
+#define WEIR_SCHED_TRACE_KIND(name, number, word)                                                  \
+    case WEIR_SCHED_TRACE_##name:                                                                  \
+        return word;
+#include "sched/trace/kinds.def"
+#undef WEIR_SCHED_TRACE_KIND
+    }
+    return NULL;
+}
+
+const char *weir_sched_trace_class_word(uint8_t class_)
+{
+    return class_ < WEIR_SCHED_CLASS_COUNT ? class_words[class_] : NULL;
+}
+
+static void print_arrival(FILE *out, const struct weir_sched_record *r)
+{
+    fprintf(out, " queue=%" PRIx64 " class=%s", r->queue, class_words[r->class]);
+    if (r->key) {
+        fprintf(out, " key=%" PRIx64, r->key);
+    }
+    if (r->blocks) {
+        fprintf(out, " blocks=%u per_sm=%u", r->blocks, r->blocks_per_sm);
+    }
+    if (r->bytes) {
+        fprintf(out, " bytes=%" PRIu64, r->bytes);
+    }
+    if (weir_sched_trace_memory_bytes(r)) {
+        fprintf(out, " memory=%" PRIu64, weir_sched_trace_memory_bytes(r));
+    }
+    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s", r->value,
+            r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
+            r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",
+            r->flags & WEIR_SCHED_STARTED ? " started" : "",
+            r->flags & WEIR_SCHED_TENSOR ? " tensor" : "");
+}
+
+static void print_place(FILE *out, const struct weir_sched_place *place)
+{
+    if (place->sm_count) {
+        fprintf(out, " sms=%u..%u", place->sm_first, place->sm_first + place->sm_count - 1);
+    } else {
+        fprintf(out, " sms=all");
+    }
+    if (place->quota) {
+        fprintf(out, " quota=%u", place->quota);
+    }
+}
+
+static void print_core(FILE *out, const struct weir_sched_record *r)
+{
+    switch ((enum weir_sched_record_kind)r->kind) {
+    case WEIR_SCHED_REC_TENANT_ADD:
+    case WEIR_SCHED_REC_TENANT_SET:
+        fprintf(out, " weight=%u priority=%s sm_limit=%u", (uint32_t)r->value,
+                priority_words[r->value >> 32 & 0xff], (uint32_t)(r->value >> 40));
+        break;
+    case WEIR_SCHED_REC_QUEUE_ADD:
+    case WEIR_SCHED_REC_QUEUE_REMOVE:
+        fprintf(out, " queue=%" PRIx64, r->queue);
+        break;
+    case WEIR_SCHED_REC_ARRIVE:
+        print_arrival(out, r);
+        break;
+    case WEIR_SCHED_REC_START:
+    case WEIR_SCHED_REC_RESUME:
+    case WEIR_SCHED_REC_RESIZE:
+        print_place(out, &r->place);
+        break;
+    case WEIR_SCHED_REC_STOP:
+        fprintf(out, " lease_ns=%" PRIu64, r->value);
+        break;
+    case WEIR_SCHED_REC_STOPPED:
+        fprintf(out, " done=%u", r->blocks);
+        break;
+    case WEIR_SCHED_REC_RUNNING:
+        fprintf(out, " may_stop=%u", (uint32_t)r->value);
+        break;
+    case WEIR_SCHED_REC_FINISH:
+        fprintf(out, " took_ns=%" PRIu64, r->value);
+        break;
+    case WEIR_SCHED_REC_CHOOSE:
+        fprintf(out, " slice_ns=%" PRIu64, r->value);
+        break;
+    case WEIR_SCHED_REC_TENANT_REMOVE:
+    case WEIR_SCHED_REC_WITHDRAW:
+    case WEIR_SCHED_REC_TICK:
+    case WEIR_SCHED_REC_KIND_COUNT:
+        break;
+    }
+}
+
+static void print_own(FILE *out, const struct weir_sched_record *r)
+{
+    char text[WEIR_SCHED_TRACE_TEXT_BYTES + 1];
+    struct weir_sched_trace_nature nature;
+    switch ((enum weir_sched_trace_kind)r->kind) {
+    case WEIR_SCHED_TRACE_NAME:
+        weir_sched_trace_text(r, text);
+        fprintf(out, " %s%s", r->flags ? "..." : "", text);
+        break;
+    case WEIR_SCHED_TRACE_POLICY:
+        weir_sched_trace_text(r, text);
+        fprintf(out, " kind=%u %s", r->class, r->flags ? "none" : text);
+        break;
+    case WEIR_SCHED_TRACE_LOST:
+        fprintf(out, " records=%" PRIu64, r->value);
+        break;
+    case WEIR_SCHED_TRACE_KERNEL:
+        nature = weir_sched_trace_nature_of(r);
+        fprintf(out, " key=%" PRIx64 " need=%.6f memory=%.6f tensor=%.6f", r->key,
+                nature.need_ppm / 1e6, nature.memory_ppm / 1e6, nature.tensor_ppm / 1e6);
+        break;
+    case WEIR_SCHED_TRACE_END:
+        break;
+    }
+}
+
+void weir_sched_trace_print(FILE *out, const struct weir_sched_record *record)
+{
+    const char *word = weir_sched_trace_kind_word(record->kind);
+    bool is_own = !weir_sched_trace_is_core(record->kind);
+    fprintf(out, "%" PRIu64 ".%09" PRIu64 " %s", record->at_ns / 1000000000u,
+            record->at_ns % 1000000000u, word ? word : "?");
+    if (record->tenant) {
+        fprintf(out, " tenant=%" PRIx64, record->tenant);
+    }
+    if (!is_own && record->item) {
+        fprintf(out, " item=%" PRIx64, record->item);
+    }
+    if (is_own) {
+        print_own(out, record);
+    } else {
+        print_core(out, record);
+    }
+    fputc('\n', out);
+}

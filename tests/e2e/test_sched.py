@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Tenants share one GPU: by weight, by priority, changed while they run, and nothing hangs or leaks.
+
+What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
+themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
+"""
+import os
+import re
+import time
+
+import lib
+
+KERNELS = {"short": ("--blocks", "16", "--rounds", "300"), "long": ("--blocks", "16", "--rounds", "1500")}
+MEASURE_S = 3.0
+SETTLE_S = 0.7
+
+
+def load():
+    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
+    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
+    if not os.access(path, os.X_OK):
+        raise lib.unittest.SkipTest("no sched_load")
+    return path
+
+
+class Sched(lib.Case):
+    def tenants(self, *args, **settings):
+        """A host with these tenants' settings, under a policy."""
+        return self.host(settings, args=["--policy", *args], log="info")
+
+    def loop(self, host, tenant, kernel="short", seconds=60, depth=4):
+        guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
+                           "--depth", depth, tenant=tenant)
+        guest.wait_line("^ready$")
+        return guest
+
+    def rows(self, host):
+        return {row["name"]: row for row in host.status()["tenant"]}
+
+    def served(self, host, seconds=MEASURE_S, key="service_sm_ns"):
+        """What each tenant gets from now on, over a while: the measured time itself."""
+        before = self.rows(host)
+        end = time.monotonic() + seconds
+        lib.until(lambda: time.monotonic() >= end, seconds + 1, "the time is over", 0.02)
+        after = self.rows(host)
+        return {name: after[name][key] - before[name][key] for name in after}
+
+    def share(self, host, tenant, seconds=MEASURE_S):
+        served = self.served(host, seconds)
+        return served[tenant] / max(sum(served.values()), 1)
+
+    def settle(self):
+        end = time.monotonic() + SETTLE_S
+        lib.until(lambda: time.monotonic() >= end, 5, "they have met", 0.02)
+
+    def counts(self, host):
+        """Stops the host; what its scheduler came to. Nothing may be left in it."""
+        self.assertEqual(host.stop(), 0)
+        line, = [m for m in (re.search(r"sched: device=0 .*", text) for text in host.process.errors) if m]
+        counts = {k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", line[0])}
+        self.assertEqual(counts["left"], 0, line[0])
+        self.assertEqual(counts["nonsense"], 0, line[0])
+        self.assertEqual(counts["arrivals"], counts["finishes"] + counts["withdrawals"], line[0])
+        return counts
+
+    def test_weights_are_shares_and_change_while_they_run(self):
+        host = self.tenants("fair", alice={"weight": 300}, bob={"weight": 100})
+        guests = [self.loop(host, "alice", "short"), self.loop(host, "bob", "long")]
+        self.settle()
+        self.assertAlmostEqual(self.share(host, "alice"), 0.75, delta=0.075)
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, "alice", "weight=50")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.settle()
+        self.assertAlmostEqual(self.share(host, "alice"), 1 / 3, delta=0.075)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sessions_of_a_tenant_have_one_share(self):
+        host = self.tenants("fair", alice={}, bob={})
+        for tenant in ("alice", "bob", "bob", "bob"):
+            self.loop(host, tenant, depth=2)
+        self.settle()
+        self.assertAlmostEqual(self.share(host, "alice"), 0.5, delta=0.075)
+
+    def test_high_priority_goes_first(self):
+        host = self.tenants("priority", alice={"priority": "high"}, bob={"priority": "low"})
+        self.loop(host, "bob", "long")
+        self.loop(host, "alice", "short")
+        self.settle()
+        self.assertGreater(self.share(host, "alice"), 0.85)
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, "bob", "priority=high")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.settle()
+        self.assertGreater(self.share(host, "bob"), 0.2)
+
+    def test_alone_is_not_gated(self):
+        host = self.tenants("fair", alice={}, bob={})
+        self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
+        self.finished(host, "e2e_waits", "event")
+        host.wait_idle()
+        counts = self.counts(host)
+        self.assertGreater(counts["passed"], 20 * counts["arrivals"])
+
+    def test_kills_of_who_waits_and_who_holds(self):
+        host = self.tenants("fair", alice={"weight": 100}, bob={"weight": 300})
+        steady = self.steady(host)
+        for number in range(12):
+            guest = self.loop(host, "alice", ("short", "long")[number % 2])
+            end = time.monotonic() + 0.05 * (number % 4)
+            lib.until(lambda e=end: time.monotonic() >= e, 2, "its time has come", 0.002)
+            guest.kill()
+        self.steady_goes_on(steady)
+        lib.until(lambda: not host.leftovers(sessions=1), 10, "only the other tenant is left", 0.05)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.worker()["restarts"], 0)
+        self.counts(host)
+
+    def test_stopped_guest_holds_nobody_up(self):
+        host = self.tenants("fair", alice={"weight": 10000}, bob={"weight": 1})
+        alice = self.loop(host, "alice")
+        bob = self.loop(host, "bob")
+        self.settle()
+        alice.signal(lib.signal.SIGSTOP)
+        self.settle()
+        self.assertGreater(self.share(host, "bob", 1.0), 0.9)
+        alice.kill()
+        bob.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_work_that_waits_for_work(self):
+        """Across streams and in graphs; beside another tenant."""
+        for policy in ("fair", "priority"):
+            host = self.tenants(policy, alice={"priority": "low"}, bob={"priority": "normal"})
+            self.loop(host, "bob")
+            for mode, rounds in (("event", 5), ("spin", 3), ("graph", 2)):
+                with self.subTest(policy=policy, mode=mode):
+                    self.finished(host, "e2e_waits", mode, rounds)
+
+    def test_off_is_off(self):
+        host = self.tenants("off", alice={}, bob={})
+        self.loop(host, "alice")
+        self.loop(host, "bob")
+        self.assertEqual({row.get("scheduled", 0) for row in self.rows(host).values()}, {0})
+
+    def test_policies_are_checked(self):
+        for policy in ("fairy", "fair,fair", "fair,", ""):
+            result = lib.run_weir("serve", "--run-dir", self.folder(), "--driver", "softgpu", "--policy", policy)
+            self.assertNotEqual(result.returncode, 0, policy)
+            self.assertIn("polic", result.stderr)
+
+
+if __name__ == "__main__":
+    lib.main()

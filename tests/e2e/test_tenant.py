@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""weir tenant and weir top: a running host's tenants shown and changed."""
+import os
+import pty
+import subprocess
+import termios
+import time
+
+import lib
+
+MIB = 1 << 20
+
+
+class Tenant(lib.Case):
+    def tenant(self, host, *words, expect=0):
+        result = lib.run_weir("tenant", *words, "--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, expect, f"{words}: {result.stdout}{result.stderr}")
+        return result
+
+    def config(self, host):
+        with open(host.config) as f:
+            return f.read()
+
+    def test_set_is_in_effect_when_it_returns(self):
+        host = self.host({"alice": {"weight": 100, "memory": "512MiB"}, "bob": {}})
+        steady = self.steady(host)
+        before = self.config(host)
+        took = []
+        for _ in range(5):  # the best of some, because this machine may be busy
+            self.tenant(host, "set", "alice", "weight=")
+            begin = time.monotonic()
+            result = self.tenant(host, "set", "alice", "weight=300", "priority=high",
+                                 "memory=256MiB", "sm-limit=50")
+            took.append(time.monotonic() - begin)
+        self.assertLess(min(took), 0.1)
+        self.assertRegex(result.stdout, r"alice: weight 100 -> 300 \(until the host ends; "
+                         r"weir.toml: 100\)")
+        row = host.tenant("alice")
+        self.assertEqual((row["weight"], row["priority"], row["sm_limit_pct"], row["quota_bytes"]),
+                         (300, "high", 50, 256 * MIB))
+        self.finished(host, "e2e_quota", "check", 256 * MIB)  # what its programs see
+        self.assertEqual(self.config(host), before, "the file is as it was")
+        self.assertRegex(self.tenant(host, "list").stdout, r"alice +300 high +50% .*4 changed since")
+        shown = self.tenant(host, "show", "alice").stdout
+        self.assertRegex(shown, r"weight +300 +by weir tenant, until the host ends; weir.toml: 100")
+        # Back to what weir.toml says.
+        self.tenant(host, "set", "alice", "weight=", "priority=", "memory=", "sm_limit=")
+        row = host.tenant("alice")
+        self.assertEqual((row["weight"], row["quota_bytes"], row["changed"]), (100, 512 * MIB, 0))
+        self.steady_undisturbed(steady)
+
+    def test_wrong_settings_change_nothing(self):
+        host = self.host({"alice": {"weight": 100}})
+        for words, complaint in ((("alice", "wieght=3"), r"unknown setting 'wieght': .*weight"),
+                                 (("alice", "weight=5", "weight=0"), "between 1 and 10000"),
+                                 (("alice", "priority=urgent"), "one of: low, normal, high"),
+                                 (("alice", "memory=much"), "amount"),
+                                 (("alice", "devices=0"), "restart of the host"),
+                                 (("alice", "weight"), "KEY=VALUE"),
+                                 (("nobody", "weight=3"), "no tenant 'nobody'")):
+            with self.subTest(words=words):
+                result = self.tenant(host, "set", *words, expect=1)
+                self.assertRegex(result.stderr, complaint)
+                self.assertEqual(result.stdout, "")
+        self.assertEqual(host.tenant("alice")["changed"], 0)
+        self.tenant(host, "set", "alice", "weight=\x01", expect=2)
+        self.tenant(host, "set", "alice", *["weight=1"] * 99, expect=2)
+
+    def test_quota_below_what_is_used(self):
+        host = self.host({"alice": {"memory": "512MiB"}})
+        holder = self.guest(host, "e2e_quota", "hold", 160 * MIB)
+        holder.wait_line("^held$")
+        result = self.tenant(host, "set", "alice", "memory=64MiB")
+        self.assertRegex(result.stderr, "warning: alice uses 16.* MiB, more than 64 MiB")
+        small = self.finished(host, "e2e_quota", "fails", 1 * MIB, expect=1)  # nor room for more
+        self.assertIn("refused -> 2", small.out)
+        self.assertTrue(holder.alive(), "it keeps what it has")
+        self.tenant(host, "set", "alice", "memory=256MiB")
+        self.finished(host, "e2e_quota", "fails", 160 * MIB)
+        more = self.guest(host, "e2e_quota", "hold", 64 * MIB)
+        more.wait_line("^held$")
+        for guest in (holder, more):
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+        host.wait_idle()
+
+    def test_add_and_remove(self):
+        host = self.host({"alice": {}})
+        self.tenant(host, "add", "carol", "memory=128MiB", "weight=7")
+        self.finished(host, "e2e_minimal", tenant="carol")
+        self.assertEqual(host.tenant("carol")["quota_bytes"], 128 * MIB)
+        self.assertEqual(host.tenant("carol")["source"], "weir tenant")
+        self.assertIn("already", self.tenant(host, "add", "carol", expect=1).stderr)
+        self.assertIn("name", self.tenant(host, "add", "../x", expect=1).stderr)
+        steady = self.steady(host, tenant="alice")
+        guest = self.guest(host, "e2e_steady", tenant="carol")
+        guest.wait_line("^round 0$")
+        self.tenant(host, "remove", "carol")
+        self.assertNotEqual(guest.wait(), 0, "its session ended")
+        self.assertFalse(os.path.exists(host.socket("carol")))
+        self.assertIn("no tenant", self.tenant(host, "show", "carol", expect=1).stderr)
+        self.tenant(host, "add", "carol")
+        self.finished(host, "e2e_minimal", tenant="carol")
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+
+    def test_the_group_may_look_but_not_change(self):
+        if os.geteuid() != 0:
+            self.skipTest("becoming another user needs root")
+        host = self.host({"alice": {}})
+        os.chmod(host.folder, 0o755)
+
+        def as_nobody(*words):
+            return subprocess.run([lib.places.weir, "tenant", *words, "--run-dir", host.run_dir],
+                                  user=65534, group=0, extra_groups=[], capture_output=True,
+                                  text=True, timeout=20, env=lib.clean_environment())
+
+        try:
+            shown = as_nobody("show", "alice")
+        except PermissionError:
+            self.skipTest("nobody cannot reach the program")
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        for words in (("set", "alice", "weight=3"), ("add", "carol"), ("remove", "alice")):
+            refused = as_nobody(*words)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("permission denied", refused.stderr)
+        self.assertEqual([(t["name"], t["changed"]) for t in host.status()["tenant"]],
+                         [("alice", 0)])
+
+    def test_save(self):
+        host = self.host({"alice": {"weight": 100}, "bob": {}})
+        with open(host.config, "a") as f:
+            f.write("# the last line\n")
+        self.tenant(host, "set", "alice", "priority=low")
+        self.tenant(host, "set", "alice", "weight=250", "memory=25%", "--save")
+        self.tenant(host, "add", "carol", "weight=7", "--save")
+        self.tenant(host, "remove", "bob", "--save")
+        text = self.config(host)
+        self.assertIn('weight = 250\n', text)
+        self.assertIn('memory = "25%"\n', text)
+        self.assertNotIn("bob", text)
+        self.assertNotIn("low", text)
+        lib.until(lambda: host.tenant("alice")["changed"] == 1, 5, "the host has read its file")
+        self.assertEqual(host.tenant("alice")["priority"], "low", "a reload keeps what was set")
+        self.assertEqual(host.stop(), 0)
+        host.start()
+        tenants = {t["name"]: t for t in host.status()["tenant"]}
+        self.assertEqual(sorted(tenants), ["alice", "carol"])
+        self.assertEqual((tenants["alice"]["weight"], tenants["alice"]["priority"]),
+                         (250, "normal"))
+        self.assertEqual(tenants["carol"]["source"], "weir.toml")
+
+    def test_a_new_worker_has_the_settings(self):
+        host = self.host({"alice": {"memory": "512MiB"}})
+        self.tenant(host, "set", "alice", "memory=64MiB")
+        os.kill(host.worker_pid(), 9)
+        lib.until(lambda: host.worker()["restarts"] == 1 and host.worker()["pid"], 10, "a new worker",
+                  0.05)
+        self.finished(host, "e2e_quota", "check", 64 * MIB)
+
+    def test_top_in_batches(self):
+        host = self.host({"alice": {}, "bob": {}})
+        steady = self.steady(host)
+        result = lib.run_weir("top", "--run-dir", host.run_dir, "--batch", "-n", "3",
+                              "--interval-ms", "100")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        frames = result.stdout.strip().split("\n\n")
+        self.assertEqual(len(frames), 3)
+        for frame in frames:
+            self.assertRegex(frame, r"(?m)^weir top - ..:..:.., up \d+ s, 2 tenants, 1 sessions")
+            self.assertRegex(frame, r"(?m)^TENANT +WEIGHT +PRIORITY +SHARE +SM-SECONDS")
+            self.assertRegex(frame, r"(?m)^alice +100 normal .* 0$")
+            self.assertRegex(frame, r"(?m)^bob +100 normal .* 1$")
+            self.assertNotIn("\033", frame)
+        self.steady_undisturbed(steady)
+        self.terminal(host)
+        self.assertEqual(host.stop(), 0)
+        gone = lib.run_weir("top", "--run-dir", host.run_dir, "-n", "1")
+        self.assertEqual(gone.returncode, 1)
+        self.assertIn("is weir serve running?", gone.stderr)
+
+    def terminal(self, host):
+        """On a terminal it takes the other screen, and gives everything back when q is pressed."""
+        master, slave = pty.openpty()
+        before = termios.tcgetattr(slave)
+        top = subprocess.Popen([lib.places.weir, "top", "--run-dir", host.run_dir,
+                                "--interval-ms", "50"], stdin=slave, stdout=slave,
+                               env=lib.clean_environment(), preexec_fn=lib.die_with_parent)
+        self.addCleanup(top.kill)
+        seen = b""
+        while seen.count(b"\x1b[H") < 3:
+            seen += os.read(master, 4096)
+        self.assertIn(b"\x1b[?1049h", seen)
+        self.assertNotEqual(termios.tcgetattr(slave)[3], before[3], "keys without Enter")
+        os.write(master, b"q")
+        while b"\x1b[?1049l" not in seen:
+            seen += os.read(master, 4096)
+        self.assertEqual(top.wait(10), 0)
+        self.assertEqual(termios.tcgetattr(slave), before)
+        os.close(master)
+        os.close(slave)
+
+
+if __name__ == "__main__":
+    lib.main()

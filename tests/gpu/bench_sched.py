@@ -1,0 +1,410 @@
+"""The step "sched" of tests/gpu/run: tenants that share the GPU, natively, with MPS, and through Weir.
+
+fairness    tenants in endless loops of kernels of different lengths. A tenant's share is what its kernels
+            would have taken alone (count times calibrated time) over what all of them would have; by the
+            second, against its weight. Total: that sum over the time, 1.00 being as much as one alone.
+priority    a short kernel every now and then, with high priority, beside an endless loop of long ones:
+            from launch to synchronised, and what the loop still gets.
+torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
+            weights 3:1. Needs PyTorch in --python.
+
+Natively every tenant is a process of its own: time slicing. MPS has a daemon of its own folder; "MPS threads"
+gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Everything in one run, the
+arrangements in turn; kernels' times are calibrated natively, alone, before.
+
+As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
+PAIRS = ((100, 2000), (100, 10000), (1000, 20000))  # us: the short one, the long one
+SECONDS = 3.3
+WARM_S = 0.6
+TORCH_S = 5.0
+
+
+# -------------------------------------------------------------------- the measured PyTorch process
+
+def infer(torch, seconds):
+    import torchvision
+    net = torchvision.models.resnet18().cuda().half().eval()
+    image = torch.randn(1, 3, 224, 224, device="cuda").half()
+    times = []
+    with torch.no_grad():
+        for _ in range(20):
+            net(image)
+        torch.cuda.synchronize()
+        meet()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            net(image)
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - start) * 1e3)
+            time.sleep(0.002)
+    times.sort()
+    return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "n": len(times)}
+
+
+def train(torch, seconds):
+    import torchvision
+    net = torchvision.models.resnet50().cuda().train()
+    sgd = torch.optim.SGD(net.parameters(), 0.1)
+    images = torch.randn(64, 3, 224, 224, device="cuda")
+    classes = torch.randint(0, 1000, (64,), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(net(images), classes)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    meet()
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() < start + seconds:
+        step()
+        count += 1
+        if count % 4 == 0:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    return {"steps_s": count / (time.perf_counter() - start), "n": count}
+
+
+def meet():
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
+def serve():
+    import torch
+    torch.manual_seed(0)
+    work = {"infer": infer, "train": train}[sys.argv[1]]
+    print(json.dumps(work(torch, float(sys.argv[2]))), flush=True)
+
+
+# -------------------------------------------------------------------- arrangements
+
+class Mps:
+    """An MPS daemon in a folder of its own."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="weir-mps-")
+        self.env = {"CUDA_MPS_PIPE_DIRECTORY": self.folder, "CUDA_MPS_LOG_DIRECTORY": self.folder}
+
+    def start(self):
+        if not shutil.which("nvidia-cuda-mps-control"):
+            return False
+        done = subprocess.run(["nvidia-cuda-mps-control", "-d"], env={**os.environ, **self.env},
+                              capture_output=True, timeout=20)
+        return done.returncode == 0
+
+    def stop(self):
+        try:
+            subprocess.run(["nvidia-cuda-mps-control"], env={**os.environ, **self.env}, input=b"quit -t 2\n",
+                           capture_output=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Tenant:
+    """What one process runs: program and arguments, weight and priority."""
+
+    def __init__(self, argv, weight=1, priority="normal"):
+        self.argv, self.weight, self.priority = [str(a) for a in argv], weight, priority
+
+
+class Bench:
+    def __init__(self, suite):
+        import lib
+        self.lib, self.suite = lib, suite
+        folder = os.path.join(suite.options.build, "tests/bench") if suite.options.build else \
+            os.path.join(suite.options.bundle, "bench")
+        self.load = os.path.join(folder, "sched_load")
+        rehearse = suite.options.rehearse  # softgpu's kernels take longer: the first cases will do
+        self.slow = 20 if rehearse else 1
+        self.seconds = 1.5 if rehearse else SECONDS
+        self.fair, self.pairs = (FAIR[:1], PAIRS[:1]) if rehearse else (FAIR, PAIRS)
+        self.rounds = {}
+        self.notes = []
+        self.tsv = ["measure\tarrangement\tcase\ttenant\tvalue\tunit\n"]
+
+    # ---------------------------------------------------------------- processes
+
+    def native_env(self):
+        env = self.lib.clean_environment()
+        if self.suite.options.rehearse:
+            env["LD_LIBRARY_PATH"] = self.lib.softgpu_folder()
+        return env
+
+    def start(self, kind, host, tenants):
+        processes = []
+        total = sum(t.weight for t in tenants)
+        for i, t in enumerate(tenants):
+            env = self.native_env()
+            if kind.startswith("MPS"):
+                env.update(self.mps.env)
+                if kind == "MPS priority":
+                    env["CUDA_MPS_CLIENT_PRIORITY"] = "0" if t.priority == "high" else "1"
+                if kind == "MPS threads":
+                    env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(round(100 * t.weight / total), 1))
+            argv = t.argv
+            if host:
+                argv, env = self.lib.guest_argv(host, self.lib.SHM, f"t{i}", argv[0], argv[1:])
+            processes.append(self.lib.Process(argv, env=env, name=f"t{i}"))
+        return processes
+
+    def together(self, kind, tenants, limit_s=60):
+        """The processes' lines, having been let loose at once; {} where one failed."""
+        host = self.host_for(kind, tenants) if kind.startswith("Weir") else None
+        processes = []
+        try:
+            processes = self.start(kind, host, tenants)
+            for p in processes:
+                p.wait_line("^ready$", limit_s)
+            for p in processes:
+                p.say("go")
+            for p in processes:
+                if p.wait(limit_s) != 0:
+                    raise self.lib.Stuck(p.tail())
+            if host:
+                rows = {r["name"]: r for r in host.status()["tenant"]}
+                self.used = [rows[f"t{i}"] for i in range(len(tenants))]
+            return [list(p.lines) for p in processes]
+        except (self.lib.Stuck, BrokenPipeError) as error:
+            self.notes.append(f"{kind}: {str(error)[-600:]}")
+            return None
+        finally:
+            for p in processes:
+                p.kill()
+            if host:
+                host.stop()
+                self.notes += [f"{kind}: {line.split('worker ')[-1]}" for line in host.process.errors
+                               if " sched: " in line or "forms: runs" in line]
+                host.discard()
+
+    def host_for(self, kind, tenants):
+        policy = kind.split(" ", 1)[1]
+        settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
+        host = self.lib.Host(settings, driver=self.suite.driver, log="info", args=["--policy", policy])
+        try:
+            host.start(40)
+        except self.lib.Stuck:
+            host.discard()
+            raise
+        return host
+
+    def calibrate(self, us):
+        if us not in self.rounds:
+            best = None
+            for _ in range(2):
+                done = subprocess.run([self.load, "calibrate", "--us", str(us * self.slow)], env=self.native_env(),
+                                      capture_output=True, text=True, timeout=60)
+                match = re.search(r"rounds (\d+) us ([\d.]+)", done.stdout)
+                if not match:
+                    raise self.lib.Stuck(f"sched_load calibrate: {done.stdout}{done.stderr}")
+                wanted = us * self.slow
+                if best is None or abs(float(match[2]) - wanted) < abs(best[1] - wanted):
+                    best = int(match[1]), float(match[2])
+            self.rounds[us] = best
+        return self.rounds[us]
+
+    def loop(self, us, *more):
+        rounds, _ = self.calibrate(us)
+        return [self.load, "loop", "--wait", "--us", us * self.slow, "--rounds", rounds, "--seconds",
+                self.seconds, *more]
+
+    def note(self, measure, kind, case, tenant, value, unit):
+        self.tsv.append(f"{measure}\t{kind}\t{case}\t{tenant}\t{value:.5g}\t{unit}\n")
+
+    # ---------------------------------------------------------------- fairness
+
+    @staticmethod
+    def slots(lines):
+        return [(float(m[1]), int(m[2])) for m in (re.match(r"slot ([\d.]+) (\d+)", line) for line in lines) if m]
+
+    def shares(self, lines, times):
+        """Shares by the second and the total, of the time in which all are at work."""
+        slots = [self.slots(tenant) for tenant in lines]
+        if not all(slots):
+            return None
+        begin = max(s[0][0] for s in slots) + WARM_S * 1e3
+        end = min(s[-1][0] for s in slots)
+        windows, at = [], begin
+        while at + 1000 <= end + 1:
+            windows.append((at, at + 1000))
+            at += 500
+        windows = windows or [(begin, end)]
+
+        def served(i, first, last):
+            return sum(n for ms, n in slots[i] if first < ms <= last) * times[i] * 1e-3
+
+        seconds = [[served(i, *w) for i in range(len(slots))] for w in windows]
+        whole = [served(i, begin, end) for i in range(len(slots))]
+        if not sum(whole) or end <= begin:
+            return None
+        return ([[v / max(sum(s), 1e-9) for v in s] for s in seconds],
+                [v / sum(whole) for v in whole], sum(whole) / (end - begin))
+
+    def fairness(self, kinds):
+        rows = []
+        for weights, lengths in self.fair:
+            case = ":".join(map(str, weights))
+            tenants = [Tenant(self.loop(us), w) for w, us in zip(weights, lengths)]
+            for kind in kinds:
+                if self.suite.left_s() < 15:
+                    break
+                lines = self.together(kind, tenants)
+                found = lines and self.shares(lines, [self.calibrate(us)[1] for us in lengths])
+                if not found:
+                    rows.append([case, kind, "failed", "", "", ""])
+                    continue
+                seconds, whole, total = found
+                wanted = [w / sum(weights) for w in weights]
+                off = max(abs(s - w) for second in seconds for s, w in zip(second, wanted))
+                rows.append([case, kind, " ".join(f"{100 * s:.1f}" for s in whole),
+                             " ".join(f"{100 * w:.1f}" for w in wanted), f"{100 * off:.1f}", f"{total:.3f}"])
+                for i, share in enumerate(whole):
+                    self.note("fairness", kind, case, i, share, "share")
+                self.note("fairness", kind, case, "worst", off, "share off in a second")
+                self.note("fairness", kind, case, "all", total, "of alone")
+        return rows
+
+    # ---------------------------------------------------------------- priority
+
+    @staticmethod
+    def latency(lines):
+        for line in lines:
+            match = re.match(r"latency us p50 ([\d.]+) p99 ([\d.]+) max ([\d.]+)", line)
+            if match:
+                return [float(match[i]) for i in (1, 2, 3)]
+        return None
+
+    def priority(self, kinds):
+        rows = []
+        for short, long in self.pairs:
+            case = f"{short} us beside {long} us"
+            rounds, _ = self.calibrate(short)
+            pulse = [self.load, "pulse", "--wait", "--us", short * self.slow, "--rounds", rounds, "--seconds",
+                     self.seconds, "--gap-us", max(2 * short, 500) * self.slow]
+            beside = self.calibrate(long)[1]
+            for kind in ["alone", *kinds]:
+                if self.suite.left_s() < 15:
+                    break
+                tenants = [Tenant(pulse, 1, "high")]
+                if kind != "alone":
+                    tenants.append(Tenant(self.loop(long), 1, "low"))
+                lines = self.together("Weir priority" if kind == "Weir alone" else kind, tenants)
+                times = lines and self.latency(lines[0])
+                if not times:
+                    rows.append([case, kind, "failed", "", "", ""])
+                    continue
+                slots = self.slots(lines[1]) if kind != "alone" else []
+                rest = sum(n for _, n in slots) * beside * 1e-3 / (slots[-1][0] - slots[0][0] + 100) if slots else 0
+                rows.append([case, kind, *(f"{t:.1f}" for t in times), f"{rest:.3f}" if slots else ""])
+                for name, value in zip(("p50", "p99", "max"), times):
+                    self.note("priority", kind, case, name, value, "us")
+                self.note("priority", kind, case, "beside", rest, "of alone")
+        return rows
+
+    # ---------------------------------------------------------------- PyTorch
+
+    def torch_pair(self, kind, modes, weights, priorities):
+        tenants = [Tenant([self.suite.options.python, os.path.abspath(__file__), mode, TORCH_S], w, p)
+                   for mode, w, p in zip(modes, weights, priorities)]
+        lines = self.together(kind, tenants, 90)
+        try:
+            return lines and [json.loads(tenant[-1]) for tenant in lines]
+        except (ValueError, IndexError):
+            return None
+
+    def torch(self, kinds):
+        rows = []
+
+        def say(kind, what, results):
+            cells = ["failed"] if not results else [
+                f"p50 {r['p50']:.3f} p99 {r['p99']:.3f} ms" if "p50" in r else f"{r['steps_s']:.2f} steps/s"
+                for r in results]
+            rows.append([what, kind, *cells, *[""] * (2 - len(cells))])
+            for i, r in enumerate(results or []):
+                for name, value in r.items():
+                    self.note("torch", kind, what, i, value, name)
+
+        say("alone", "inference", self.torch_pair("alone", ["infer"], [1], ["high"]))
+        say("alone", "training", self.torch_pair("alone", ["train"], [1], ["low"]))
+        for kind in kinds:
+            if self.suite.left_s() < 40:
+                break
+            say(kind, "inference and training",
+                self.torch_pair(kind, ["infer", "train"], [1, 1], ["high", "low"]))
+        for kind in kinds:
+            if self.suite.left_s() < 40 or kind == "MPS priority":
+                continue
+            say(kind.replace("priority", "fair"), "two trainings, 3:1",
+                self.torch_pair(kind.replace("priority", "fair"), ["train", "train"], [3, 1],
+                                ["normal", "normal"]))
+        return rows
+
+    def have_torch(self):
+        code = "import torch, torchvision; print(torch.cuda.is_available())"
+        try:
+            done = subprocess.run([self.suite.options.python, "-c", code], capture_output=True, text=True,
+                                  timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.stdout.strip() == "True"
+
+    # ---------------------------------------------------------------- all
+
+    def groups(self, measure, weir, mps):
+        """A measure in all arrangements: natively and through Weir first, then with MPS's daemon up."""
+        rows = measure(["time slicing", *weir])
+        self.mps = Mps()
+        if mps and not self.suite.options.rehearse and self.mps.start():
+            try:
+                rows += measure(mps)
+            finally:
+                self.mps.stop()
+        return sorted(rows, key=lambda row: row[0])
+
+    def run(self):
+        suite = self.suite
+        if not os.path.exists(self.load):
+            return "no sched_load", False
+        wanted = suite.options.sched
+        for us in sorted({us for _, lengths in self.fair for us in lengths} |
+                         {us for pair in self.pairs for us in pair}):
+            self.calibrate(us)
+        table = suite.table_of
+        bad = 0
+        for name, measure, weir, mps, heads in (
+                ("fairness", self.fairness, ["Weir fair"], ["MPS", "MPS threads"],
+                 ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
+                ("priority", self.priority, ["Weir priority"], ["MPS", "MPS priority"],
+                 ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
+                ("torch", self.torch, ["Weir priority"], ["MPS priority", "MPS"],
+                 ["case", "arrangement", "first", "second"])):
+            if name not in wanted or (name == "torch" and not self.have_torch()):
+                continue
+            rows = self.groups(measure, weir, mps)
+            bad += sum("failed" in row for row in rows)
+            suite.page(f"Sharing: {name}", table(heads, rows))
+        kernels = ", ".join(f"{us} us: {took:.1f}" for us, (_, took) in sorted(self.rounds.items()))
+        suite.page("Sharing: notes", f"Calibrated: {kernels}.\n\n```\n" + "\n".join(self.notes) + "\n```")
+        suite.write("sched.tsv", "".join(self.tsv))
+        return f"{len(self.tsv) - 1} figures, {bad} arrangements failed", bad == 0
+
+
+if __name__ == "__main__":
+    serve()

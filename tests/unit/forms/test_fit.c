@@ -1,0 +1,49 @@
+/* What a twin takes of an SM. */
+#include "host_backend/forms/fit.h"
+
+#include "../../lib/tl_cmocka.h"
+
+#define H200_SM_BYTES 233472u
+
+static void carveout_is_the_least_size_that_suffices(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_forms_carveout_kib(0, 8), 8);     /* what the system takes */
+    assert_int_equal(weir_forms_carveout_kib(1024, 8), 16); /* to the byte */
+    assert_int_equal(weir_forms_carveout_kib(1025, 8), 32); /* in steps of 128 */
+    assert_int_equal(weir_forms_carveout_kib(8192, 2), 32);
+    assert_int_equal(weir_forms_carveout_kib(UINT32_MAX, UINT32_MAX), 228); /* there is no more */
+}
+
+static void twin_keeps_the_kernels_cache_only_where_it_would_lose_some(void **state)
+{
+    (void)state;
+    /* 16 bytes more: 16 KiB would become 32. */
+    assert_int_equal(weir_forms_carveout(1024, 8, 1040, 8, H200_SM_BYTES), 7);
+    /* As much as before, or less because it fits fewer times: as the driver likes. */
+    assert_int_equal(weir_forms_carveout(8192, 2, 8208, 2, H200_SM_BYTES), WEIR_FORMS_NO_CARVEOUT);
+    assert_int_equal(weir_forms_carveout(1024, 8, 1040, 6, H200_SM_BYTES), WEIR_FORMS_NO_CARVEOUT);
+    /* An SM of unknown size. */
+    assert_int_equal(weir_forms_carveout(1024, 8, 1040, 8, 0), WEIR_FORMS_NO_CARVEOUT);
+}
+
+static void registers_are_as_many_as_keep_the_blocks(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_forms_registers_for(256, 8), 32);
+    assert_int_equal(weir_forms_registers_for(128, 16), 32);
+    assert_int_equal(weir_forms_registers_for(192, 6), 56);
+    assert_int_equal(weir_forms_registers_for(33, 16), 64); /* two warps */
+    assert_int_equal(weir_forms_registers_for(0, 8), WEIR_FORMS_SM_REGISTERS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(carveout_is_the_least_size_that_suffices),
+        cmocka_unit_test(twin_keeps_the_kernels_cache_only_where_it_would_lose_some),
+        cmocka_unit_test(registers_are_as_many_as_keep_the_blocks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+/* The gate around calls that wait for the device, with a driver that is busy for as many looks as
+ * told. */
+#include "host_backend/worker/quiet.h"
+#include "host_backend/worker/worker.h"
+
+#include "tests/lib/tl_cmocka.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    struct weir_worker worker;
+    struct weir_session *sessions[2];
+    atomic_int busy_looks; /* cuEventQuery says so, as often */
+    atomic_int records, looks;
+    atomic_int let_in; /* passes of the other session's thread */
+    atomic_bool quit;
+} f;
+
+static CUresult CUDA_CB ctx_get(CUcontext *ret_context)
+{
+    *ret_context = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDA_CB ctx_set(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDA_CB event_create(CUevent *ret_event, unsigned flags)
+{
+    (void)flags;
+    *ret_event = (CUevent)&f;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDA_CB event_destroy(CUevent event)
+{
+    (void)event;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDA_CB record(CUcontext context, CUevent event)
+{
+    (void)context;
+    (void)event;
+    assert_int_equal(atomic_load(&f.worker.quiet.captures), 0);
+    atomic_fetch_add(&f.records, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDA_CB query(CUevent event)
+{
+    (void)event;
+    atomic_fetch_add(&f.looks, 1);
+    return atomic_fetch_sub(&f.busy_looks, 1) > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&f, 0, sizeof f);
+    weir_quiet_init(&f.worker.quiet);
+    pthread_mutex_init(&f.worker.lock, NULL);
+    f.worker.real = true;
+    f.worker.n_devices = 1;
+    f.worker.driver.cuCtxGetCurrent = ctx_get;
+    f.worker.driver.cuCtxSetCurrent = ctx_set;
+    f.worker.driver.cuEventCreate = event_create;
+    f.worker.driver.cuEventDestroy_v2 = event_destroy;
+    f.worker.driver.cuCtxRecordEvent = record;
+    f.worker.driver.cuEventQuery = query;
+    for (int i = 0; i < 2; i++) {
+        f.sessions[i] = calloc(1, sizeof *f.sessions[i]);
+        assert_non_null(f.sessions[i]);
+        f.sessions[i]->worker = &f.worker;
+    }
+    f.sessions[0]->next = f.sessions[1];
+    f.worker.sessions = f.sessions[0];
+    f.worker.n_sessions = 2;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    weir_quiet_finish(&f.worker);
+    pthread_mutex_destroy(&f.worker.lock);
+    free(f.sessions[0]);
+    free(f.sessions[1]);
+    return 0;
+}
+
+/* The other session: in and out of handlers. */
+static void *pass_on_and_on(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&f.quit)) {
+        weir_quiet_pass(f.sessions[1]);
+        atomic_fetch_add(&f.let_in, 1);
+        weir_quiet_left(f.sessions[1]);
+    }
+    return NULL;
+}
+
+static void begin_alone_asks_nothing(void **state)
+{
+    (void)state;
+    f.worker.n_sessions = 1;
+    uint32_t calm = weir_quiet_begin(&f.worker);
+
+    assert_int_equal(atomic_load(&f.records), 0);
+    assert_int_equal(atomic_load(&f.worker.quiet.closed), 0);
+    weir_quiet_end(&f.worker, calm);
+}
+
+static void begin_keeps_the_others_out_until_the_end(void **state)
+{
+    pthread_t other;
+    int before;
+
+    (void)state;
+    assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
+    while (atomic_load(&f.let_in) < 100) {
+    }
+    for (int turn = 0; turn < 200; turn++) {
+        uint32_t calm = weir_quiet_begin(&f.worker);
+        uint32_t inner = weir_quiet_begin(&f.worker); /* they nest */
+
+        before = atomic_load(&f.let_in);
+        weir_quiet_end(&f.worker, inner);
+        for (volatile int i = 0; i < 2000; i++) {
+        }
+        assert_int_equal(atomic_load(&f.let_in), before);
+        weir_quiet_end(&f.worker, calm);
+    }
+    before = atomic_load(&f.let_in);
+    while (atomic_load(&f.let_in) == before) {
+    }
+    atomic_store(&f.quit, true);
+    pthread_join(other, NULL);
+    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+}
+
+static void begin_opens_while_the_device_does_not_end(void **state)
+{
+    pthread_t other;
+    uint32_t calm;
+
+    (void)state;
+    atomic_store(&f.busy_looks, 5000);
+    assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
+    calm = weir_quiet_begin(&f.worker);
+    assert_true(atomic_load(&f.busy_looks) <= 0);
+    assert_true(atomic_load(&f.worker.quiet.turns) > 0);
+    assert_true(atomic_load(&f.let_in) > 0);
+    weir_quiet_end(&f.worker, calm);
+    atomic_store(&f.quit, true);
+    pthread_join(other, NULL);
+}
+
+static void *end_capture(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&f.worker.quiet.turns) < 3) {
+    }
+    atomic_store(&f.worker.quiet.captures, 0);
+    return NULL;
+}
+
+static void begin_waits_for_the_end_of_a_capture(void **state)
+{
+    pthread_t other;
+    uint32_t calm;
+
+    (void)state;
+    atomic_store(&f.worker.quiet.captures, 1);
+    assert_int_equal(pthread_create(&other, NULL, end_capture, NULL), 0);
+    calm = weir_quiet_begin(&f.worker); /* record() asserts that there is none */
+    assert_true(atomic_load(&f.records) > 0);
+    weir_quiet_end(&f.worker, calm);
+    pthread_join(other, NULL);
+}
+
+/* Both are in a handler: each has to leave it for the other. */
+static void *begin_inside(void *session)
+{
+    for (int i = 0; i < 50; i++) {
+        weir_quiet_pass(session);
+        weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
+        weir_quiet_left(session);
+    }
+    return NULL;
+}
+
+static void begin_inside_two_handlers_ends(void **state)
+{
+    pthread_t other;
+
+    (void)state;
+    assert_int_equal(pthread_create(&other, NULL, begin_inside, f.sessions[1]), 0);
+    begin_inside(f.sessions[0]);
+    pthread_join(other, NULL);
+    assert_int_equal(atomic_load(&f.worker.quiet.closed), 0);
+    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(begin_alone_asks_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_keeps_the_others_out_until_the_end, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_opens_while_the_device_does_not_end, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_waits_for_the_end_of_a_capture, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_inside_two_handlers_ends, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,602 @@
+/*
+ * The core's entries one by one, with an environment that writes down what it was told: order and
+ * bounds, ids of things gone, stops that fail, places, copies, the way past the scheduler.
+ */
+#include "sched/policy.h"
+#include "sched/sched.h"
+#include "tests/lib/tl_cmocka.h"
+#include <string.h>
+
+#define SMS     132u
+#define BOTH    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+#define LOG_MAX 256
+
+enum told { START, STOP, RESUME, RESIZE };
+
+struct order {
+    enum told what;
+    weir_sched_id item;
+    struct weir_sched_place place;
+};
+
+struct desk {
+    struct weir_sched *sched;
+    struct order order[LOG_MAX];
+    uint32_t count;
+    const weir_sched_id *arriving;
+    uint64_t timer_ns, now_ns;
+};
+
+static void note(struct desk *b, enum told what, weir_sched_id item,
+                 const struct weir_sched_place *place)
+{
+    assert_true(b->count < LOG_MAX);
+    b->order[b->count].what = what;
+    b->order[b->count].item = item;
+    b->order[b->count].place = place != NULL ? *place : (struct weir_sched_place){0};
+    b->count++;
+}
+
+static void on_start(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place)
+{
+    struct desk *desk = user;
+
+    (void)item_user;
+    assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
+    note(user, START, item, place);
+}
+
+static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
+{
+    (void)item_user;
+    assert_true(lease_ns > 0);
+    note(user, STOP, item, NULL);
+}
+
+static void on_resume(void *user, weir_sched_id item, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)item_user;
+    note(user, RESUME, item, place);
+}
+
+static void on_resize(void *user, weir_sched_id item, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)item_user;
+    note(user, RESIZE, item, place);
+}
+
+static void on_timer(void *user, uint64_t at_ns)
+{
+    ((struct desk *)user)->timer_ns = at_ns;
+}
+
+static void desk_init(struct desk *b)
+{
+    struct weir_sched_config config;
+    struct weir_sched_env env = {.user = b,
+                                 .start = on_start,
+                                 .stop = on_stop,
+                                 .resume = on_resume,
+                                 .resize = on_resize,
+                                 .timer = on_timer};
+
+    memset(b, 0, sizeof(*b));
+    b->now_ns = 1000;
+    b->timer_ns = UINT64_MAX;
+    weir_sched_config_init(&config, SMS);
+    assert_int_equal(weir_sched_create(&config, &env, &b->sched), WEIR_OK);
+}
+
+static void desk_finish(struct desk *b)
+{
+    assert_null(weir_sched_check(b->sched));
+    weir_sched_destroy(b->sched);
+}
+
+static weir_sched_id tenant(struct desk *b, enum weir_sched_priority priority, uint32_t sm_limit)
+{
+    struct weir_sched_tenant_params params = {
+        .name = "t", .weight = 1, .sm_limit = sm_limit, .priority = priority};
+    weir_sched_id id;
+
+    assert_int_equal(weir_sched_tenant_add(b->sched, b->now_ns, &params, &id), WEIR_OK);
+    return id;
+}
+
+static weir_sched_id queue(struct desk *b, weir_sched_id tenant_id)
+{
+    weir_sched_id id;
+
+    assert_int_equal(weir_sched_queue_add(b->sched, tenant_id, &id), WEIR_OK);
+    return id;
+}
+
+static weir_sched_id work(struct desk *b, weir_sched_id queue_id, enum weir_sched_class class,
+                          uint64_t predicted_us, uint32_t flags)
+{
+    weir_sched_id id = 0;
+    struct weir_sched_item_params params = {.class = class,
+                                            .flags = flags,
+                                            .key = predicted_us,
+                                            .predicted_ns = predicted_us * 1000,
+                                            .blocks = 10000,
+                                            .blocks_per_sm = 8};
+
+    b->arriving = &id;
+    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, &params, &id), WEIR_OK);
+    b->arriving = NULL;
+    assert_null(weir_sched_check(b->sched));
+    return id;
+}
+
+static weir_sched_id kernel(struct desk *b, weir_sched_id queue_id, uint64_t predicted_us,
+                            uint32_t flags)
+{
+    return work(b, queue_id, WEIR_SCHED_KERNEL, predicted_us, flags);
+}
+
+static enum weir_sched_item_state state_of(struct desk *b, weir_sched_id item)
+{
+    struct weir_sched_item_info info;
+
+    return weir_sched_item_query(b->sched, item, &info) == WEIR_OK ? info.state : WEIR_SCHED_GONE;
+}
+
+static void later(struct desk *b, uint64_t us)
+{
+    uint64_t until_ns = b->now_ns + us * 1000;
+
+    while (b->timer_ns <= until_ns) {
+        b->now_ns = b->timer_ns;
+        b->timer_ns = UINT64_MAX;
+        weir_sched_tick(b->sched, b->now_ns);
+        assert_null(weir_sched_check(b->sched));
+    }
+    b->now_ns = until_ns;
+}
+
+static void finished(struct desk *b, weir_sched_id item)
+{
+    assert_int_equal(weir_sched_finished(b->sched, b->now_ns, item, 0), WEIR_OK);
+    assert_null(weir_sched_check(b->sched));
+}
+
+/* ---- tests ---- */
+
+static void create_refuses_what_cannot_work(void **state)
+{
+    struct weir_sched *sched;
+    struct weir_sched_config config;
+    struct weir_sched_env env = {.start = on_start, .timer = on_timer};
+
+    (void)state;
+    weir_sched_config_init(&config, 0);
+    assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+    weir_sched_config_init(&config, SMS);
+    config.starve_ns = 0;
+    assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+    weir_sched_config_init(&config, SMS);
+    env.start = NULL;
+    assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+    env.start = on_start;
+    env.stop = on_stop; /* and nothing to resume it with */
+    assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+    env.stop = NULL;
+    assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_OK);
+    weir_sched_destroy(sched);
+    weir_sched_destroy(NULL);
+}
+
+static void params_out_of_range_are_refused(void **state)
+{
+    struct desk b;
+    struct weir_sched_tenant_params good = {.weight = 1, .sm_limit = 100};
+    struct weir_sched_tenant_params bad[6];
+    struct weir_sched_item_params item = {.class = WEIR_SCHED_CLASS_COUNT};
+    weir_sched_id id;
+    weir_sched_id queue_id;
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 6; i++) {
+        bad[i] = good;
+    }
+    bad[0].weight = 0;
+    bad[1].weight = WEIR_SCHED_WEIGHT_MAX + 1;
+    bad[2].sm_limit = 0;
+    bad[3].sm_limit = 101;
+    bad[4].priority = WEIR_SCHED_PRIORITY_COUNT;
+    bad[5].priority = (enum weir_sched_priority) - 1;
+    assert_int_equal(weir_sched_tenant_add(b.sched, 0, &good, &id), WEIR_OK);
+    for (int i = 0; i < 6; i++) {
+        weir_sched_id none;
+
+        assert_int_equal(weir_sched_tenant_add(b.sched, 0, &bad[i], &none), WEIR_ERR_INVALID);
+        assert_int_equal(weir_sched_tenant_set(b.sched, 0, id, &bad[i]), WEIR_ERR_INVALID);
+    }
+    queue_id = queue(&b, id);
+    assert_int_equal(weir_sched_arrive(b.sched, 0, queue_id, &item, &id), WEIR_ERR_INVALID);
+    item = (struct weir_sched_item_params){.flags = 1u << 31};
+    assert_int_equal(weir_sched_arrive(b.sched, 0, queue_id, &item, &id), WEIR_ERR_INVALID);
+    desk_finish(&b);
+}
+
+static void ids_of_what_is_gone_are_refused(void **state)
+{
+    struct desk b;
+    weir_sched_id t;
+    weir_sched_id q;
+    weir_sched_id i;
+    weir_sched_id out;
+    struct weir_sched_item_params params = {0};
+    struct weir_sched_tenant_params tenant_params = {.weight = 1, .sm_limit = 100};
+    struct weir_sched_tenant_info info;
+
+    (void)state;
+    desk_init(&b);
+    t = tenant(&b, WEIR_SCHED_NORMAL, 100);
+    q = queue(&b, t);
+    i = kernel(&b, q, 10, 0);
+    finished(&b, i);
+    assert_int_equal(weir_sched_finished(b.sched, 0, i, 0), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_finished_through(b.sched, 0, i), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_stopped(b.sched, 0, i, 0), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_running(b.sched, 0, i, true), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_withdraw(b.sched, 0, i), WEIR_ERR_STALE);
+    assert_int_not_equal(kernel(&b, q, 10, 0), i); /* its place is taken, its id is not */
+    assert_int_equal(weir_sched_finished(b.sched, 0, i, 0), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_OK);
+    assert_int_equal(weir_sched_arrive(b.sched, 0, q, &params, &out), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_queue_add(b.sched, t, &out), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_queue_remove(b.sched, 0, q), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_tenant_set(b.sched, 0, t, &tenant_params), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t, &info), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_finished(b.sched, 0, 0, 0), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_finished(b.sched, 0, UINT64_MAX, 0), WEIR_ERR_STALE);
+    desk_finish(&b);
+}
+
+static void alone_everything_is_granted_up_to_the_bound(void **state)
+{
+    struct desk b;
+    weir_sched_id q;
+    weir_sched_id item[8];
+    struct weir_sched_counts counts;
+
+    (void)state;
+    desk_init(&b);
+    q = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    for (int i = 0; i < 8; i++) {
+        item[i] = kernel(&b, q, 500, 0);
+    }
+    assert_int_equal(b.count, 4); /* 2 ms */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(b.order[i].item, item[i]);
+    }
+    later(&b, 499); /* the first has come far: there is room for a fifth */
+    assert_int_equal(b.count, 5);
+    assert_int_equal(weir_sched_finished(b.sched, b.now_ns, item[6], 0), WEIR_ERR_INVALID);
+    finished(&b, item[0]);
+    assert_int_equal(b.count, 5);
+    assert_int_equal(weir_sched_finished_through(b.sched, b.now_ns, item[3]), WEIR_OK);
+    assert_int_equal(b.count, 8);
+    assert_int_equal(weir_sched_finished_through(b.sched, b.now_ns, item[7]), WEIR_OK);
+    weir_sched_count(b.sched, &counts);
+    assert_int_equal(counts.finishes, 8);
+    assert_int_equal(counts.decisions, 0); /* nobody was asked */
+    desk_finish(&b);
+}
+
+static void contended_queue_has_little_in_flight(void **state)
+{
+    struct desk b;
+    weir_sched_id old;
+    weir_sched_id young;
+    weir_sched_id first;
+
+    (void)state;
+    desk_init(&b);
+    old = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    young = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    first = kernel(&b, old, 5000, 0);
+    kernel(&b, old, 5000, 0);
+    assert_int_equal(b.count, 1); /* the bound is reached by one */
+    for (int i = 0; i < 8; i++) {
+        kernel(&b, young, 30, 0);
+    }
+    assert_int_equal(b.count, 1 + 4); /* at once: 100 us of 30 each; they take what becomes free */
+    later(&b, 5000);
+    finished(&b, first);
+    assert_int_equal(b.count, 1 + 4); /* the old one's second is not its turn yet */
+    desk_finish(&b);
+}
+
+static void switch_stops_and_resumes_with_what_was_done(void **state)
+{
+    struct desk b;
+    weir_sched_id q0;
+    weir_sched_id q1;
+    weir_sched_id a;
+    weir_sched_id c;
+    struct weir_sched_item_info info;
+
+    (void)state;
+    desk_init(&b);
+    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q1 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    a = kernel(&b, q0, 50000, BOTH);
+    later(&b, 100);
+    c = kernel(&b, q1, 300, 0);
+    assert_int_equal(b.count, 3);
+    assert_int_equal(b.order[1].what, STOP); /* first room, then who takes it */
+    assert_int_equal(b.order[1].item, a);
+    assert_int_equal(b.order[2].what, START);
+    assert_int_equal(b.order[2].item, c);
+    assert_int_equal(state_of(&b, a), WEIR_SCHED_STOPPING);
+    later(&b, 16);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, a, 123), WEIR_OK);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, a, 123), WEIR_ERR_INVALID);
+    assert_int_equal(state_of(&b, a), WEIR_SCHED_STOPPED);
+    later(&b, 300);
+    finished(&b, c);
+    assert_int_equal(b.count, 4);
+    assert_int_equal(b.order[3].what, RESUME);
+    assert_int_equal(b.order[3].item, a);
+    assert_int_equal(weir_sched_item_query(b.sched, a, &info), WEIR_OK);
+    assert_int_equal(info.done_blocks, 123);
+    assert_in_range(info.rest_ns, 49380000, 49390000); /* 9877 of 10000 blocks */
+    finished(&b, a);
+    desk_finish(&b);
+}
+
+static void stop_that_fails_is_not_tried_at_once_again(void **state)
+{
+    struct desk b;
+    weir_sched_id q0;
+    weir_sched_id a;
+    uint32_t stops = 0;
+
+    (void)state;
+    desk_init(&b);
+    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    a = kernel(&b, q0, 500000, BOTH);
+    kernel(&b, queue(&b, tenant(&b, WEIR_SCHED_HIGH, 100)), 400000, 0);
+    assert_int_equal(b.order[1].what, STOP);
+    assert_int_equal(weir_sched_running(b.sched, b.now_ns, a, true), WEIR_OK);
+    later(&b, 500);
+    assert_int_equal(b.count, 3);
+    later(&b, 600);
+    assert_int_equal(b.count, 4); /* after a millisecond */
+    assert_int_equal(b.order[3].what, STOP);
+    assert_int_equal(weir_sched_running(b.sched, b.now_ns, a, false), WEIR_OK);
+    later(&b, 100000);
+    for (uint32_t i = 0; i < b.count; i++) {
+        stops += b.order[i].what == STOP;
+    }
+    assert_int_equal(stops, 2); /* never again */
+    desk_finish(&b);
+}
+
+static void withdrawn_in_any_state_it_is_forgotten(void **state)
+{
+    struct desk b;
+    weir_sched_id t[3];
+    weir_sched_id q[3];
+    weir_sched_id running;
+    weir_sched_id waiting;
+    weir_sched_id stopping;
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 3; i++) {
+        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        q[i] = queue(&b, t[i]);
+    }
+    stopping = kernel(&b, q[0], 50000, BOTH);
+    running = kernel(&b, q[1], 100, 0);
+    waiting = kernel(&b, q[1], 100, 0);
+    assert_int_equal(state_of(&b, stopping), WEIR_SCHED_STOPPING);
+    assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, waiting), WEIR_OK);
+    assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, stopping), WEIR_OK);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, stopping, 1), WEIR_ERR_STALE);
+    assert_null(weir_sched_check(b.sched));
+    assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, running), WEIR_OK);
+    stopping = kernel(&b, q[0], 50000, BOTH);
+    kernel(&b, q[2], 1000, BOTH);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, stopping, 5), WEIR_OK);
+    assert_int_equal(weir_sched_tenant_remove(b.sched, b.now_ns, t[0]), WEIR_OK); /* stopped */
+    assert_int_equal(state_of(&b, stopping), WEIR_SCHED_GONE);
+    assert_int_equal(weir_sched_queue_remove(b.sched, b.now_ns, q[2]), WEIR_OK);
+    later(&b, 10000);
+    desk_finish(&b);
+}
+
+static void limit_of_sms_places_movable_work(void **state)
+{
+    struct desk b;
+    weir_sched_id t;
+    weir_sched_id q;
+    struct weir_sched_tenant_params params = {
+        .weight = 1, .sm_limit = 50, .priority = WEIR_SCHED_NORMAL};
+    struct weir_sched_tenant_info info;
+
+    (void)state;
+    desk_init(&b);
+    t = tenant(&b, WEIR_SCHED_NORMAL, 25);
+    q = queue(&b, t);
+    kernel(&b, q, 1000, BOTH);
+    assert_int_equal(b.order[0].place.sm_count, SMS / 4);
+    later(&b, 100);
+    assert_int_equal(weir_sched_tenant_set(b.sched, b.now_ns, t, &params), WEIR_OK);
+    assert_int_equal(b.order[1].what, RESIZE);
+    assert_int_equal(b.order[1].place.sm_count, SMS / 2);
+    later(&b, 100);
+    weir_sched_tick(b.sched, b.now_ns);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t, &info), WEIR_OK);
+    assert_int_equal(info.service_ns[0], 100000ull * (SMS / 4) + 100000ull * (SMS / 2));
+    desk_finish(&b);
+}
+
+static void copies_are_served_apart_and_each_direction_for_itself(void **state)
+{
+    struct desk b;
+    weir_sched_id t[2];
+    weir_sched_id q[2];
+    weir_sched_id up[2];
+    weir_sched_id down;
+    struct weir_sched_tenant_info info;
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 2; i++) {
+        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        q[i] = queue(&b, t[i]);
+    }
+    kernel(&b, queue(&b, t[0]), 1000, 0);
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    down = work(&b, queue(&b, t[1]), WEIR_SCHED_D2H, 1000, 0);
+    assert_int_equal(state_of(&b, up[0]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, up[1]),
+                     WEIR_SCHED_WAITING); /* its turn is near the other's end */
+    assert_int_equal(state_of(&b, down), WEIR_SCHED_GRANTED);
+    later(&b, 850);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
+    later(&b, 100);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    later(&b, 50);
+    weir_sched_tick(b.sched, b.now_ns);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t[0], &info), WEIR_OK);
+    assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 1000000ull * SMS);
+    assert_in_range(info.service_ns[WEIR_SCHED_TO_DEVICE], 900000, 1000000);
+    assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 0);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t[1], &info), WEIR_OK);
+    assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 0);
+    assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 1000000);
+    desk_finish(&b);
+}
+
+static void items_of_a_queue_keep_their_order_over_classes(void **state)
+{
+    struct desk b;
+    weir_sched_id q;
+    weir_sched_id item[4];
+
+    (void)state;
+    desk_init(&b);
+    q = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    kernel(&b, queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100)), 1000, 0); /* somebody else */
+    item[0] = work(&b, q, WEIR_SCHED_H2D, 20000, 0);
+    item[1] = kernel(&b, q, 50, 0);
+    item[2] = work(&b, q, WEIR_SCHED_D2H, 50, 0);
+    item[3] = work(&b, q, WEIR_SCHED_MEMSET, 5, 0);
+    assert_int_equal(state_of(&b, item[0]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, item[1]),
+                     WEIR_SCHED_WAITING); /* would have SMs, and not use them */
+    finished(&b, item[0]);
+    assert_int_equal(state_of(&b, item[1]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, item[2]), WEIR_SCHED_GRANTED);
+    finished(&b, item[1]);
+    finished(&b, item[2]);
+    finished(&b, item[3]);
+    desk_finish(&b);
+}
+
+static void alone_word_opens_after_quiet_and_closes_for_others(void **state)
+{
+    struct desk b;
+    weir_sched_id t[2];
+    weir_sched_id q[2];
+    weir_sched_id known;
+    weir_sched_id id;
+    const struct weir_sched_shared *shared;
+    struct weir_sched_item_params unseen = {.class = WEIR_SCHED_KERNEL,
+                                            .flags = WEIR_SCHED_STARTED | BOTH,
+                                            .predicted_ns = 300000,
+                                            .blocks = 10};
+    struct weir_sched_counts counts;
+
+    (void)state;
+    desk_init(&b);
+    shared = weir_sched_shared(b.sched);
+    for (int i = 0; i < 2; i++) {
+        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        q[i] = queue(&b, t[i]);
+    }
+    for (int i = 0; i < 2; i++) { /* it does not open unless it was allowed */
+        finished(&b, kernel(&b, q[0], 10, 0));
+        later(&b, 3000);
+    }
+    assert_int_equal(atomic_load(&shared->alone), 0);
+    weir_sched_allow_alone(b.sched, true);
+    known = kernel(&b, q[0], 10, 0);
+    assert_int_equal(atomic_load(&shared->alone), t[0]);
+    finished(&b, known);
+    assert_int_equal(atomic_load(&shared->alone),
+                     t[0]); /* also while it has nothing that we know */
+
+    /* The other's gate: close, bring what passed, then its own. */
+    assert_int_equal(weir_sched_close(b.sched), t[0]);
+    assert_int_equal(weir_sched_close(b.sched), 0);
+    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[0], &unseen, &id), WEIR_OK);
+    b.count = 0;
+    kernel(&b, q[1], 100, 0);
+    assert_int_equal(b.order[0].what, STOP);
+    assert_int_equal(b.order[0].item, id);
+    assert_int_equal(b.order[1].what, START);
+    assert_int_equal(b.count, 2); /* what passed was never started by us */
+    assert_int_equal(atomic_load(&shared->alone), 0);
+    unseen.flags = WEIR_SCHED_STARTED;
+    kernel(&b, q[0], 10, 0); /* waits: nothing behind it can have been started */
+    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[0], &unseen, &id), WEIR_ERR_INVALID);
+    weir_sched_allow_alone(b.sched, false);
+    weir_sched_count(b.sched, &counts);
+    assert_int_equal(counts.items, 3);
+    desk_finish(&b);
+}
+
+static void time_never_goes_back(void **state)
+{
+    struct desk b;
+    weir_sched_id t;
+    weir_sched_id i;
+    struct weir_sched_tenant_info info;
+
+    (void)state;
+    desk_init(&b);
+    t = tenant(&b, WEIR_SCHED_NORMAL, 100);
+    i = kernel(&b, queue(&b, t), 10, 0);
+    b.now_ns = 101000;
+    weir_sched_tick(b.sched, b.now_ns);
+    weir_sched_tick(b.sched, 5);
+    b.now_ns = 7;
+    finished(&b, i);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t, &info), WEIR_OK);
+    assert_int_equal(info.service_ns[0], 100000ull * SMS);
+    desk_finish(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(create_refuses_what_cannot_work),
+        cmocka_unit_test(params_out_of_range_are_refused),
+        cmocka_unit_test(ids_of_what_is_gone_are_refused),
+        cmocka_unit_test(alone_everything_is_granted_up_to_the_bound),
+        cmocka_unit_test(contended_queue_has_little_in_flight),
+        cmocka_unit_test(switch_stops_and_resumes_with_what_was_done),
+        cmocka_unit_test(stop_that_fails_is_not_tried_at_once_again),
+        cmocka_unit_test(withdrawn_in_any_state_it_is_forgotten),
+        cmocka_unit_test(limit_of_sms_places_movable_work),
+        cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
+        cmocka_unit_test(items_of_a_queue_keep_their_order_over_classes),
+        cmocka_unit_test(alone_word_opens_after_quiet_and_closes_for_others),
+        cmocka_unit_test(time_never_goes_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,398 @@
+/* Runs: the scheduler itself on the model. Determinism, replay, metrics, pictures, size. */
+#include "sched/sim/generate.h"
+#include "sched/sim/metrics.h"
+#include "sched/sim/replay.h"
+#include "sched/sim/svg.h"
+#include "sched/sim/timeline.h"
+
+#include "../../lib/tl_cmocka.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct file {
+    uint8_t *data;
+    uint64_t bytes;
+};
+
+static struct file slurp(int fd)
+{
+    struct file f = {.bytes = (uint64_t)lseek(fd, 0, SEEK_END)};
+    f.data = malloc(f.bytes + 1);
+    assert_non_null(f.data);
+    assert_int_equal(pread(fd, f.data, f.bytes, 0), f.bytes);
+    close(fd);
+    return f;
+}
+
+static struct weir_sim_gpu_params gpu_of(const char *text)
+{
+    struct weir_sim_gpu_params gpu;
+    char error[256];
+    assert_int_equal(weir_sim_gpu_find(text, &gpu, error), WEIR_OK);
+    return gpu;
+}
+
+static struct weir_sim_load load_of(const char *spec, const char *gpu, uint64_t duration_ns)
+{
+    struct weir_sim_generate_params params = {
+        .gpu = gpu_of(gpu), .seed = 3, .duration_ns = duration_ns};
+    struct weir_diag diag;
+    struct weir_sim_load load;
+    struct weir_sched_trace_error error;
+    int fd = memfd_create("load", MFD_CLOEXEC);
+    int reader = dup(fd);
+    assert_int_equal(weir_sim_generate(spec, &params, fd, &diag), WEIR_OK);
+    struct file f = slurp(reader);
+    assert_int_equal(weir_sim_load_read(f.data, f.bytes, false, &load, &error), WEIR_OK);
+    free(f.data);
+    return load;
+}
+
+static struct weir_sim_params params_of(const struct weir_sim_load *load, const char *gpu,
+                                        const char *policies)
+{
+    struct weir_sim_params params;
+    const struct weir_sim_gpu_params found = gpu_of(gpu);
+    weir_sim_params_init(&params, load, &found);
+    assert_int_equal(weir_policy_set_parse(policies, &params.policies, NULL), WEIR_OK);
+    return params;
+}
+
+static struct weir_sim_result result_of(const struct weir_sim_load *load,
+                                        const struct weir_sim_params *params)
+{
+    struct weir_sim_result result;
+    char error[WEIR_SIM_ERROR_BYTES];
+    if (weir_sim_run(load, params, &result, error) != WEIR_OK) {
+        fail_msg("%s", error);
+    }
+    return result;
+}
+
+/* ------------------------------------------------------------------ recordings */
+
+struct recorder {
+    struct weir_sched_trace *trace;
+    uint64_t finishes;
+};
+
+static void on_record(void *user, const struct weir_sched_record *record)
+{
+    struct recorder *r = user;
+    assert_true(weir_sched_trace_put(r->trace, record));
+    r->finishes += record->kind == WEIR_SCHED_REC_FINISH;
+}
+
+static const char mixed[] = "name=a weight=2 kernel=300us; name=b kernel=50us depth=3; "
+                            "name=c kernel=20us..1ms keys=5 kernels=2 h2d=1M d2h=256K "
+                            "arrive=poisson:400 predicted=no; name=d priority=high kernel=30us "
+                            "think=3ms form=original; name=e kernel=400us form=ticket";
+
+/* Run, and what its scheduler traced. */
+static struct file recorded(const char *policies, uint64_t *ret_finishes)
+{
+    struct weir_sim_load load = load_of(mixed, "h200", 6000000);
+    struct weir_sim_params params = params_of(&load, "h200", policies);
+    struct recorder recorder = {0};
+    int fd = memfd_create("trace", MFD_CLOEXEC);
+    int reader = dup(fd);
+    params.config.sms = params.gpu.sms;
+    assert_int_equal(weir_sched_trace_create(&params.config, 0, 0, 1u << 16, fd, &recorder.trace),
+                     WEIR_OK);
+    for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (params.policies.policy[kind]) {
+            weir_sched_trace_policy(recorder.trace, 0, kind, params.policies.policy[kind]->name);
+        }
+    }
+    params.watch.user = &recorder;
+    params.watch.record = on_record;
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_int_equal(weir_sched_trace_destroy(recorder.trace), WEIR_OK);
+    *ret_finishes = recorder.finishes;
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+    return slurp(reader);
+}
+
+static void run_repeats_to_the_last_bit(void **state)
+{
+    (void)state;
+    uint64_t finishes[2];
+    struct file one = recorded("fair", &finishes[0]);
+    struct file two = recorded("fair", &finishes[1]);
+    assert_int_equal(one.bytes, two.bytes);
+    assert_memory_equal(one.data, two.data, one.bytes);
+    assert_int_equal(finishes[0], finishes[1]);
+    assert_true(finishes[0] > 60);
+    free(one.data);
+    free(two.data);
+}
+
+/* Every row of policies.def: what it decided in a run, it decides when told the same. */
+static void replay_of_every_policy_decides_alike(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; weir_policy_at(i); i++) {
+        struct weir_sim_replay replay;
+        struct weir_sched_trace_error error;
+        uint64_t finishes;
+        struct file f = recorded(weir_policy_at(i)->name, &finishes);
+        print_message("%s\n", weir_policy_at(i)->name);
+        assert_int_equal(weir_sim_replay(f.data, f.bytes, NULL, &replay, &error), WEIR_OK);
+        if (replay.differs) {
+            fail_msg("traced %s, decided %s", replay.traced, replay.decided);
+        }
+        assert_true(replay.decisions > finishes);
+        assert_int_equal(replay.records, (f.bytes - 128) / 80 - 1 -
+                                             (weir_policy_at(i)->kind == WEIR_POLICY_NEXT ? 1 : 2));
+        free(f.data);
+    }
+}
+
+static void replay_names_the_decision_that_differs(void **state)
+{
+    (void)state;
+    uint64_t finishes, at = 128;
+    struct weir_sim_replay replay;
+    struct weir_sched_trace_error error;
+    struct weir_sched_record r;
+    struct file f = recorded("fair", &finishes);
+    do {
+        at += 80;
+        memcpy(&r, f.data + at, sizeof r);
+    } while (r.kind != WEIR_SCHED_REC_STOP);
+    r.item++;
+    memcpy(f.data + at, &r, sizeof r);
+    assert_int_equal(weir_sim_replay(f.data, f.bytes, NULL, &replay, &error), WEIR_OK);
+    assert_true(replay.differs);
+    assert_int_equal(replay.offset, at);
+    assert_non_null(strstr(replay.traced, " stop "));
+    assert_non_null(strstr(replay.decided, " stop "));
+    free(f.data);
+}
+
+static void replay_refuses_what_is_no_whole_recording(void **state)
+{
+    (void)state;
+    uint64_t finishes;
+    struct weir_sim_replay replay;
+    struct weir_sched_trace_error error;
+    struct file f = recorded("fair", &finishes);
+    f.data[24] = WEIR_SCHED_TRACE_MIDDLE;
+    assert_int_equal(weir_sim_replay(f.data, f.bytes, NULL, &replay, &error), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(error.offset, 24);
+    f.data[24] = 0;
+    f.data[128 + 80 + 76] = WEIR_SCHED_TRACE_LOST;
+    assert_int_equal(weir_sim_replay(f.data, f.bytes, NULL, &replay, &error), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(error.offset, 128 + 80);
+    free(f.data);
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+static void stp_and_antt_of_known_times(void **state)
+{
+    (void)state;
+    double stp, antt;
+    /* Two programs of 10 and 1: the long one first, then the short one waits for it. */
+    weir_sim_stp_antt((const double[]){10, 1}, (const double[]){10, 11}, 2, &stp, &antt);
+    assert_float_equal(stp, 1 + 1.0 / 11, 1e-12);
+    assert_float_equal(antt, (1 + 11.0) / 2, 1e-12);
+    weir_sim_stp_antt((const double[]){10, 1}, (const double[]){11, 1}, 2, &stp, &antt);
+    assert_float_equal(stp, 10.0 / 11 + 1, 1e-12);
+    assert_float_equal(antt, 1.05, 1e-12);
+    weir_sim_stp_antt((const double[]){3, 0}, (const double[]){3, 7}, 2, &stp, &antt);
+    assert_float_equal(stp, 1, 0); /* one without a time is left out */
+    assert_float_equal(antt, 1, 0);
+    weir_sim_stp_antt(NULL, NULL, 0, &stp, &antt);
+    assert_float_equal(stp + antt, 0, 0);
+}
+
+static void measure_of_a_tenant_alone_is_one(void **state)
+{
+    (void)state;
+    struct weir_sim_load load = load_of("name=a kernel=1ms items=10", "h200", 1000000000);
+    struct weir_sim_params params = params_of(&load, "h200", "fair");
+    struct weir_sim_result result = result_of(&load, &params);
+    struct weir_sim_metrics metrics;
+    char error[WEIR_SIM_ERROR_BYTES];
+    assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
+    assert_float_equal(metrics.stp, 1, 0);
+    assert_float_equal(metrics.antt, 1, 0);
+    assert_float_equal(metrics.kernel_antt, 1, 0);
+    assert_float_equal(metrics.tenants[0].share, 1, 1e-12);
+    /* Ten launches of 1 ms, each waited for: 7.378 us beside it. */
+    assert_int_equal(result.end_ns, 10 * (1000000 + 7378));
+    assert_float_equal(result.tenants[0].sm_ns, 132e7, 2000);
+    assert_float_equal(result.usage.sm_ns, 132e7, 2000);
+    assert_int_equal(result.tenants[0].finished, 10);
+    weir_sim_metrics_finish(&metrics);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+/* Kernels that nobody stops, on a device without latencies: turns of 1 ms each. */
+static void measure_of_two_equals_is_a_half_each(void **state)
+{
+    (void)state;
+    struct weir_sim_load load =
+        load_of("name=x tenants=2 kernel=1ms items=40 form=original", "ideal", 1000000000);
+    struct weir_sim_params params = params_of(&load, "ideal", "fair");
+    params.bucket_ns = 10000000;
+    struct weir_sim_result result = result_of(&load, &params);
+    struct weir_sim_metrics metrics;
+    char error[WEIR_SIM_ERROR_BYTES];
+    assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
+    assert_in_range(result.end_ns, 80000000, 81000000);
+    assert_float_equal(metrics.tenants[0].share, 0.5, 1e-6);
+    assert_float_equal(metrics.tenants[0].entitled, 0.5, 0);
+    assert_in_range((uint64_t)(metrics.stp * 1000), 1000, 1100);
+    assert_in_range((uint64_t)(metrics.antt * 1000), 1850, 2000);
+    /* Over 10 ms each has had about half. */
+    assert_true(result.n_buckets >= 8);
+    for (uint32_t b = 0; b < 6; b++) {
+        double one = result.bucket_sm_ns[2 * b], other = result.bucket_sm_ns[2 * b + 1];
+        assert_float_equal(one + other, 132e7, 2000);
+        assert_in_range((uint64_t)(one / 132e4), 300, 700);
+    }
+    weir_sim_metrics_finish(&metrics);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+static void run_until_cuts_and_counts_what_was_held(void **state)
+{
+    (void)state;
+    struct weir_sim_load load =
+        load_of("name=a kernel=10ms items=5; name=b h2d=1G kernels=0 items=1", "ideal", 1000000000);
+    struct weir_sim_params params = params_of(&load, "ideal", "fair");
+    params.until_ns = 15000000;
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_true(result.was_cut);
+    assert_int_equal(result.end_ns, 15000000);
+    assert_int_equal(result.tenants[0].finished, 1);
+    assert_float_equal(result.tenants[0].sm_ns, 132 * 15e6, 2000);
+    assert_float_equal(result.usage.engine_ns[WEIR_SIM_H2D], 15e6, 0);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+static void run_of_a_thousand_tenants_comes_to_its_end(void **state)
+{
+    (void)state;
+    struct weir_sim_load load =
+        load_of("tenants=1000 kernel=100us..1ms keys=3 items=1 weight=1..10", "h200", 1000000000);
+    struct weir_sim_params params = params_of(&load, "h200", "fair");
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_false(result.was_cut);
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_int_equal(result.tenants[i].finished, 1);
+    }
+    /* A bound on the work, not on time: calls into the scheduler an item. */
+    assert_true(result.decisions.calls < 1000 * 10);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+static void run_refuses_too_many_buckets(void **state)
+{
+    (void)state;
+    struct weir_sim_load load = load_of("kernel=10ms items=2", "ideal", 1000000000);
+    struct weir_sim_params params = params_of(&load, "ideal", "fair");
+    struct weir_sim_result result;
+    char error[WEIR_SIM_ERROR_BYTES];
+    params.bucket_ns = 1;
+    assert_int_equal(weir_sim_run(&load, &params, &result, error), WEIR_ERR_TOO_BIG);
+    assert_true(error[0]);
+    weir_sim_load_finish(&load);
+}
+
+/* ------------------------------------------------------------------ pictures */
+
+struct pictures {
+    struct weir_sim_svg *svg;
+    struct weir_sim_timeline *timeline;
+};
+
+static void on_span(void *user, const struct weir_sim_span *span)
+{
+    const struct pictures *p = user;
+    weir_sim_svg_span(p->svg, span);
+    weir_sim_timeline_span(p->timeline, span);
+}
+
+static void on_hold(void *user, const struct weir_sim_hold *hold)
+{
+    const struct pictures *p = user;
+    weir_sim_svg_hold(p->svg, hold);
+    weir_sim_timeline_hold(p->timeline, hold);
+}
+
+static unsigned count(const char *text, const char *word)
+{
+    unsigned n = 0;
+    for (; (text = strstr(text, word)) != NULL; text += strlen(word)) {
+        n++;
+    }
+    return n;
+}
+
+/* Two tenants in turn, 1 ms each: what must be in the pictures is known. */
+static void pictures_show_who_held_what(void **state)
+{
+    (void)state;
+    struct weir_sim_load load =
+        load_of("name=x kernel=1ms items=3 form=original; name=y kernel=1ms "
+                "items=3 form=original h2d=1M kernels=1",
+                "ideal", 1000000000);
+    struct weir_sim_params params = params_of(&load, "ideal", "fair");
+    struct pictures p;
+    char *json = NULL, *svg = NULL;
+    size_t json_bytes, svg_bytes;
+    FILE *json_file = open_memstream(&json, &json_bytes);
+    FILE *svg_file = open_memstream(&svg, &svg_bytes);
+    assert_int_equal(weir_sim_svg_create(&load, 132, &p.svg), WEIR_OK);
+    assert_int_equal(weir_sim_timeline_open(json_file, &load, &p.timeline), WEIR_OK);
+    params.watch = (struct weir_sim_watch){.user = &p, .span = on_span, .hold = on_hold};
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_int_equal(weir_sim_timeline_close(p.timeline), WEIR_OK);
+    assert_int_equal(weir_sim_svg_draw(p.svg, svg_file, "a <title> & \"more\"", 0, result.end_ns),
+                     WEIR_OK);
+    assert_int_equal(weir_sim_svg_draw(p.svg, svg_file, "", 5, 5), WEIR_ERR_INVALID);
+    assert_int_equal(fclose(json_file), 0);
+    assert_int_equal(fclose(svg_file), 0);
+    unsigned copies = (unsigned)(result.tenants[1].items - 1) / 2 + 1;
+    assert_int_equal(count(json, "\"ph\":\"X\""), 3 + result.tenants[1].items + copies);
+    assert_non_null(strstr(json, "\"dur\":1000.000"));
+    assert_non_null(strstr(json, "h2d of y"));
+    assert_non_null(strstr(svg, "a &#60;title&#62; &#38; &#34;more&#34;"));
+    assert_non_null(strstr(svg, "<title>x, 0 to "));
+    assert_non_null(strstr(svg, "SM 0 to 131, 100 % held"));
+    assert_int_equal(strncmp(svg + svg_bytes - 7, "</svg>\n", 7), 0);
+    assert_int_equal(count(svg, "<title>"), count(svg, "</title>"));
+    weir_sim_svg_destroy(p.svg);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+    free(json);
+    free(svg);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(run_repeats_to_the_last_bit),
+        cmocka_unit_test(replay_of_every_policy_decides_alike),
+        cmocka_unit_test(replay_names_the_decision_that_differs),
+        cmocka_unit_test(replay_refuses_what_is_no_whole_recording),
+        cmocka_unit_test(stp_and_antt_of_known_times),
+        cmocka_unit_test(measure_of_a_tenant_alone_is_one),
+        cmocka_unit_test(measure_of_two_equals_is_a_half_each),
+        cmocka_unit_test(run_until_cuts_and_counts_what_was_held),
+        cmocka_unit_test(run_of_a_thousand_tenants_comes_to_its_end),
+        cmocka_unit_test(run_refuses_too_many_buckets),
+        cmocka_unit_test(pictures_show_who_held_what),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,317 @@
+/* weir tenant: show and change the tenants of a running host, and its weir.toml with --save. */
+#include "host_backend/control.h"
+#include "tools/command.h"
+#include "tools/toml_edit.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORDS_MAX 32
+
+struct request {
+    const char *run_dir;
+    bool save;
+    const char *words[WORDS_MAX]; /* the action, the tenant's name, settings */
+    size_t n_words;
+};
+
+static int complain(const struct request *r, enum weir_status status)
+{
+    if (status == WEIR_ERR_INVALID || status == WEIR_ERR_TOO_BIG) {
+        fprintf(stderr, "weir tenant: a word has control characters, or all are too long\n");
+        return WEIR_EXIT_USAGE;
+    }
+    fprintf(stderr, "weir tenant: %s/admin.sock: %s%s\n",
+            r->run_dir ? r->run_dir : weir_control_default_run_dir(), weir_status_text(status),
+            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+    return WEIR_EXIT_FAILED;
+}
+
+static int list(const struct request *r)
+{
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_status(r->run_dir, &report);
+    if (status != WEIR_OK) {
+        return complain(r, status);
+    }
+    printf("%-20s %6s %-8s %8s %12s %12s %8s  %s\n", "TENANT", "WEIGHT", "PRIORITY", "SM-LIMIT",
+           "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        char used[16];
+        char quota[16];
+        printf("%-20s %6u %-8s %7u%% %12s %12s %8u  %s", t->name, t->weight, t->priority,
+               t->sm_limit_pct, weir_human_bytes(t->used_bytes, used),
+               weir_human_bytes(t->quota_bytes, quota), t->sessions, t->source);
+        printf(t->changed ? ", %u changed since\n" : "\n", t->changed);
+    }
+    weir_status_report_destroy(report);
+    return WEIR_EXIT_OK;
+}
+
+/* Prints what the host has to say; false when it refused. */
+static bool print_notes(const struct weir_status_report *report)
+{
+    bool good = true;
+    for (size_t i = 0; i < report->n_notes; i++) {
+        const struct weir_status_note *n = &report->notes[i];
+        bool error = strcmp(n->kind, "error") == 0;
+        fprintf(stderr, "weir tenant: %s%s\n", error ? "" : "warning: ", n->text);
+        good &= !error;
+    }
+    return good;
+}
+
+static const char *shown(const char *value)
+{
+    return *value ? value : "(none)";
+}
+
+static void print_settings(const struct weir_status_report *report)
+{
+    const struct weir_status_tenant *t = report->n_tenants ? report->tenants : NULL;
+    if (t) {
+        char used[16];
+        char quota[16];
+        printf("%s: from %s, %u sessions, %s of %s in use\n", t->name, t->source, t->sessions,
+               weir_human_bytes(t->used_bytes, used), weir_human_bytes(t->quota_bytes, quota));
+    }
+    printf("%-12s %-24s %s\n", "SETTING", "VALUE", "");
+    for (size_t i = 0; i < report->n_settings; i++) {
+        const struct weir_status_setting *s = &report->settings[i];
+        printf("%-12s %-24s ", s->key, shown(s->value));
+        if (strcmp(s->value, s->base) != 0) {
+            printf("by %s, until the host ends; %s: %s", s->origin, t ? t->source : "before",
+                   shown(s->base));
+        } else if (!s->live) {
+            printf("changes with a restart of the host");
+        }
+        printf("\n");
+    }
+}
+
+static void print_changes(const struct request *r, const struct weir_status_report *report)
+{
+    const struct weir_status_tenant *t = report->n_tenants ? report->tenants : NULL;
+    bool memory = false;
+    for (size_t i = 0; i < report->n_settings; i++) {
+        const struct weir_status_setting *s = &report->settings[i];
+        printf("%s: %s %s -> %s", s->tenant, s->key, shown(s->before), shown(s->value));
+        if (!r->save && strcmp(s->value, s->base) != 0) {
+            printf(" (until the host ends; %s: %s)", t ? t->source : "before", shown(s->base));
+        }
+        printf("\n");
+        memory |= strcmp(s->key, "memory") == 0;
+    }
+    if (memory && t && t->used_bytes > t->quota_bytes) {
+        char used[16];
+        char quota[16];
+        fprintf(stderr,
+                "weir tenant: warning: %s uses %s, more than %s: it keeps what it has, and gets no "
+                "more until it uses less\n",
+                t->name, weir_human_bytes(t->used_bytes, used),
+                weir_human_bytes(t->quota_bytes, quota));
+    }
+}
+
+/* A file's text, to be freed; NULL after a complaint. */
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char *text = NULL;
+    size_t room = 0;
+    if (!file || (getdelim(&text, &room, '\0', file) < 0 && ferror(file))) {
+        fprintf(stderr, "weir tenant: %s: %s\n", path, strerror(errno));
+        free(text);
+        text = NULL;
+    } else if (!text) {
+        text = strdup("");
+    }
+    if (file) {
+        fclose(file);
+    }
+    return text;
+}
+
+/* Written beside it, checked as a host would, and put in its place. */
+static bool replace_file(const char *path, const char *text)
+{
+    char beside[PATH_MAX];
+    struct stat info;
+    bool good = false;
+    if (snprintf(beside, sizeof(beside), "%s.XXXXXX", path) >= (int)sizeof(beside)) {
+        return false;
+    }
+    int fd = mkstemp(beside);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (file) {
+        good = stat(path, &info) == 0 && fchmod(fd, info.st_mode & 07777) == 0 &&
+               (fchown(fd, info.st_uid, info.st_gid) == 0 || errno == EPERM);
+        good &= fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fd) == 0;
+        good &= fclose(file) == 0;
+    }
+    if (!good) {
+        fprintf(stderr, "weir tenant: %s: not saved: %s\n", path, strerror(errno));
+    } else {
+        const struct weir_serve_params check = {.config_path = beside, .check_only = true};
+        good = weir_serve_main(&check) == 0 && rename(beside, path) == 0;
+        if (!good) {
+            fprintf(stderr, "weir tenant: %s: not saved: the result would be wrong\n", path);
+        }
+    }
+    if (fd >= 0 && !good) {
+        unlink(beside);
+    }
+    return good;
+}
+
+/* The file's text with what was asked for, to be freed. */
+static char *edited(const struct request *r, char *text)
+{
+    const char *name = r->words[1];
+    char *next = strcmp(r->words[0], "remove") == 0 ? weir_toml_remove(text, name)
+                                                    : weir_toml_set(text, name, NULL, NULL);
+    for (size_t i = 2; next && i < r->n_words; i++) {
+        char key[64];
+        const char *equals = strchr(r->words[i], '=');
+        if (!equals[1]) {
+            continue; /* it goes back to what the file says */
+        }
+        snprintf(key, sizeof(key), "%.*s", (int)(equals - r->words[i]), r->words[i]);
+        for (char *c = key; *c; c++) {
+            *c = *c == '-' ? '_' : *c;
+        }
+        text = next;
+        next = weir_toml_set(text, name, key, equals + 1);
+        free(text);
+    }
+    return next;
+}
+
+/* What the host has taken goes into its file; it reads that again, so that both agree. */
+static bool save(const struct request *r, const struct weir_status_report *report)
+{
+    if (!report->config[0]) {
+        fprintf(stderr, "weir tenant: not saved: the host was started without --config\n");
+        return false;
+    }
+    char *text = read_file(report->config);
+    char *next = text ? edited(r, text) : NULL;
+    bool good = next && replace_file(report->config, next);
+    if (good && !weir_toml_has_tenants(next)) {
+        fprintf(stderr, "weir tenant: warning: %s has no tenant left, which means one, 'default'\n",
+                report->config);
+    }
+    free(text);
+    free(next);
+    if (!good) {
+        return false;
+    }
+    printf("saved in %s\n", report->config);
+    if (kill((pid_t)report->pid, SIGHUP) != 0) {
+        fprintf(stderr, "weir tenant: warning: pid %llu cannot be told to read it again: %s\n",
+                (unsigned long long)report->pid, strerror(errno));
+    }
+    return true;
+}
+
+static int act(const struct request *r)
+{
+    const char *action = r->words[0];
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_tenant(r->run_dir, r->words, r->n_words, &report);
+    if (status != WEIR_OK) {
+        return complain(r, status);
+    }
+    bool good = print_notes(report);
+    if (good && strcmp(action, "show") == 0) {
+        print_settings(report);
+    } else if (good && strcmp(action, "set") == 0) {
+        print_changes(r, report);
+    } else if (good) {
+        printf("%s: %s%s\n", r->words[1], strcmp(action, "add") == 0 ? "added" : "removed",
+               r->save ? "" : ", until the host ends");
+    }
+    if (good && r->save && strcmp(action, "show") != 0) {
+        good = save(r, report);
+    }
+    weir_status_report_destroy(report);
+    return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+}
+
+static const struct {
+    const char *name, *usage, *about;
+    size_t words_min, words_max; /* with the action */
+} actions[] = {
+    {"list", "[OPTIONS]", "Show all tenants.", 1, 1},
+    {"show", "[OPTIONS] NAME", "Show a tenant's settings, and which are not weir.toml's.", 2, 2},
+    {"set", "[OPTIONS] NAME KEY=VALUE ...",
+     "Change a running tenant at once. Keys are those of weir.toml(5); KEY= goes back to its "
+     "value.",
+     3, WORDS_MAX},
+    {"add", "[OPTIONS] NAME [KEY=VALUE ...]", "Make a tenant.", 2, WORDS_MAX},
+    {"remove", "[OPTIONS] NAME", "Remove a tenant; its sessions end.", 2, 2},
+};
+
+/* Options may stand before, between and behind the words; each run of them is parsed for itself. */
+static bool take_words(int argc, char **argv, size_t action, struct request *r, int *ret_exit)
+{
+    const struct weir_option options[] = {
+        {"run-dir", "DIR", "where the host's sockets are", &r->run_dir, NULL},
+        {"save", NULL, "also write it into the host's weir.toml", NULL, &r->save},
+        {.name = NULL},
+    };
+    static char full[24];
+    snprintf(full, sizeof(full), "tenant %s", actions[action].name);
+    for (int at = 1; at < argc;) {
+        argv[at] = full;
+        int first;
+        if (!weir_options_parse(argc - at, argv + at, actions[action].usage, actions[action].about,
+                                options, &first, ret_exit)) {
+            return false;
+        }
+        at += first;
+        if (at < argc) {
+            if (r->n_words == WORDS_MAX) {
+                fprintf(stderr, "weir %s: too many words\n", full);
+                *ret_exit = WEIR_EXIT_USAGE;
+                return false;
+            }
+            r->words[r->n_words++] = argv[at];
+        }
+    }
+    if (r->n_words < actions[action].words_min || r->n_words > actions[action].words_max) {
+        fprintf(stderr, "Usage: weir %s %s\n", full, actions[action].usage);
+        *ret_exit = WEIR_EXIT_USAGE;
+        return false;
+    }
+    return true;
+}
+
+int weir_cmd_tenant(int argc, char **argv)
+{
+    struct request request = {.n_words = 1};
+    int exit_status;
+    for (size_t i = 0; argc > 1 && i < sizeof(actions) / sizeof(actions[0]); i++) {
+        if (strcmp(argv[1], actions[i].name) != 0) {
+            continue;
+        }
+        request.words[0] = actions[i].name;
+        if (!take_words(argc, argv, i, &request, &exit_status)) {
+            return exit_status;
+        }
+        return strcmp(actions[i].name, "list") == 0 ? list(&request) : act(&request);
+    }
+    bool is_help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    fprintf(is_help ? stdout : stderr,
+            "Usage: weir tenant list|show|set|add|remove [OPTIONS] [NAME] [KEY=VALUE ...]\n\n"
+            "What each does is shown by weir tenant ACTION --help.\n");
+    return is_help ? WEIR_EXIT_OK : WEIR_EXIT_USAGE;
+}

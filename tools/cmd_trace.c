@@ -1,0 +1,177 @@
+/* weir trace: scheduling recorded from a running host, made up, and shown as text. */
+#include "host_backend/control.h"
+#include "sched/trace/trace.h"
+#include "tools/command.h"
+#include "tools/trace_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct weir_option no_options[] = {{.name = NULL}};
+
+/* Created anew, or a file that the user may write: --force is not needed for what is empty. */
+static int create_file(const char *path, bool force)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666);
+    if (fd < 0) {
+        fprintf(stderr, "weir trace: %s: %s%s\n", path, strerror(errno),
+                errno == EEXIST ? " (--force overwrites it)" : "");
+    }
+    return fd;
+}
+
+/* ------------------------------------------------------------------ show */
+
+static void print_header(const struct weir_sched_trace_header *h)
+{
+    char when[64] = "";
+    time_t seconds = (time_t)(h->wall_ns / 1000000000u);
+    struct tm utc;
+    if (h->wall_ns && gmtime_r(&seconds, &utc)) {
+        (void)strftime(when, sizeof when, ", begun %Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+    printf("# weir trace %u: %u SMs%s%s%s\n", h->version, h->sms, when,
+           h->flags & WEIR_SCHED_TRACE_MIDDLE ? ", begun while work was under way" : "",
+           h->flags & WEIR_SCHED_TRACE_GENERATED ? ", made up" : "");
+    printf("# alone_ns=%" PRIu64 " inflight_ns=%" PRIu64 " guess_ns=%" PRIu64 " quiet_ns=%" PRIu64
+           " starve_ns=%" PRIu64 " lease_ns=%" PRIu64 " stop_ns=%" PRIu64 " launch_ns=%" PRIu64
+           " overhead_ppm=%u memory_limit_bytes=%" PRIu64 "\n",
+           h->alone_ns, h->inflight_ns, h->guess_ns, h->quiet_ns, h->starve_ns, h->lease_ns,
+           h->stop_ns, h->launch_ns, h->overhead_ppm, h->memory_limit_bytes);
+}
+
+static int show_data(const char *path, const void *data, uint64_t bytes)
+{
+    struct weir_sched_trace_reader reader;
+    struct weir_sched_trace_error error;
+    struct weir_sched_record record;
+    enum weir_status status = weir_sched_trace_open(data, bytes, &reader, &error);
+    if (status == WEIR_OK) {
+        print_header(&reader.header);
+        while ((status = weir_sched_trace_next(&reader, &record, &error)) == WEIR_OK) {
+            weir_sched_trace_print(stdout, &record);
+        }
+    }
+    if (status != WEIR_ERR_NOT_FOUND) {
+        (void)fflush(stdout);
+        fprintf(stderr, "weir trace: %s: offset %" PRIu64 ": %s\n", path, error.offset, error.text);
+        return WEIR_EXIT_FAILED;
+    }
+    if (!reader.has_ended) {
+        printf("# no end: the recording was cut off\n");
+    }
+    if (fflush(stdout) != 0) {
+        fprintf(stderr, "weir trace: standard output: %s\n", strerror(errno));
+        return WEIR_EXIT_FAILED;
+    }
+    return WEIR_EXIT_OK;
+}
+
+static int show(int argc, char **argv)
+{
+    int first, exit_status;
+    void *data;
+    uint64_t bytes;
+    if (!weir_options_parse(argc, argv, "FILE", "Print a trace, a line a record.", no_options,
+                            &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first + 1 != argc) {
+        fprintf(stderr, "weir trace show: one FILE is wanted\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (!weir_trace_file_read("trace", argv[first], &data, &bytes)) {
+        return WEIR_EXIT_FAILED;
+    }
+    exit_status = show_data(argv[first], data, bytes);
+    free(data);
+    return exit_status;
+}
+
+/* ------------------------------------------------------------------ generate */
+
+static int generate(int argc, char **argv)
+{
+    const char *seed = NULL, *duration = NULL, *gpu_text = "h200", *out = NULL;
+    bool force = false;
+    const struct weir_option options[] = {
+        {"out", "FILE", "where it goes", &out, NULL},
+        {"seed", "N", "of chance (default 1)", &seed, NULL},
+        {"duration", "TIME", "of the load (default 10s)", &duration, NULL},
+        {"gpu", "NAME[,KEY=N]", "whose SMs it is for (default h200)", &gpu_text, NULL},
+        {"force", NULL, "overwrite FILE", NULL, &force},
+        {.name = NULL},
+    };
+    struct weir_sim_gpu_params gpu;
+    char error[256];
+    int first, exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS] --out FILE SPEC",
+                            "Make up a trace: SPEC is a line as weir-trace(1) tells, or @FILE.",
+                            options, &first, &exit_status)) {
+        return exit_status;
+    }
+    if (first + 1 != argc || !out) {
+        fprintf(stderr, "weir trace generate: --out FILE and one SPEC are wanted\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (weir_sim_gpu_find(gpu_text, &gpu, error) != WEIR_OK) {
+        fprintf(stderr, "weir trace: --gpu: %s\n", error);
+        return WEIR_EXIT_FAILED;
+    }
+    int fd = create_file(out, force);
+    if (fd < 0) {
+        return WEIR_EXIT_FAILED;
+    }
+    if (!weir_trace_file_generate("trace", argv[first], seed, duration, &gpu, fd)) {
+        (void)unlink(out);
+        return WEIR_EXIT_FAILED;
+    }
+    return WEIR_EXIT_OK;
+}
+
+/* ------------------------------------------------------------------ dispatch */
+
+static const struct {
+    const char *name;
+    weir_command_fn function;
+    const char *summary;
+} actions[] = {
+    {"show", show, "print a trace as text"},
+    {"generate", generate, "make up a trace, for weir sim"},
+};
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "Usage: weir trace ACTION [OPTIONS]\n\n"
+                "Traces of scheduling: what arrived, what was decided, what became of it.\n\n"
+                "Actions:\n");
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        fprintf(to, "  %-10s %s\n", actions[i].name, actions[i].summary);
+    }
+    fprintf(to, "\nOptions:\n  --help     show this text; also behind an ACTION\n");
+}
+
+int weir_cmd_trace(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--help") == 0) {
+        print_help(stdout);
+        return WEIR_EXIT_OK;
+    }
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        if (strcmp(actions[i].name, name) == 0) {
+            return actions[i].function(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr,
+            *name ? "weir trace: unknown action '%s' (see weir trace --help)\n"
+                  : "weir trace: an action is wanted%s (see weir trace --help)\n",
+            name);
+    return WEIR_EXIT_USAGE;
+}

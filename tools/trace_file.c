@@ -1,0 +1,142 @@
+#include "tools/trace_file.h"
+
+#include "sched/sim/generate.h"
+#include "tools/command.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SPEC_MAX_BYTES (16u << 20)
+#define DAY_NS         86400e9
+
+/* Read to the end. NULL: errno says why. */
+static void *read_all(int fd, uint64_t max_bytes, uint64_t *ret_bytes)
+{
+    char *data = NULL;
+    size_t bytes = 0, cap = 0;
+    for (;;) {
+        if (bytes + 1 >= cap) {
+            cap = cap ? 2 * cap : 65536;
+            char *bigger = bytes < max_bytes ? realloc(data, cap) : NULL;
+            if (!bigger) {
+                errno = bytes < max_bytes ? ENOMEM : EFBIG;
+                free(data);
+                return NULL;
+            }
+            data = bigger;
+        }
+        ssize_t n = read(fd, data + bytes, cap - bytes - 1);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            free(data);
+            return NULL;
+        }
+        if (n == 0) {
+            data[bytes] = '\0';
+            *ret_bytes = bytes;
+            return data;
+        }
+        bytes += (size_t)n;
+    }
+}
+
+static bool read_path(const char *command, const char *path, uint64_t max_bytes, void **ret_data,
+                      uint64_t *ret_bytes)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    void *data = fd >= 0 ? read_all(fd, max_bytes, ret_bytes) : NULL;
+    if (!data) {
+        fprintf(stderr, "weir %s: %s: %s\n", command, path, strerror(errno));
+    }
+    if (fd >= 0 && !is_stdin) {
+        close(fd);
+    }
+    *ret_data = data;
+    return data != NULL;
+}
+
+bool weir_trace_file_read(const char *command, const char *path, void **ret_data,
+                          uint64_t *ret_bytes)
+{
+    return read_path(command, path, UINT64_MAX, ret_data, ret_bytes);
+}
+
+bool weir_option_time(const char *name, const char *text, uint64_t *ret_ns)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+    char *end;
+    double value = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (end != text && strcmp(end, units[i].name) == 0) {
+            value *= units[i].factor;
+            if (!(value >= 0 && value <= DAY_NS)) {
+                break;
+            }
+            *ret_ns = (uint64_t)llround(value);
+            return true;
+        }
+    }
+    fprintf(stderr, "weir: --%s: '%s' is not a time (20us, 1.5ms, 2s, ...) of at most a day\n",
+            name, text);
+    return false;
+}
+
+bool weir_trace_file_generate(const char *command, const char *spec, const char *seed,
+                              const char *duration, const struct weir_sim_gpu_params *gpu, int fd)
+{
+    struct weir_sim_generate_params params = {.gpu = *gpu, .duration_ns = 10000000000};
+    struct weir_diag diag = {0};
+    void *text = NULL;
+    uint64_t bytes;
+    long long number = 1;
+    if ((seed && !weir_option_number("seed", seed, 0, INT64_MAX, &number)) ||
+        (duration && !weir_option_time("duration", duration, &params.duration_ns)) ||
+        (spec[0] == '@' && !read_path(command, spec + 1, SPEC_MAX_BYTES, &text, &bytes))) {
+        close(fd);
+        return false;
+    }
+    params.seed = (uint64_t)number;
+    enum weir_status status = weir_sim_generate(text ? text : spec, &params, fd, &diag);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir %s: ", command);
+        if (diag.line) {
+            fprintf(stderr, "%s:%u:%u: ", text ? spec + 1 : "load", diag.line, diag.column);
+        }
+        fprintf(stderr, "%s\n", diag.message[0] ? diag.message : weir_status_text(status));
+    }
+    free(text);
+    return status == WEIR_OK;
+}
+
+bool weir_trace_generate_data(const char *command, const char *spec, const char *seed,
+                              const char *duration, const struct weir_sim_gpu_params *gpu,
+                              void **ret_data, uint64_t *ret_bytes)
+{
+    int fd = memfd_create("weir-load", MFD_CLOEXEC);
+    int writer = fd >= 0 ? dup(fd) : -1;
+    bool is_good = false;
+    if (writer < 0) {
+        fprintf(stderr, "weir %s: memfd: %s\n", command, strerror(errno));
+    } else if (weir_trace_file_generate(command, spec, seed, duration, gpu, writer)) {
+        *ret_data = lseek(fd, 0, SEEK_SET) == 0 ? read_all(fd, UINT64_MAX, ret_bytes) : NULL;
+        is_good = *ret_data != NULL;
+        if (!is_good) {
+            fprintf(stderr, "weir %s: %s\n", command, strerror(errno));
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is_good;
+}
