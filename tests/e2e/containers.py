@@ -138,8 +138,9 @@ class Podman(Engine):
         super().__init__()
         root = os.path.join(cache_folder(), "podman")
         # One for each root, and short: podman remembers them, and sockets lie in them.
-        place = "/tmp/weir-e2e-podman-" + hashlib.sha256(root.encode()).hexdigest()[:8]
-        self.base += ["--root", root, "--runroot", f"{place}/run", "--tmpdir", f"{place}/tmp"]
+        self.place = "/tmp/weir-e2e-podman-" + hashlib.sha256(root.encode()).hexdigest()[:8]
+        self.base += ["--root", root, "--runroot", f"{self.place}/run",
+                      "--tmpdir", f"{self.place}/tmp"]
         runc = shutil.which("runc", path="/usr/sbin:/usr/bin:/sbin:/bin")
         self.base += ["--runtime", runc] if runc else []
         # Its defaults are more than a machine without CAP_SYS_RESOURCE may set.
@@ -158,6 +159,8 @@ class Podman(Engine):
         return ["--device", f"weir.dev/gpu={tenant}"] if tenant else []
 
     def close(self):
+        self.command("rm", "--all", "--force")
+        shutil.rmtree(self.place, True)
         shutil.rmtree(self.folder, True)
 
 

@@ -282,6 +282,17 @@ class HostCases(lib.Case):
         self.assertFalse(os.path.exists(self.cdi))
         self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
 
+    def test_tenants_added_and_removed_while_it_runs(self):
+        host = self.serve(["A"])
+        place = ["--run-dir", host.run_dir]
+        self.assertEqual(host.weir("tenant", "add", *place, "C").returncode, 0)
+        self.assertEqual(self.devices(), ("0.3.0", ["A", "C"]))
+        self.assertEqual(host.weir("docker-args", *place, "C").returncode, 0)
+        self.assertEqual(host.weir("tenant", "remove", *place, "C").returncode, 0)
+        self.assertEqual(self.devices(), ("0.3.0", ["A"]))
+        self.assertEqual(host.weir("docker-args", *place, "C").returncode, 1)
+        self.assertEqual(host.weir("cdi", *place, "--list").stdout, "weir.dev/gpu=A\n")
+
     def test_modes_follow_the_sockets(self):
         for mode, folder in ((0o600, 0o700), (0o666, 0o711)):
             host = self.serve(["A"], [f"socket_mode = 0o{mode:o}"])
