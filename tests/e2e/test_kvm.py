@@ -65,6 +65,19 @@ class Region(Base):
         lib.until(lambda: not os.path.exists(f"{host.run_dir}/vm/alice.running"), 5, "it is gone")
         self.assertEqual(host.stop(), 0)
 
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_all_programs_print_the_same(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        prefixes = {"softgpu": f"LD_LIBRARY_PATH={lib.softgpu_folder()}",
+                    "region": f"LD_LIBRARY_PATH={lib.places.guest_lib} WEIR_HOST={machine.url}"}
+        result = subprocess.run(lib.table_argv(lib.places.cuda, prefixes, jobs=2), text=True,
+                                capture_output=True, env=lib.clean_environment())
+        failed = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("FAIL")]
+        # What a program shares with others already cannot be moved into the region.
+        self.assertEqual(failed, ["drv_register_shared"], result.stdout)
+        host.wait_idle()
+
     def test_server_hands_out_what_qemu_expects(self):
         host = self.host()
         machine = self.stand_in(host)
