@@ -228,6 +228,10 @@ class Guest(Base):
         self.assertRegex(said, r"taken: +by ivshmem: PCI device 0000:00:03.0, 1024 MiB")
         self.assertRegex(said, r"no way by socket")
         self.assertRegex(said, r"ok +a program here sees: Weir softgpu")
+        # A user whom no udev rule has given the device.
+        machine.run("echo 'user:x:1000:1000::/:/bin/sh' > /etc/passwd; chmod 755 /; chmod 1777 /tmp")
+        _status, said = machine.run("su user -c 'WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor'")
+        self.assertRegex(said, r"warning +the way by ivshmem is closed: .*no permission")
         host.process.kill()
         status, said = machine.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
         self.assertEqual(status, 1)
@@ -237,6 +241,7 @@ class Guest(Base):
         status, said = bare.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
         self.assertEqual(status, 1)
         self.assertRegex(said, r"no way by ivshmem: no PCI device 1af4:1110")
+        self.assertRegex(said, r"no way by tcp: taken only where WEIR_HOST")
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
     def test_more_programs_two_at_a_time_as_any_user(self):
