@@ -204,7 +204,6 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     close_tenant(sup, tenant);
     tenant->gone = true;
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
-    weir_sup_containers_follow(sup);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     weir_sup_containers_follow(sup);
 }

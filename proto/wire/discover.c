@@ -102,9 +102,18 @@ static void look_for_ivshmem(struct weir_route *route)
 
 /* ---------------------------------------------------------------- all */
 
+/* The last resort, and never a guess: it needs an address and keys. */
+static void tell_of_tcp(struct weir_route *route)
+{
+    route->kind = "tcp";
+    snprintf(route->about, sizeof route->about,
+             "taken only where WEIR_HOST, WEIR_KEY and WEIR_SERVER_KEY name a host");
+}
+
 size_t weir_discover(struct weir_route *routes)
 {
-    static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_ivshmem};
+    static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_ivshmem,
+                                                        tell_of_tcp};
     const size_t n = sizeof ways / sizeof ways[0];
     int saved_errno = errno;
     for (size_t i = 0; i < n; i++) {

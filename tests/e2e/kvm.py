@@ -163,7 +163,7 @@ def make_root(folder, programs, modules=(), weir=False):
             raise unittest.SkipTest(f"no {tool}: {ADVICE}")
     root = os.path.join(folder, "root")
     lib_folder = os.path.join(root, "usr/lib/x86_64-linux-gnu")
-    for name in ("bin", "proc", "sys", "dev", "tmp", "cuda", "modules", "lib64", lib_folder):
+    for name in ("bin", "proc", "sys", "dev", "tmp", "cuda", "modules", "lib64", "etc", lib_folder):
         os.makedirs(os.path.join(root, name))
     os.symlink("usr/lib", os.path.join(root, "lib"))
     shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))

@@ -65,6 +65,19 @@ class Region(Base):
         lib.until(lambda: not os.path.exists(f"{host.run_dir}/vm/alice.running"), 5, "it is gone")
         self.assertEqual(host.stop(), 0)
 
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_all_programs_print_the_same(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        prefixes = {"softgpu": f"LD_LIBRARY_PATH={lib.softgpu_folder()}",
+                    "region": f"LD_LIBRARY_PATH={lib.places.guest_lib} WEIR_HOST={machine.url}"}
+        result = subprocess.run(lib.table_argv(lib.places.cuda, prefixes, jobs=2), text=True,
+                                capture_output=True, env=lib.clean_environment())
+        failed = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("FAIL")]
+        # What a program shares with others already cannot be moved into the region.
+        self.assertEqual(failed, ["drv_register_shared"], result.stdout)
+        host.wait_idle()
+
     def test_server_hands_out_what_qemu_expects(self):
         host = self.host()
         machine = self.stand_in(host)
@@ -215,6 +228,10 @@ class Guest(Base):
         self.assertRegex(said, r"taken: +by ivshmem: PCI device 0000:00:03.0, 1024 MiB")
         self.assertRegex(said, r"no way by socket")
         self.assertRegex(said, r"ok +a program here sees: Weir softgpu")
+        # A user whom no udev rule has given the device.
+        machine.run("echo 'user:x:1000:1000::/:/bin/sh' > /etc/passwd; chmod 755 /; chmod 1777 /tmp")
+        _status, said = machine.run("su user -c 'WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor'")
+        self.assertRegex(said, r"warning +the way by ivshmem is closed: .*no permission")
         host.process.kill()
         status, said = machine.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
         self.assertEqual(status, 1)
@@ -224,6 +241,7 @@ class Guest(Base):
         status, said = bare.run("WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor")
         self.assertEqual(status, 1)
         self.assertRegex(said, r"no way by ivshmem: no PCI device 1af4:1110")
+        self.assertRegex(said, r"no way by tcp: taken only where WEIR_HOST")
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
     def test_more_programs_two_at_a_time_as_any_user(self):
