@@ -8,9 +8,9 @@
  * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
  * of blocks share SMs with each other, and what they have is charged in equal parts.
  *
- * An item that is at the front may be waiting itself: for a host function, for a value, for a kernel
- * that comes later. Nobody says so; but when one behind it ends that was served nothing, those
- * before it do not hold the device. They are dealt to last from then on.
+ * An item that is at the front may be waiting itself: for a host function, for a value, for a
+ * kernel that comes later. Nobody says so; but when one behind it ends that was served nothing,
+ * those before it do not hold the device. They are dealt to last from then on.
  */
 #include "sched/private.h"
 

@@ -30,7 +30,7 @@ struct weir_run {
     bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
     uint32_t restarts;
-    uint32_t lanes;                   /* bit per lane that has a grid of it */
+    uint32_t lanes;                            /* bit per lane that has a grid of it */
     uint32_t next_block, done_blocks, workers; /* as last read */
     uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
     struct weir_run_place place;

@@ -721,7 +721,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
     if (pass->item->order.run != NULL || pass->item->stoppable) {
         give(gate, pass->item);
         mark(q, pass->stream);
-    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 4) {
+    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 2) {
         mark(q, pass->stream);
     }
 }
@@ -739,11 +739,30 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
     return &item->order;
 }
 
-bool weir_gate_wants_runs(const struct weir_session *session)
+/* A run costs some 10 us of the stream's time: below this it is let run to its end. */
+static uint64_t worth_stopping_ns(const struct weir_tenant *tenant)
+{
+    switch (atomic_load_explicit(&tenant->priority, memory_order_relaxed)) {
+    case WEIR_PRIORITY_LOW: /* somebody may be in a hurry */
+        return 100 * WEIR_NS_PER_US;
+    case WEIR_PRIORITY_HIGH:
+        return WEIR_NS_PER_MS;
+    default:
+        return 500 * WEIR_NS_PER_US;
+    }
+}
+
+bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
 {
     const struct weir_gate *gate = gate_of(session);
 
-    return gate == NULL || atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+    if (gate == NULL) {
+        return true;
+    }
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session->tenant)) {
+        return false;
+    }
+    return atomic_load_explicit(&gate->crowded, memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------------- a session's end */
