@@ -122,7 +122,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     reign_begin(sched, leader, choice.slice_ns);
     reign->linger_ns = choice.linger_ns;
     reign->preempt = choice.preempt;
-    if (leader == old && !reign->spatial) {
+    if (leader == old) {
         return; /* a new slice for the same group */
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&

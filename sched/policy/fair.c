@@ -35,6 +35,7 @@
 
 #define SLICE_MIN_NS  200000u
 #define SLICE_MAX_NS  8000000u
+#define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS 50000u
 #define FORGET_NS     200000u   /* away for longer: no credit */
 #define DEBT_MAX_NS   20000000u /* what who was away still owes of what it had too much */
@@ -124,6 +125,7 @@ static void place(const struct weir_policy *self, const struct round *round,
 static struct round look(const struct weir_policy *self, const struct weir_policy_next_view *view)
 {
     struct round round = {.class = WEIR_SCHED_LOW};
+    uint64_t round_ns;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
@@ -149,7 +151,9 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
         round.cost_ns += switch_cost_ns(self, tenant);
         round.sum += (__int128)(int64_t)(at - round.base) * tenant->weight;
     }
-    round.unit = (round.cost_ns * 1000000 / self->config->overhead_ppm << 16) / round.weights;
+    round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
+    round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
+    round.unit = (round_ns << 16) / round.weights;
     return round;
 }
 

@@ -1,117 +1,6 @@
-#include "tests/lib/tl_sim.h"
 #include "base/hash.h"
-#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim_private.h"
 #include <stdlib.h>
-#include <string.h>
-
-#define TENANTS_MAX 1024u
-#define SAMPLE_NS   10000000u
-#define SAMPLES_MAX 1024u
-#define HEAP_MAX    65536u
-
-enum work_state {
-    WORK_WAITING,
-    WORK_LAUNCHED,
-    WORK_AT_WORK,
-    WORK_STOPPING,
-    WORK_STOPPED,
-    WORK_DONE
-};
-
-struct lane;
-
-struct work {
-    weir_sched_id item;
-    struct lane *lane;
-    struct work *next; /* in the lane's order */
-    struct work *dev_next, *dev_prev;
-    bool on_device, seen_work;
-    enum work_state state;
-    bool movable, stoppable;
-    uint32_t need_sms;
-    struct weir_sched_place place;
-    double rest; /* SM-ns, or ns of a copy */
-    double whole;
-    double rate;
-    uint32_t blocks;
-    uint64_t arrived_ns;
-    uint32_t version; /* events of before are void */
-    enum weir_sched_class class;
-    uint32_t references; /* events that name it */
-    bool gone;
-};
-
-/* A queue and its items in order. */
-struct lane {
-    weir_sched_id queue;
-    uint32_t tenant;
-    struct work *first, *last;
-    uint32_t brought;
-    bool closed;
-};
-
-struct sim_tenant {
-    weir_sched_id id;
-    bool gone;
-    enum weir_sched_priority priority;
-    struct tl_sim_load load;
-    struct lane *lanes;
-    struct tl_sim_stats stats;
-    double sample[SAMPLES_MAX];
-};
-
-enum event_kind {
-    EVENT_ARRIVE,
-    EVENT_BEGIN,
-    EVENT_STOP,
-    EVENT_STOPPED,
-    EVENT_REFUSED,
-    EVENT_RESIZE,
-    EVENT_DONE,
-    EVENT_SAMPLE
-};
-
-struct event {
-    uint64_t at_ns;
-    uint64_t order;
-    enum event_kind kind;
-    struct work *work;
-    struct lane *lane;
-    uint32_t version;
-    struct weir_sched_place place;
-};
-
-struct tl_sim {
-    struct tl_sim_params params;
-    struct weir_sched *sched;
-    uint64_t now_ns, timer_ns;
-    uint64_t random;
-    uint64_t orders;
-    struct event *heap;
-    uint32_t heap_count;
-    struct sim_tenant *tenant[TENANTS_MAX];
-    uint32_t tenants;
-    struct work *dev_first, *dev_last; /* launched, in order */
-    uint32_t samples;
-    uint32_t stops, pending, dropped;
-    uint64_t trace_hash;
-    uint32_t log_lines;
-    char last_line[200];
-    bool inside; /* a call into the scheduler is under way */
-};
-
-void tl_sim_params_init(struct tl_sim_params *params, uint32_t sms)
-{
-    *params = (struct tl_sim_params){
-        .stop_ns = 16000,
-        .drain_ns = 10000,
-        .launch_ns = 4000,
-        .resize_ns = 15000,
-        .notice_ns = 4000,
-        .seed = 1,
-    };
-    weir_sched_config_init(&params->config, sms);
-}
 
 uint64_t tl_sim_random(struct tl_sim *sim, uint64_t below)
 {
@@ -129,7 +18,7 @@ static bool sooner(const struct event *a, const struct event *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
 }
 
-static void heap_push(struct tl_sim *sim, struct event event)
+void sim_push(struct tl_sim *sim, struct event event)
 {
     uint32_t i = sim->heap_count++;
 
@@ -146,7 +35,7 @@ static void heap_push(struct tl_sim *sim, struct event event)
     sim->heap[i] = event;
 }
 
-static struct event heap_pop(struct tl_sim *sim)
+struct event sim_pop(struct tl_sim *sim)
 {
     struct event top = sim->heap[0];
     struct event last = sim->heap[--sim->heap_count];
@@ -171,7 +60,7 @@ static struct event heap_pop(struct tl_sim *sim)
     return top;
 }
 
-static void work_put(struct work *work)
+void sim_work_put(struct work *work)
 {
     if (work->gone && work->references == 0) {
         free(work);
@@ -180,7 +69,7 @@ static void work_put(struct work *work)
 
 /* ---- the device ---- */
 
-static void dev_remove(struct tl_sim *sim, struct work *work)
+void sim_dev_remove(struct tl_sim *sim, struct work *work)
 {
     if (!work->on_device) {
         return;
@@ -294,20 +183,20 @@ static struct work *launch(struct tl_sim *sim, void *item_user,
     work->place = *place;
     work->state = WORK_LAUNCHED;
     work->version++;
-    heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.launch_ns,
-                                  .kind = EVENT_BEGIN,
-                                  .work = work});
+    sim_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.launch_ns,
+                                 .kind = EVENT_BEGIN,
+                                 .work = work});
     return work;
 }
 
-static void bring_next(struct tl_sim *sim, struct lane *lane, uint64_t after_ns)
+void sim_bring_next(struct tl_sim *sim, struct lane *lane, uint64_t after_ns)
 {
     const struct tl_sim_load *load = &sim->tenant[lane->tenant]->load;
 
     if (load->count == 0 || lane->brought < load->count) {
         lane->brought++;
-        heap_push(sim, (struct event){
-                           .at_ns = sim->now_ns + after_ns, .kind = EVENT_ARRIVE, .lane = lane});
+        sim_push(sim, (struct event){
+                          .at_ns = sim->now_ns + after_ns, .kind = EVENT_ARRIVE, .lane = lane});
     }
 }
 
@@ -327,7 +216,7 @@ static void sim_start(void *user, weir_sched_id item, void *item_user,
     work->item = item;
     launch(sim, work, place);
     if (!sim->tenant[work->lane->tenant]->load.sync) {
-        bring_next(sim, work->lane, sim->tenant[work->lane->tenant]->load.think_ns);
+        sim_bring_next(sim, work->lane, sim->tenant[work->lane->tenant]->load.think_ns);
     }
 }
 
@@ -342,9 +231,9 @@ static void sim_stop(void *user, weir_sched_id item, void *item_user, uint64_t l
     assert_true(work->state == WORK_LAUNCHED || work->state == WORK_AT_WORK ||
                 work->state == WORK_DONE);
     assert_true(lease_ns > 0);
-    heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.stop_ns,
-                                  .kind = refuse ? EVENT_REFUSED : EVENT_STOP,
-                                  .work = work});
+    sim_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.stop_ns,
+                                 .kind = refuse ? EVENT_REFUSED : EVENT_STOP,
+                                 .work = work});
 }
 
 static void sim_resume(void *user, weir_sched_id item, void *item_user,
@@ -366,10 +255,10 @@ static void sim_resize(void *user, weir_sched_id item, void *item_user,
     assert_int_equal(work->item, item);
     assert_true(work->movable);
     assert_int_not_equal(work->state, WORK_WAITING);
-    heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.resize_ns,
-                                  .kind = EVENT_RESIZE,
-                                  .work = work,
-                                  .place = *place});
+    sim_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.resize_ns,
+                                 .kind = EVENT_RESIZE,
+                                 .work = work,
+                                 .place = *place});
 }
 
 static void sim_timer(void *user, uint64_t at_ns)
@@ -395,13 +284,27 @@ static void sim_log(void *user, const char *line)
     snprintf(sim->last_line, sizeof(sim->last_line), "%s", line);
 }
 
-static void enter(struct tl_sim *sim)
+struct weir_sched_env sim_env(struct tl_sim *sim, bool traced)
+{
+    return (struct weir_sched_env){
+        .user = sim,
+        .start = sim_start,
+        .stop = sim_stop,
+        .resume = sim_resume,
+        .resize = sim_resize,
+        .timer = sim_timer,
+        .trace = traced ? sim_trace : NULL,
+        .log = sim_log,
+    };
+}
+
+void sim_enter(struct tl_sim *sim)
 {
     assert_false(sim->inside);
     sim->inside = true;
 }
 
-static void leave(struct tl_sim *sim)
+void sim_leave(struct tl_sim *sim)
 {
     sim->inside = false;
     if (sim->params.check) {
@@ -468,11 +371,11 @@ static void arrive(struct tl_sim *sim, struct lane *lane)
         params.predicted_ns = (uint64_t)(work->whole / (is_copy(work) ? 1 : work->need_sms));
     }
     sim->pending++;
-    enter(sim);
+    sim_enter(sim);
     assert_int_equal(weir_sched_arrive(sim->sched, sim->now_ns, lane->queue, &params, &item),
                      WEIR_OK);
     work->item = item;
-    leave(sim);
+    sim_leave(sim);
 }
 
 static void stop_now(struct tl_sim *sim, struct work *work)
@@ -488,12 +391,12 @@ static void stop_now(struct tl_sim *sim, struct work *work)
         work->rest += lost;
         sim->tenant[work->lane->tenant]->stats.lost_ns += lost / sim->params.config.sms;
     }
-    dev_remove(sim, work);
+    sim_dev_remove(sim, work);
     work->state = WORK_STOPPED;
     work->version++;
-    heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.notice_ns,
-                                  .kind = EVENT_STOPPED,
-                                  .work = work});
+    sim_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.notice_ns,
+                                 .kind = EVENT_STOPPED,
+                                 .work = work});
 }
 
 static uint32_t done_blocks(const struct work *work)
@@ -512,11 +415,11 @@ static void tell_done(struct tl_sim *sim, struct work *work)
     tenant->stats.turn_max_ns = turn > tenant->stats.turn_max_ns ? turn : tenant->stats.turn_max_ns;
     work->gone = true;
     sim->pending--;
-    enter(sim);
+    sim_enter(sim);
     assert_int_equal(weir_sched_finished(sim->sched, sim->now_ns, work->item, 0), WEIR_OK);
-    leave(sim);
+    sim_leave(sim);
     if (tenant->load.sync) {
-        bring_next(sim, lane, tenant->load.think_ns);
+        sim_bring_next(sim, lane, tenant->load.think_ns);
     }
 }
 
@@ -528,9 +431,9 @@ static void tell_refused(struct tl_sim *sim, struct work *work)
         return;
     }
     work->stoppable = again;
-    enter(sim);
+    sim_enter(sim);
     assert_int_equal(weir_sched_running(sim->sched, sim->now_ns, work->item, again), WEIR_OK);
-    leave(sim);
+    sim_leave(sim);
 }
 
 static void happen(struct tl_sim *sim, const struct event *event)
@@ -555,11 +458,11 @@ static void happen(struct tl_sim *sim, const struct event *event)
         break;
     case EVENT_STOPPED:
         if (!stale) {
-            enter(sim);
+            sim_enter(sim);
             assert_int_equal(
                 weir_sched_stopped(sim->sched, sim->now_ns, work->item, done_blocks(work)),
                 WEIR_OK);
-            leave(sim);
+            sim_leave(sim);
         }
         break;
     case EVENT_REFUSED:
@@ -582,12 +485,12 @@ static void happen(struct tl_sim *sim, const struct event *event)
             sim->tenant[i]->sample[sim->samples] = sim->tenant[i]->stats.service_ns;
         }
         sim->samples++;
-        heap_push(sim, (struct event){.at_ns = sim->now_ns + SAMPLE_NS, .kind = EVENT_SAMPLE});
+        sim_push(sim, (struct event){.at_ns = sim->now_ns + SAMPLE_NS, .kind = EVENT_SAMPLE});
         break;
     }
     if (work != NULL) {
         work->references--;
-        work_put(work);
+        sim_work_put(work);
     }
 }
 
@@ -595,7 +498,7 @@ static void done(struct tl_sim *sim, struct work *work)
 {
     struct lane *lane = work->lane;
 
-    dev_remove(sim, work);
+    sim_dev_remove(sim, work);
     work->state = WORK_DONE;
     work->version++;
     assert_ptr_equal(lane->first, work);
@@ -604,12 +507,12 @@ static void done(struct tl_sim *sim, struct work *work)
         lane->last = NULL;
     } else if (lane->first->on_device) {
         /* Of a stream the device looks at the first kernel only: others were there before. */
-        dev_remove(sim, lane->first);
+        sim_dev_remove(sim, lane->first);
         dev_add(sim, lane->first);
     }
-    heap_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.notice_ns,
-                                  .kind = EVENT_DONE,
-                                  .work = work});
+    sim_push(sim, (struct event){.at_ns = sim->now_ns + sim->params.notice_ns,
+                                 .kind = EVENT_DONE,
+                                 .work = work});
 }
 
 void tl_sim_run(struct tl_sim *sim, uint64_t for_ns)
@@ -634,218 +537,14 @@ void tl_sim_run(struct tl_sim *sim, uint64_t for_ns)
         if (done_ns <= next_ns) {
             done(sim, work);
         } else if (event_ns <= next_ns) {
-            struct event event = heap_pop(sim);
+            struct event event = sim_pop(sim);
 
             happen(sim, &event);
         } else {
             sim->timer_ns = UINT64_MAX;
-            enter(sim);
+            sim_enter(sim);
             weir_sched_tick(sim->sched, sim->now_ns);
-            leave(sim);
+            sim_leave(sim);
         }
     }
-}
-
-/* ---- setting up ---- */
-
-struct tl_sim *tl_sim_create(const struct tl_sim_params *params)
-{
-    struct tl_sim *sim = calloc(1, sizeof(*sim));
-    struct weir_sched_env env = {
-        .user = sim,
-        .start = sim_start,
-        .stop = sim_stop,
-        .resume = sim_resume,
-        .resize = sim_resize,
-        .timer = sim_timer,
-        .trace = params->check ? sim_trace : NULL,
-        .log = sim_log,
-    };
-
-    assert_non_null(sim);
-    sim->params = *params;
-    sim->random = params->seed * 0x9E3779B97F4A7C15u | 1;
-    sim->timer_ns = UINT64_MAX;
-    sim->heap = calloc(HEAP_MAX, sizeof(*sim->heap));
-    assert_non_null(sim->heap);
-    assert_int_equal(weir_sched_create(&params->config, &env, &sim->sched), WEIR_OK);
-    heap_push(sim, (struct event){.at_ns = SAMPLE_NS, .kind = EVENT_SAMPLE});
-    return sim;
-}
-
-static void lane_clear(struct tl_sim *sim, struct lane *lane)
-{
-    while (lane->first != NULL) {
-        struct work *work = lane->first;
-
-        lane->first = work->next;
-        dev_remove(sim, work);
-        work->gone = true;
-        sim->pending--;
-        sim->dropped++;
-        work_put(work);
-    }
-    lane->last = NULL;
-    lane->closed = true;
-}
-
-static uint32_t lanes_of(const struct sim_tenant *tenant)
-{
-    return tenant->load.queues != 0 ? tenant->load.queues : 1;
-}
-
-void tl_sim_destroy(struct tl_sim *sim)
-{
-    weir_sched_destroy(sim->sched);
-    for (uint32_t i = 0; i < sim->tenants; i++) {
-        for (uint32_t k = 0; k < lanes_of(sim->tenant[i]); k++) {
-            lane_clear(sim, &sim->tenant[i]->lanes[k]);
-        }
-    }
-    while (sim->heap_count > 0) {
-        struct event event = heap_pop(sim);
-
-        if (event.work != NULL) {
-            event.work->gone = true;
-            event.work->references--;
-            work_put(event.work);
-        }
-    }
-    for (uint32_t i = 0; i < sim->tenants; i++) {
-        free(sim->tenant[i]->lanes);
-        free(sim->tenant[i]);
-    }
-    free(sim->heap);
-    free(sim);
-}
-
-struct weir_sched *tl_sim_sched(struct tl_sim *sim)
-{
-    return sim->sched;
-}
-
-uint64_t tl_sim_now(const struct tl_sim *sim)
-{
-    return sim->now_ns;
-}
-
-uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_sched_priority priority,
-                       const struct tl_sim_load *load)
-{
-    struct sim_tenant *tenant = calloc(1, sizeof(*tenant));
-    uint32_t number = sim->tenants++;
-    char name[16];
-    struct weir_sched_tenant_params params = {
-        .name = name, .weight = weight, .sm_limit = 100, .priority = priority};
-
-    assert_true(number < TENANTS_MAX);
-    assert_non_null(tenant);
-    snprintf(name, sizeof(name), "t%u", number);
-    sim->tenant[number] = tenant;
-    tenant->priority = priority;
-    tenant->load = *load;
-    tenant->lanes = calloc(lanes_of(tenant), sizeof(*tenant->lanes));
-    assert_non_null(tenant->lanes);
-    assert_int_equal(weir_sched_tenant_add(sim->sched, sim->now_ns, &params, &tenant->id), WEIR_OK);
-    for (uint32_t i = 0; i < lanes_of(tenant); i++) {
-        struct lane *lane = &tenant->lanes[i];
-
-        lane->tenant = number;
-        assert_int_equal(weir_sched_queue_add(sim->sched, tenant->id, &lane->queue), WEIR_OK);
-        bring_next(sim, lane, load->from_ns);
-    }
-    return number;
-}
-
-weir_sched_id tl_sim_id(const struct tl_sim *sim, uint32_t tenant)
-{
-    return sim->tenant[tenant]->id;
-}
-
-void tl_sim_leave(struct tl_sim *sim, uint32_t number)
-{
-    struct sim_tenant *tenant = sim->tenant[number];
-
-    if (tenant->gone) {
-        return;
-    }
-    tenant->gone = true;
-    for (uint32_t i = 0; i < lanes_of(tenant); i++) {
-        lane_clear(sim, &tenant->lanes[i]);
-    }
-    for (uint32_t i = 0; i < sim->heap_count; i++) { /* done, and not told yet */
-        struct work *work = sim->heap[i].work;
-
-        if (work != NULL && work->lane->tenant == number && !work->gone) {
-            work->gone = true;
-            sim->pending--;
-            sim->dropped++;
-        }
-    }
-    enter(sim);
-    assert_int_equal(weir_sched_tenant_remove(sim->sched, sim->now_ns, tenant->id), WEIR_OK);
-    leave(sim);
-}
-
-void tl_sim_stats(const struct tl_sim *sim, uint32_t tenant, struct tl_sim_stats *ret_stats)
-{
-    *ret_stats = sim->tenant[tenant]->stats;
-}
-
-double tl_sim_service_at(const struct tl_sim *sim, uint32_t tenant, uint32_t k)
-{
-    return sim->tenant[tenant]->sample[k];
-}
-
-uint32_t tl_sim_pending(const struct tl_sim *sim)
-{
-    return sim->pending;
-}
-
-uint32_t tl_sim_dropped(const struct tl_sim *sim)
-{
-    return sim->dropped;
-}
-
-bool tl_sim_is_endless(const struct tl_sim *sim, uint32_t tenant)
-{
-    return sim->tenant[tenant]->load.count == 0;
-}
-
-void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
-                  const struct weir_sched_item_params *params, weir_sched_id *ret_item)
-{
-    enter(sim);
-    assert_null(params->user);
-    assert_int_equal(weir_sched_arrive(sim->sched, sim->now_ns, queue, params, ret_item), WEIR_OK);
-    leave(sim);
-}
-
-void tl_sim_change(struct tl_sim *sim, uint32_t number,
-                   const struct weir_sched_tenant_params *params)
-{
-    struct sim_tenant *tenant = sim->tenant[number];
-
-    if (tenant->gone) {
-        return;
-    }
-    tenant->priority = params->priority; /* of what it launches from now on */
-    enter(sim);
-    assert_int_equal(weir_sched_tenant_set(sim->sched, sim->now_ns, tenant->id, params), WEIR_OK);
-    leave(sim);
-}
-
-uint64_t tl_sim_trace_hash(const struct tl_sim *sim)
-{
-    return sim->trace_hash;
-}
-
-uint32_t tl_sim_log_lines(const struct tl_sim *sim)
-{
-    return sim->log_lines;
-}
-
-const char *tl_sim_last_line(const struct tl_sim *sim)
-{
-    return sim->last_line;
 }
