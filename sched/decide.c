@@ -230,8 +230,8 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
 
     if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) ||
         (item->params.flags & WEIR_SCHED_STOPPABLE) == 0 ||
-        (rest_ns != 0 && rest_ns <= item->queue->tenant->view.stop_ns)) {
-        return false;
+        (rest_ns > 1 && rest_ns <= item->queue->tenant->view.stop_ns)) {
+        return false; /* a rest of 1 is one that was predicted wrongly: it is not known */
     }
     if (sched->now_ns < item->no_stop_before_ns) {
         *wake_ns = min_u64(*wake_ns, item->no_stop_before_ns);

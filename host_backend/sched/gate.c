@@ -17,24 +17,13 @@
 
 #include "base/log.h"
 #include "host_backend/worker/order.h"
-#include "host_backend/worker/quiet.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define OPEN_ALONE        64u /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED    16u /* .. and not */
-#define HINT_USES         256u
-#define HINT_RETRY        8u /* while nothing is known */
-#define SPIN_NS           (30 * WEIR_NS_PER_US)
-#define NAP_NS            (20 * WEIR_NS_PER_US)
-#define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
-#define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
-#define STALL_NS          (20 * WEIR_NS_PER_MS)
-#define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
-#define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
-#define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
-#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long */
+#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED 16u /* .. and not */
+#define HINT_USES      256u
+#define HINT_RETRY     8u /* while nothing is known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -156,7 +145,7 @@ static void mark_all(struct weir_gate_queue *q)
     }
 }
 
-static void look(struct weir_gate_queue *q)
+void weir_gate_look(struct weir_gate_queue *q)
 {
     pthread_mutex_lock(&q->gate->lock);
     weir_gate_look_locked(q, weir_clock_now_ns());
@@ -186,7 +175,7 @@ void weir_gate_idle(struct weir_session *session)
             mark_all(q);
         }
         if (q != NULL && q->n != 0) {
-            look(q);
+            weir_gate_look(q);
         }
     }
 }
@@ -292,185 +281,6 @@ uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t
     return mix(key, (uint64_t)block[2] << 32 | shared_bytes);
 }
 
-/* ---------------------------------------------------------------- waiting */
-
-static void nap(uint64_t ns)
-{
-    struct timespec pause = {0, (long)ns};
-
-    nanosleep(&pause, NULL);
-}
-
-/* Nobody is there any more who wants the work done. */
-static bool is_over(struct weir_session *s)
-{
-    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0 ||
-           s->transport->ops->peer_gone(s->transport);
-}
-
-static bool below(const struct weir_gate_queue *q, uint64_t ns)
-{
-    uint64_t flying = atomic_load_explicit(&q->given_ns, memory_order_relaxed) -
-                      atomic_load_explicit(&q->done_ns, memory_order_relaxed);
-
-    return flying + ns <= q->gate->alone_limit_ns || flying == 0;
-}
-
-static bool is_alone(const struct weir_gate_queue *q)
-{
-    return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
-}
-
-/*
- * Alone, with much in flight: wait until some of it is done. What is in flight may itself wait for
- * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
- * item passes, and all after it until something does.
- */
-static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
-{
-    uint64_t since_ns = weir_clock_now_ns(), done_ns = atomic_load(&q->done_ns);
-
-    for (;;) {
-        uint64_t now_done_ns, now_ns;
-
-        look(q);
-        if (below(q, ns) || !is_alone(q)) {
-            return true;
-        }
-        now_done_ns = atomic_load(&q->done_ns);
-        now_ns = weir_clock_now_ns();
-        if (now_done_ns != done_ns) {
-            done_ns = now_done_ns;
-            since_ns = now_ns;
-        }
-        if ((q->stalled && q->stalled_at_ns == done_ns) || now_ns - since_ns > STALL_NS) {
-            q->stalled = true;
-            q->stalled_at_ns = done_ns;
-            return true;
-        }
-        if (is_over(q->session)) {
-            return false;
-        }
-        if (q->session->n_waits != 0) {
-            weir_session_answer_waits(q->session);
-        }
-        nap(NAP_NS);
-    }
-}
-
-/* How long an item waits before it passes because what the session has in flight does not end. */
-static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
-{
-    const struct weir_gate_entry *oldest = &q->ring[q->first];
-    bool stuck;
-
-    pthread_mutex_lock(&q->lock);
-    stuck = q->n != 0 && now_ns - oldest->work.since_ns > STUCK_NS &&
-            (oldest->work.first == NULL || !oldest->work.first->halted);
-    pthread_mutex_unlock(&q->lock);
-    if (!stuck) {
-        return UINT64_MAX;
-    }
-    ns *= STUCK_SHARE;
-    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > STUCK_PACE_MAX_NS ? STUCK_PACE_MAX_NS : ns;
-}
-
-/*
- * What the session has in flight waits for something, and that may be this item. The scheduler is
- * told that it has been given; it cannot hold it back by a bound or by whose turn it is. One that
- * makes its work wait on purpose gains little: it is charged, and the pace allows a fraction of the
- * device.
- */
-static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
-{
-    struct weir_gate *gate = q->gate;
-    uint64_t now_ns = weir_clock_now_ns();
-    struct weir_sched_item_info info;
-
-    pthread_mutex_lock(&gate->lock);
-    if (!atomic_load(&item->granted) &&
-        weir_sched_item_query(gate->sched, item->id, &info) == WEIR_OK) {
-        (void)weir_sched_withdraw(gate->sched, now_ns, item->id);
-        info.params.flags |= WEIR_SCHED_STARTED;
-        if (weir_sched_arrive(gate->sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
-            item->id = 0; /* charged to nobody */
-        }
-        q->waiting = NULL;
-        gate->passed_stuck++;
-        atomic_store(&item->granted, true);
-    }
-    weir_gate_unlock(gate);
-}
-
-static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
-{
-    uint64_t begin_ns = weir_clock_now_ns();
-    uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
-
-    while (q->gate->spin && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
-           weir_clock_now_ns() < spin_end_ns) {
-        weir_cpu_pause();
-    }
-    for (;;) {
-        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
-        uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
-        uint64_t now_ns = weir_clock_now_ns(), patience_ns;
-
-        if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
-            return true;
-        }
-        if (is_over(q->session)) {
-            return false;
-        }
-        if (q->session->n_waits != 0) {
-            weir_session_answer_waits(q->session);
-        }
-        patience_ns = patience_of(q, ns, now_ns);
-        if (now_ns - begin_ns >= patience_ns) {
-            pass_stuck(q, item);
-            continue;
-        }
-        (void)weir_futex_wait(&q->word, word, slice_ns < patience_ns ? slice_ns : patience_ns);
-    }
-}
-
-/* Whoever makes the device quiet (worker/quiet.h) does not wait for one who waits here. */
-static bool wait_below(struct weir_gate_queue *q, uint64_t ns)
-{
-    bool good;
-
-    mark_all(q);
-    weir_quiet_left(q->session);
-    good = below_at_last(q, ns);
-    weir_quiet_pass(q->session);
-    return good;
-}
-
-static bool wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
-{
-    bool good;
-
-    if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
-        return true;
-    }
-    weir_quiet_left(q->session);
-    good = granted_at_last(q, item, ns);
-    weir_quiet_pass(q->session);
-    return good;
-}
-
-void weir_gate_session_wake(struct weir_session *session)
-{
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
-
-        if (q != NULL) {
-            __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
-            weir_futex_wake(&q->word, 1);
-        }
-    }
-}
-
 /* ---------------------------------------------------------------- through the scheduler */
 
 static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
@@ -567,7 +377,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     if (status != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!wait_granted(q, item, pass->ns)) {
+    if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
         weir_gate_withdraw_locked(item, weir_clock_now_ns());
         weir_gate_unlock(gate);
@@ -619,15 +429,16 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     pass->key = work->key;
     pass->size = size_of(work);
     predict(q->gate, work, pass);
-    if (is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
-        if (below(q, pass->ns)) {
+    if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
+        if (weir_gate_below(q, pass->ns)) {
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
-        if (!wait_below(q, pass->ns)) {
+        mark_all(q);
+        if (!weir_gate_wait_below(q, pass->ns)) {
             return CUDA_ERROR_NOT_PERMITTED;
         }
-        if (is_alone(q)) {
+        if (weir_gate_is_alone(q)) {
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
@@ -710,7 +521,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
         open_work(pass);
         if (open->n >= OPEN_ALONE || open->ns >= gate->alone_limit_ns / 4) {
             mark(q, pass->stream);
-            look(q);
+            weir_gate_look(q);
         }
         return;
     }
@@ -721,7 +532,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
     if (pass->item->order.run != NULL || pass->item->stoppable) {
         give(gate, pass->item);
         mark(q, pass->stream);
-    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 4) {
+    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 2) {
         mark(q, pass->stream);
     }
 }
@@ -739,11 +550,30 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
     return &item->order;
 }
 
-bool weir_gate_wants_runs(const struct weir_session *session)
+/* A run costs some 10 us of the stream's time: below this it is let run to its end. */
+static uint64_t worth_stopping_ns(const struct weir_tenant *tenant)
+{
+    switch (atomic_load_explicit(&tenant->priority, memory_order_relaxed)) {
+    case WEIR_PRIORITY_LOW: /* somebody may be in a hurry */
+        return 100 * WEIR_NS_PER_US;
+    case WEIR_PRIORITY_HIGH:
+        return WEIR_NS_PER_MS;
+    default:
+        return 500 * WEIR_NS_PER_US;
+    }
+}
+
+bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
 {
     const struct weir_gate *gate = gate_of(session);
 
-    return gate == NULL || atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+    if (gate == NULL) {
+        return true;
+    }
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session->tenant)) {
+        return false;
+    }
+    return atomic_load_explicit(&gate->crowded, memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------------- a session's end */

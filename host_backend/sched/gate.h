@@ -133,8 +133,11 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result);
  */
 struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
 
-/** Are kernels to be launched so that they can be stopped? @thread session */
-bool weir_gate_wants_runs(const struct weir_session *session);
+/**
+ * Is a kernel to be launched so that it can be stopped? Without a scheduler: as its forms say.
+ * @thread session
+ */
+bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint);
 
 /** Is there a scheduler, and another tenant that may come? @thread session */
 bool weir_gate_may_contend(const struct weir_session *session);

@@ -172,6 +172,26 @@ void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
 /** A tenant is new to the scheduler: say what it is called. */
 void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
 
+/* gate.c */
+
+/** weir_gate_look_locked() with the lock, and what follows from it. */
+void weir_gate_look(struct weir_gate_queue *queue);
+
+/* wait.c. Session threads. */
+
+/** Is the queue's tenant alone, by what the scheduler last said? */
+bool weir_gate_is_alone(const struct weir_gate_queue *queue);
+
+/** May so much more be in flight while it is? */
+bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
+
+/** Wait until it may, or until the tenant is alone no more. false: the session is over. */
+bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
+
+/** Wait until an item is granted. @param ns  predicted. @return false: the session is over. */
+bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
+                            uint64_t ns);
+
 /* gates.c */
 
 /** A tenant as the scheduler sees it. */

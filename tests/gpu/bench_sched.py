@@ -24,7 +24,9 @@ import tempfile
 import time
 
 FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
-PAIRS = ((100, 2000), (100, 10000), (1000, 20000))  # us: the short one, the long one
+# us: the short kernel, the long one, and how long a block of that takes
+PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
+BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 3.3
 WARM_S = 0.6
 TORCH_S = 5.0
@@ -205,11 +207,17 @@ class Bench:
             raise
         return host
 
-    def calibrate(self, us):
-        if us not in self.rounds:
+    @staticmethod
+    def waves(us, block_us):
+        return max(round(us / block_us), 1)
+
+    def calibrate(self, us, block_us=BLOCK_US):
+        key = us, self.waves(us, block_us)
+        if key not in self.rounds:
             best = None
             for _ in range(2):
-                done = subprocess.run([self.load, "calibrate", "--us", str(us * self.slow)], env=self.native_env(),
+                argv = [self.load, "calibrate", "--us", str(us * self.slow), "--waves", str(key[1])]
+                done = subprocess.run(argv, env=self.native_env(),
                                       capture_output=True, text=True, timeout=60)
                 match = re.search(r"rounds (\d+) us ([\d.]+)", done.stdout)
                 if not match:
@@ -217,13 +225,15 @@ class Bench:
                 wanted = us * self.slow
                 if best is None or abs(float(match[2]) - wanted) < abs(best[1] - wanted):
                     best = int(match[1]), float(match[2])
-            self.rounds[us] = best
-        return self.rounds[us]
+            self.rounds[key] = best
+        return self.rounds[key]
 
-    def loop(self, us, *more):
-        rounds, _ = self.calibrate(us)
-        return [self.load, "loop", "--wait", "--us", us * self.slow, "--rounds", rounds, "--seconds",
-                self.seconds, *more]
+    def kernel(self, us, block_us=BLOCK_US):
+        return ["--us", us * self.slow, "--rounds", self.calibrate(us, block_us)[0], "--waves",
+                self.waves(us, block_us)]
+
+    def loop(self, us, block_us=BLOCK_US):
+        return [self.load, "loop", "--wait", *self.kernel(us, block_us), "--seconds", self.seconds]
 
     def note(self, measure, kind, case, tenant, value, unit):
         self.tsv.append(f"{measure}\t{kind}\t{case}\t{tenant}\t{value:.5g}\t{unit}\n")
@@ -293,18 +303,17 @@ class Bench:
 
     def priority(self, kinds):
         rows = []
-        for short, long in self.pairs:
-            case = f"{short} us beside {long} us"
-            rounds, _ = self.calibrate(short)
-            pulse = [self.load, "pulse", "--wait", "--us", short * self.slow, "--rounds", rounds, "--seconds",
-                     self.seconds, "--gap-us", max(2 * short, 500) * self.slow]
-            beside = self.calibrate(long)[1]
+        for short, long, block_us in self.pairs:
+            case = f"{short} us beside {long} us" + (f", blocks {block_us} us" if block_us != BLOCK_US else "")
+            pulse = [self.load, "pulse", "--wait", *self.kernel(short), "--seconds", self.seconds,
+                     "--gap-us", max(2 * short, 500) * self.slow]
+            beside = self.calibrate(long, block_us)[1]
             for kind in ["alone", *kinds]:
                 if self.suite.left_s() < 15:
                     break
                 tenants = [Tenant(pulse, 1, "high")]
                 if kind != "alone":
-                    tenants.append(Tenant(self.loop(long), 1, "low"))
+                    tenants.append(Tenant(self.loop(long, block_us), 1, "low"))
                 lines = self.together("Weir priority" if kind == "Weir alone" else kind, tenants)
                 times = lines and self.latency(lines[0])
                 if not times:
@@ -383,8 +392,7 @@ class Bench:
         if not os.path.exists(self.load):
             return "no sched_load", False
         wanted = suite.options.sched
-        for us in sorted({us for _, lengths in self.fair for us in lengths} |
-                         {us for pair in self.pairs for us in pair}):
+        for us in sorted({us for _, lengths in self.fair for us in lengths}):
             self.calibrate(us)
         table = suite.table_of
         bad = 0
@@ -400,7 +408,7 @@ class Bench:
             rows = self.groups(measure, weir, mps)
             bad += sum("failed" in row for row in rows)
             suite.page(f"Sharing: {name}", table(heads, rows))
-        kernels = ", ".join(f"{us} us: {took:.1f}" for us, (_, took) in sorted(self.rounds.items()))
+        kernels = ", ".join(f"{us} us in {waves} waves: {took:.1f}" for (us, waves), (_, took) in sorted(self.rounds.items()))
         suite.page("Sharing: notes", f"Calibrated: {kernels}.\n\n```\n" + "\n".join(self.notes) + "\n```")
         suite.write("sched.tsv", "".join(self.tsv))
         return f"{len(self.tsv) - 1} figures, {bad} arrangements failed", bad == 0
