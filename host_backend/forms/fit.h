@@ -67,6 +67,18 @@ static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t block
 }
 
 /**
+ * Registers for a twin that has more of them than its kernel: a compiler that stays below a step at
+ * which fewer blocks fit orders loads one behind the other, in a loop more than without one.
+ * @thread any
+ */
+static inline uint32_t weir_forms_register_room(uint32_t kernel_registers)
+{
+    uint32_t step = WEIR_FORMS_REGISTER_STEP;
+
+    return (kernel_registers + step - 1) / step * step + step;
+}
+
+/**
  * The registers to limit a twin to, for a second one beside it: those with which as many blocks of
  * it fit as of its kernel, where it fits fewer times; else those of its kernel, with which the
  * compiler may order instructions as it did there.

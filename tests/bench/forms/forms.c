@@ -13,8 +13,8 @@
 
 #define CONTROL_STRIDE 1280u /* a control block, on lines of its own */
 
-const char *const weir_forms_build_names[] = {"original",   "slice",  "ticket",
-                                              "persistent", "capped", "carved"};
+const char *const weir_forms_build_names[] = {"original", "slice",  "ticket", "persistent",
+                                              "capped",   "carved", "roomy"};
 
 static struct {
     CUdeviceptr at;
@@ -84,22 +84,23 @@ static bool bind_variables(struct weir_forms_set *set, CUmodule module,
     return true;
 }
 
-static enum weir_forms_build build_of(enum weir_ptx_form form, bool capped)
+static enum weir_forms_build build_of(enum weir_ptx_form form, enum weir_forms_build loop)
 {
     return form == WEIR_PTX_FORM_SLICE    ? WEIR_FORMS_SLICE
            : form == WEIR_PTX_FORM_TICKET ? WEIR_FORMS_TICKET
-           : capped                       ? WEIR_FORMS_CAPPED
-                                          : WEIR_FORMS_PERSISTENT;
+                                          : loop;
 }
 
 static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module *module,
-                       const struct weir_ptx_twins *twins, bool capped)
+                       const struct weir_ptx_twins *twins, enum weir_forms_build loop)
 {
-    CUmodule *loaded = capped ? &set->capped : &set->twins;
+    CUmodule *loaded = loop == WEIR_FORMS_CAPPED  ? &set->capped
+                       : loop == WEIR_FORMS_ROOMY ? &set->roomy
+                                                  : &set->twins;
     char *text = NULL;
 
     for (uint32_t i = 0; i < twins->n_infos; i++) {
-        snprintf(set->facts[build_of(twins->infos[i].form, capped)].reason,
+        snprintf(set->facts[build_of(twins->infos[i].form, loop)].reason,
                  sizeof(set->facts[0].reason), "%s", twins->infos[i].reason);
     }
     if (twins->n_made == 0 || weir_ptx_print_buffer(module, &text, NULL) != WEIR_OK) {
@@ -114,7 +115,7 @@ static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module 
     free(text);
     for (uint32_t i = 0; ok && i < twins->n_infos; i++) {
         const struct weir_ptx_twin_info *info = &twins->infos[i];
-        enum weir_forms_build build = build_of(info->form, capped);
+        enum weir_forms_build build = build_of(info->form, loop);
 
         if (info->status != WEIR_OK) {
             continue;
@@ -128,7 +129,8 @@ static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module 
 }
 
 /* Twins of some forms, in a module of their own; max_regs 0 for as many as they like. */
-static bool make_twins(struct weir_forms_set *set, uint32_t forms, uint32_t max_regs)
+static bool make_twins(struct weir_forms_set *set, uint32_t forms, enum weir_forms_build loop,
+                       uint32_t max_regs)
 {
     const struct weir_forms_kernel *kernel = set->kernel;
     struct weir_ptx_twin_want want = {.kernel = kernel->name, .forms = forms, .max_regs = max_regs};
@@ -143,30 +145,36 @@ static bool make_twins(struct weir_forms_set *set, uint32_t forms, uint32_t max_
         status = weir_ptx_twins(module, &want, 1, &twins);
     }
     set->make_ms += (double)(weir_forms_now_ns() - begin) * 1e-6;
-    bool ok = status == WEIR_OK ? load_twins(set, module, &twins, max_regs != 0)
+    bool ok = status == WEIR_OK ? load_twins(set, module, &twins, loop)
                                 : weir_forms_fail("%s: %s", kernel->name, weir_status_text(status));
 
     weir_ptx_destroy(module);
     return ok;
 }
 
-/* The persistent form once more, with its registers limited. */
-static void make_capped(struct weir_forms_set *set)
+static void make_limited(struct weir_forms_set *set, enum weir_forms_build build,
+                         uint32_t registers)
+{
+    if (!make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), build, registers)) {
+        snprintf(set->facts[build].reason, sizeof(set->facts[0].reason), "%.150s",
+                 weir_forms_reason());
+    }
+}
+
+/* The persistent form once more, with its registers limited, and with more than it likes. */
+static void make_other_registers(struct weir_forms_set *set)
 {
     const struct weir_forms_facts *original = &set->facts[WEIR_FORMS_ORIGINAL];
     const struct weir_forms_facts *persistent = &set->facts[WEIR_FORMS_PERSISTENT];
     const uint32_t *block = set->kernel->block;
 
-    if (!persistent->there) {
-        return;
-    }
-    uint32_t fit =
-        weir_forms_register_limit(block[0] * block[1] * block[2], (uint32_t)original->registers,
-                                  (uint32_t)original->per_sm, (uint32_t)persistent->per_sm);
-
-    if (!make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), fit)) {
-        snprintf(set->facts[WEIR_FORMS_CAPPED].reason, sizeof(set->facts[0].reason), "%.150s",
-                 weir_forms_reason());
+    if (persistent->there) {
+        make_limited(
+            set, WEIR_FORMS_CAPPED,
+            weir_forms_register_limit(block[0] * block[1] * block[2], (uint32_t)original->registers,
+                                      (uint32_t)original->per_sm, (uint32_t)persistent->per_sm));
+        make_limited(set, WEIR_FORMS_ROOMY,
+                     weir_forms_register_room((uint32_t)original->registers));
     }
 }
 
@@ -202,8 +210,8 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
     if (!read_facts(set, WEIR_FORMS_ORIGINAL)) {
         return false;
     }
-    if (make_twins(set, WEIR_PTX_FORM_TWINS, 0)) {
-        make_capped(set);
+    if (make_twins(set, WEIR_PTX_FORM_TWINS, WEIR_FORMS_PERSISTENT, 0)) {
+        make_other_registers(set);
         make_carved(set);
     } else {
         const char *why = weir_forms_reason();
@@ -220,7 +228,7 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
 
 void weir_forms_set_finish(struct weir_forms_set *set)
 {
-    CUmodule modules[] = {set->original, set->twins, set->capped};
+    CUmodule modules[] = {set->original, set->twins, set->capped, set->roomy};
 
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
         if (modules[i]) {

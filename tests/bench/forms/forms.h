@@ -7,7 +7,8 @@
 
 /* The forms, and the persistent one once more with its registers limited, to what lets it fit an SM
  * as often as the original or to what that has; and once more with the original's share of an SM's
- * memory for shared variables, where the form's own few bytes would take more of it off the cache.
+ * memory for shared variables, where the form's own few bytes would take more of it off the cache;
+ * and with more registers than the original has, for which fewer blocks may fit on an SM.
  */
 enum weir_forms_build {
     WEIR_FORMS_ORIGINAL,
@@ -16,6 +17,7 @@ enum weir_forms_build {
     WEIR_FORMS_PERSISTENT,
     WEIR_FORMS_CAPPED,
     WEIR_FORMS_CARVED,
+    WEIR_FORMS_ROOMY,
     WEIR_FORMS_BUILD_COUNT
 };
 
@@ -36,7 +38,7 @@ struct weir_forms_set {
     const struct weir_forms_kernel *kernel;
     CUmodule original;
     CUmodule twins;
-    CUmodule capped;
+    CUmodule capped, roomy;
     CUfunction functions[WEIR_FORMS_BUILD_COUNT];
     uint32_t dynamic_shared[WEIR_FORMS_BUILD_COUNT];
     int32_t carveout[WEIR_FORMS_BUILD_COUNT]; /* attribute, in percent; -1 for the default */

@@ -27,7 +27,7 @@ static uint32_t gate_number;
 bool weir_forms_is_loop(uint32_t build)
 {
     return build == WEIR_FORMS_PERSISTENT || build == WEIR_FORMS_CAPPED ||
-           build == WEIR_FORMS_CARVED;
+           build == WEIR_FORMS_CARVED || build == WEIR_FORMS_ROOMY;
 }
 
 uint32_t weir_forms_random(struct weir_forms_bench *bench)
@@ -150,6 +150,7 @@ static void list_variants(const struct weir_forms_bench *bench,
         add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
         add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
         add_variant(bench, subject, WEIR_FORMS_CARVED, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_ROOMY, tasks[i]);
     }
 }
 

@@ -67,8 +67,8 @@ static void write_twins(const struct weir_forms_results *results, FILE *out)
     fputs(
         "### Twins\n\nRegisters of a thread / static shared bytes of a block / blocks on an SM.\n\n"
         "| kernel | original | slice | ticket | persistent | registers limited | cache kept | "
-        "passes ms | "
-        "driver's compiler ms |\n|---|---|---|---|---|---|---|---|---|\n",
+        "more registers | passes ms | driver's compiler ms |\n"
+        "|---|---|---|---|---|---|---|---|---|---|\n",
         out);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         if (!results->kernels[k].facts[WEIR_FORMS_ORIGINAL].there) {
@@ -129,7 +129,9 @@ static const struct weir_forms_variant columns[] = {
     {WEIR_FORMS_CAPPED, 3},     {WEIR_FORMS_CAPPED, 4},     {WEIR_FORMS_CAPPED, 6},
     {WEIR_FORMS_CAPPED, 8},     {WEIR_FORMS_CARVED, 1},     {WEIR_FORMS_CARVED, 2},
     {WEIR_FORMS_CARVED, 3},     {WEIR_FORMS_CARVED, 4},     {WEIR_FORMS_CARVED, 6},
-    {WEIR_FORMS_CARVED, 8}};
+    {WEIR_FORMS_CARVED, 8},     {WEIR_FORMS_ROOMY, 1},      {WEIR_FORMS_ROOMY, 2},
+    {WEIR_FORMS_ROOMY, 3},      {WEIR_FORMS_ROOMY, 4},      {WEIR_FORMS_ROOMY, 6},
+    {WEIR_FORMS_ROOMY, 8}};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define WEIR_FORMS_MAX_KERNELS  16u
-#define WEIR_FORMS_MAX_VARIANTS 28u
+#define WEIR_FORMS_MAX_VARIANTS 32u
 #define WEIR_FORMS_NONE         UINT32_MAX
 
 /* What is asked of the chosen form: issue 4, and FLEP's evaluation. */

@@ -45,6 +45,8 @@ static void limit_is_what_fits_or_what_the_kernel_has(void **state)
     assert_int_equal(weir_forms_register_limit(192, 41, 6, 5), 56);
     assert_int_equal(weir_forms_register_limit(256, 11, 8, 8), WEIR_FORMS_LEAST_REGISTERS);
     assert_int_equal(weir_forms_register_limit(256, 40, 8, 8), 32); /* more would not fit */
+    assert_int_equal(weir_forms_register_room(32), 40);
+    assert_int_equal(weir_forms_register_room(26), 40);
 }
 
 int main(void)
