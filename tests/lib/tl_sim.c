@@ -121,6 +121,11 @@ static void set_rates(struct tl_sim *sim)
         sms = sms < w->need_sms ? sms : w->need_sms;
         sms = sms < left ? sms : left;
         w->rate = sms;
+        if (w->enough_sms != 0) {
+            uint32_t used = sms < w->enough_sms ? sms : w->enough_sms;
+
+            w->rate = (double)w->need_sms * used / w->enough_sms;
+        }
         left -= sms;
     }
 }
@@ -332,6 +337,7 @@ static struct work *make_work(struct tl_sim *sim, struct lane *lane)
         .movable = (load->flags & WEIR_SCHED_MOVABLE) != 0,
         .stoppable = (load->flags & WEIR_SCHED_STOPPABLE) != 0,
         .need_sms = sms,
+        .enough_sms = load->enough_sms,
         .blocks = load->blocks,
         .arrived_ns = sim->now_ns,
     };

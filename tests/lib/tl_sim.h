@@ -41,6 +41,7 @@ struct tl_sim_load {
     enum weir_sched_class class;
     uint32_t flags;
     uint32_t blocks, blocks_per_sm;
+    uint32_t enough_sms; /* more do not make it faster (it waits for memory); 0: all do */
     uint64_t key;
     uint64_t bytes;
     bool predicted;    /* the scheduler is told the duration */

@@ -29,7 +29,7 @@ struct work {
     bool on_device, seen_work;
     enum work_state state;
     bool movable, stoppable;
-    uint32_t need_sms;
+    uint32_t need_sms, enough_sms;
     struct weir_sched_place place;
     double rest; /* SM-ns, or ns of a copy */
     double whole;

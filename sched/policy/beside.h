@@ -1,0 +1,43 @@
+/* What the policies of kind TOGETHER ask of a kernel before they share the device with it. */
+#ifndef WEIR_SCHED_POLICY_BESIDE_H
+#define WEIR_SCHED_POLICY_BESIDE_H
+
+#include "sched/policy.h"
+
+/* A newcomer or a leaver costs two resizes of the others, 11 to 25 us each on an H200. */
+#define BESIDE_MIN_NS   200000u
+#define BESIDE_GAP_NS   1000000u
+#define BESIDE_VALID_NS 500000000u
+
+/*
+ * Can its kernel share? It has to be known and movable, and its tenant to have all SMs when alone:
+ * else nothing says how much slower a part of them is. Short kernels of a client that waits for
+ * each would have the others resized all the time.
+ */
+static inline bool beside_is_able(const struct weir_policy *self,
+                                  const struct weir_policy_tenant *tenant)
+{
+    const struct weir_policy_kernel *kernel = &tenant->kernel;
+
+    return kernel->class == WEIR_SCHED_KERNEL && kernel->key != 0 && kernel->movable &&
+           tenant->sm_limit == self->config->sms &&
+           (kernel->predicted_ns >= BESIDE_MIN_NS || tenant->gap_ns > BESIDE_GAP_NS);
+}
+
+/* Long enough for each member to finish two items at half its speed. */
+static inline uint64_t beside_sample_ns(const struct weir_policy_tenant *a,
+                                        const struct weir_policy_tenant *b)
+{
+    uint64_t most = a->kernel.predicted_ns > b->kernel.predicted_ns ? a->kernel.predicted_ns
+                                                                    : b->kernel.predicted_ns;
+
+    return most < BESIDE_VALID_NS / 5 ? 5 * most + BESIDE_MIN_NS : BESIDE_VALID_NS;
+}
+
+/* Time of a block alone on all SMs, as predicted: what a place is compared with. 0: not known. */
+static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
+{
+    return (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
+}
+
+#endif

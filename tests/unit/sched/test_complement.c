@@ -1,0 +1,335 @@
+/*
+ * `complement`: classes and divisions by hand, from measures as the core would bring them; and on
+ * a device with a kernel that saturates the memory.
+ */
+#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SMS  128u
+#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+
+/* ---- by hand ---- */
+
+struct desk {
+    struct weir_sched_config config;
+    struct weir_policy policy;
+    struct weir_policy_tenant tenant[4];
+    struct weir_policy_group group;
+};
+
+static const struct weir_policy_ops *ops(void)
+{
+    return weir_policy_find("complement");
+}
+
+static int desk_make(void **state)
+{
+    struct desk *desk = calloc(1, sizeof(*desk));
+
+    assert_non_null(desk);
+    weir_sched_config_init(&desk->config, SMS);
+    desk->policy = (struct weir_policy){.ops = ops(), .config = &desk->config};
+    desk->policy.state = calloc(1, ops()->state_bytes);
+    assert_non_null(desk->policy.state);
+    for (uint32_t i = 0; i < 4; i++) {
+        desk->tenant[i] = (struct weir_policy_tenant){
+            .id = 1 + i,
+            .sm_limit = SMS,
+            .priority = WEIR_SCHED_NORMAL,
+            .gap_ns = UINT64_MAX,
+            .kernel = {.key = 10 * (1 + i),
+                       .blocks = 1000,
+                       .blocks_per_sm = 4,
+                       .need_sms = SMS,
+                       .predicted_ns = 1000000,
+                       .class = WEIR_SCHED_KERNEL,
+                       .movable = true},
+        };
+    }
+    *state = desk;
+    return 0;
+}
+
+static int desk_drop(void **state)
+{
+    struct desk *desk = *state;
+
+    free(desk->policy.state);
+    free(desk);
+    return 0;
+}
+
+/* Ask with some of the tenants ready, the first of them leading. Returns who is beside, or -1. */
+static int ask(struct desk *desk, const char *ready)
+{
+    const struct weir_policy_tenant *list[4];
+    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
+
+    for (; ready[view.ready_count] != '\0'; view.ready_count++) {
+        list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
+    }
+    memset(&desk->group, 0, sizeof(desk->group));
+    desk->group.count = 1;
+    ops()->together(&desk->policy, &view, &desk->group);
+    assert_in_range(desk->group.count, 1, 2);
+    if (desk->group.count == 1) {
+        return -1;
+    }
+    assert_in_range(desk->group.member[0].place.sm_count, 1, SMS - 1);
+    assert_int_equal(desk->group.member[0].place.sm_count + desk->group.member[1].place.sm_count,
+                     SMS);
+    return ready[desk->group.member[1].ready] - 'a';
+}
+
+/* Both finish a kernel where the last answer had them, at those speeds. */
+static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
+{
+    const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
+    const double speed[] = {speed_a, speed_b};
+
+    for (int i = 0; i < 2; i++) {
+        struct weir_policy_measure measure = {
+            .key = tenant[i]->kernel.key,
+            .sm_count = desk->group.member[i].place.sm_count,
+            .partner_key = tenant[1 - i]->kernel.key,
+            .partner_sm_count = desk->group.member[1 - i].place.sm_count,
+            .blocks = 1000,
+            .samples = 1,
+            .block_ns = 1000 / speed[i],
+        };
+
+        ops()->measured(&desk->policy, &measure);
+    }
+}
+
+/* What two kernels of those kinds do in company: 'm' saturates the memory at a quarter of the SMs,
+ * 'c' computes; two that saturate it share it. */
+static double speed_of(char kind, char other, uint32_t sms)
+{
+    double part = (double)sms / SMS;
+
+    if (kind == 'c') {
+        return part;
+    }
+    part = part * 4 < 1 ? part * 4 : 1;
+    return other == 'm' ? part / 2 : part;
+}
+
+/* Ask and finish as the core does, until the pair is settled or refused. Returns the last answer.
+ */
+static int try_out(struct desk *desk, const char *ready, const char *kinds, uint32_t *ret_samples)
+{
+    int with = -1;
+
+    for (*ret_samples = 0; *ret_samples < 20; ++*ret_samples) {
+        int leader = ready[0] - 'a';
+
+        with = ask(desk, ready);
+        if (with < 0 || !desk->group.sample) {
+            return with;
+        }
+        assert_true(desk->group.valid_ns >= 2 * 1000000);
+        finish(desk, leader, with,
+               speed_of(kinds[leader], kinds[with], desk->group.member[0].place.sm_count),
+               speed_of(kinds[with], kinds[leader], desk->group.member[1].place.sm_count));
+    }
+    fail_msg("never settled");
+    return -1;
+}
+
+static void memory_beside_compute_gets_the_sms_it_needs(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    /* The first answer is halves, to be tried. */
+    assert_int_equal(ask(desk, "ab"), 1);
+    assert_true(desk->group.sample);
+    assert_int_equal(desk->group.member[0].place.sm_first, 0);
+    assert_int_equal(desk->group.member[0].place.sm_count, 64);
+    assert_int_equal(desk->group.member[1].place.sm_first, 64);
+
+    /* Halves: 1 + 0.50. 5/8: 1 + 0.38, worse; 3/8: 1 + 0.63; 2/8: 1 + 0.75; 1/8: 0.5 + 0.88. */
+    assert_int_equal(try_out(desk, "ab", "mc", &samples), 1);
+    assert_int_equal(samples, 5);
+    assert_int_equal(desk->group.member[0].place.sm_count, 32);
+    assert_int_equal(desk->group.member[1].place.sm_first, 32);
+
+    /* The same places whoever leads: nobody is moved when the lead passes. */
+    assert_int_equal(ask(desk, "ba"), 0);
+    assert_int_equal(desk->group.member[0].place.sm_first, 32);
+    assert_int_equal(desk->group.member[1].place.sm_count, 32);
+
+    /* One goes: the other has all (the answer that was filled in). One of another class: too. */
+    assert_int_equal(ask(desk, "a"), -1);
+    desk->tenant[1].priority = WEIR_SCHED_LOW;
+    assert_int_equal(ask(desk, "ab"), -1);
+}
+
+static void like_kernels_run_alone(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    assert_int_equal(try_out(desk, "ab", "ccmm", &samples), -1);
+    assert_in_range(samples, 1, 3); /* 1.00 everywhere */
+    assert_int_equal(try_out(desk, "cd", "ccmm", &samples), -1);
+    assert_in_range(samples, 1, 3); /* each half as fast as alone */
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(ask(desk, "ab"), -1);
+    }
+    /* With all of them there each leader finds one of the other kind. */
+    assert_true(try_out(desk, "abcd", "ccmm", &samples) >= 2);
+    assert_true(try_out(desk, "dcba", "ccmm", &samples) <= 1);
+}
+
+/* After it has been seen beside one of each kind, nothing is tried any more: the table says it. */
+static void classes_spare_the_trying(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    assert_int_equal(try_out(desk, "ac", "ccmm", &samples), 2);
+    assert_int_equal(try_out(desk, "ad", "ccmm", &samples), 3);
+    assert_int_equal(try_out(desk, "bc", "ccmm", &samples), 2);
+    assert_int_equal(try_out(desk, "bd", "ccmm", &samples), 3);
+    assert_int_equal(ask(desk, "ab"), -1); /* scales and scales */
+    assert_int_equal(ask(desk, "cd"), -1); /* saturates and saturates */
+}
+
+static void small_kernel_gets_what_it_needs(void **state)
+{
+    struct desk *desk = *state;
+
+    desk->tenant[1].kernel.need_sms = 20;
+    assert_int_equal(ask(desk, "ab"), 1);
+    assert_int_equal(desk->group.member[1].place.sm_count, 20);
+    finish(desk, 0, 1, 108.0 / 128, 1);
+    assert_int_equal(ask(desk, "ab"), 1);
+}
+
+static void what_cannot_share_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    struct weir_policy_kernel *kernel = &desk->tenant[1].kernel;
+
+    kernel->movable = false;
+    assert_int_equal(ask(desk, "ab"), -1);
+    assert_int_equal(ask(desk, "ba"), -1);
+    kernel->movable = true;
+    kernel->key = 0;
+    assert_int_equal(ask(desk, "ab"), -1);
+    kernel->key = 20;
+    kernel->class = WEIR_SCHED_GRAPH;
+    assert_int_equal(ask(desk, "ab"), -1);
+    kernel->class = WEIR_SCHED_KERNEL;
+    kernel->predicted_ns = 0; /* not known yet */
+    assert_int_equal(ask(desk, "ab"), -1);
+    kernel->predicted_ns = 20000; /* short, and its client waits for each */
+    desk->tenant[1].gap_ns = 10000;
+    assert_int_equal(ask(desk, "ab"), -1);
+    kernel->predicted_ns = 1000000;
+    desk->tenant[1].sm_limit = 64;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[1].sm_limit = SMS;
+    assert_int_equal(ask(desk, "ab"), 1);
+}
+
+/* Samples that never come (it is stopped each time) are not waited for without end. */
+static void what_cannot_be_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 50);
+    }
+    assert_int_equal(ask(desk, "ab"), -1);
+}
+
+/* ---- on the device ---- */
+
+static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_sms)
+{
+    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
+                                .flags = BOTH,
+                                .key = key,
+                                .blocks = 10000,
+                                .blocks_per_sm = 8,
+                                .enough_sms = enough_sms,
+                                .predicted = true,
+                                .think_ns = 2000};
+}
+
+/* Progress of all, of what the device does with one at a time. */
+static double run_pair(const char *policies, uint64_t duration_us, uint32_t enough_a,
+                       uint32_t enough_b)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    struct tl_sim_load load[] = {kernels(1, duration_us, enough_a),
+                                 kernels(2, duration_us * 3 / 4, enough_b)};
+    struct weir_policy_set set;
+    struct weir_sched_counts counts;
+    double progress = 0;
+
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
+    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
+        if (set.policy[i] != NULL) {
+            assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+    }
+    tl_sim_run(sim, 400000000);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tl_sim_stats stats;
+
+        tl_sim_stats(sim, i, &stats);
+        progress += (double)stats.finished * (double)load[i].duration_ns / 400e6;
+    }
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    assert_int_equal(counts.nonsense, 0);
+    assert_int_equal(counts.rescues, 0);
+    tl_sim_destroy(sim);
+    return progress;
+}
+
+static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
+{
+    static const char *const policies[] = {"fair,complement,overlap", "priority,complement"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t us = 400; us <= 10000; us *= 5) {
+            double gain = run_pair(policies[i], us, 32, 0);
+            double like = run_pair(policies[i], us, 0, 0);
+
+            print_message("%s, %u us: %.3f, %.3f\n", policies[i], (unsigned)us, gain, like);
+            assert_true(gain > 1.55 && gain < 1.75); /* 1 + 3/4, less trying */
+            assert_true(like > 0.94);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(memory_beside_compute_gets_the_sms_it_needs, desk_make,
+                                        desk_drop),
+        cmocka_unit_test_setup_teardown(like_kernels_run_alone, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(classes_spare_the_trying, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(small_kernel_gets_what_it_needs, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(what_cannot_share_runs_alone, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(what_cannot_be_measured_runs_alone, desk_make, desk_drop),
+        cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
