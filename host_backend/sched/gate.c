@@ -610,7 +610,7 @@ static void finish_queue(struct weir_gate_queue *q)
 
     pthread_mutex_lock(&gate->lock);
     weir_gate_look_locked(q, now_ns);
-    for (; q->n != 0; q->n--, q->first = (q->first + 1) % WEIR_GATE_ENTRIES) {
+    for (; q->n != 0; q->first = (q->first + 1) % WEIR_GATE_ENTRIES) {
         struct weir_gate_entry *e = &q->ring[q->first];
 
         while (e->work.first != NULL) {
@@ -623,6 +623,7 @@ static void finish_queue(struct weir_gate_queue *q)
             gate->n_items--;
         }
         weir_mark_put(gate->marks, &e->mark);
+        q->n--;
     }
     if (q->open_started != 0) {
         gate->n_items--;

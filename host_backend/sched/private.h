@@ -68,7 +68,8 @@ struct weir_gate_queue {
 
     pthread_mutex_t lock; /* guards the ring: [first, first + n) */
     struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
-    uint32_t first, n;
+    uint32_t first;
+    atomic_uint n; /* peeked at without the lock: is there anything? */
 
     uint32_t word; /* a futex: changes when there is something to look at; atomic */
 };
