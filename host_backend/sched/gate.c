@@ -167,6 +167,8 @@ bool weir_gate_is_open(const struct weir_session *session)
 
 void weir_gate_idle(struct weir_session *session)
 {
+    uint32_t here = session->device;
+
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
         struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
 
@@ -178,12 +180,18 @@ void weir_gate_idle(struct weir_session *session)
             weir_gate_look(q);
         }
     }
+    if (session->device != here) { /* a handler may be about to begin */
+        (void)weir_session_enter(session, here);
+    }
 }
 
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
 {
+    uint32_t here = session->device;
+
     if (stream->gate.listed && weir_session_enter(session, stream->o.device) == CUDA_SUCCESS) {
         mark(stream->gate.queue, stream);
+        (void)weir_session_enter(session, here);
     }
 }
 
