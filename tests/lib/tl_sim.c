@@ -101,14 +101,34 @@ static bool is_copy(const struct work *work)
     return work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H;
 }
 
+/* A kernel's progress on the SMs that are left. Returns how much of them it takes. */
+static double set_rate(const struct tl_sim *sim, struct work *w, double left)
+{
+    double sms = w->movable && w->place.sm_count != 0 ? w->place.sm_count : sim->params.config.sms;
+    double part = 1; /* of each of its SMs; what it achieves there */
+    double speed = 1;
+
+    if (w->movable && w->place.quota != 0 && w->place.quota < w->blocks_per_sm) {
+        part = (double)w->place.quota / w->blocks_per_sm;
+        speed = w->enough_blocks == 0                ? part
+                : w->place.quota >= w->enough_blocks ? 1
+                                                     : (double)w->place.quota / w->enough_blocks;
+    }
+    sms = sms < w->need_sms ? sms : w->need_sms;
+    sms = sms * part < left ? sms : left / part;
+    w->rate = speed * sms;
+    if (w->enough_sms != 0) {
+        w->rate = speed * w->need_sms * (sms < w->enough_sms ? sms / w->enough_sms : 1);
+    }
+    return sms * part;
+}
+
 static void set_rates(struct tl_sim *sim)
 {
-    uint32_t left = sim->params.config.sms;
+    double left = sim->params.config.sms;
     uint32_t engine[WEIR_SCHED_CLASS_COUNT] = {0};
 
     for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
-        uint32_t sms;
-
         w->rate = 0;
         if (w != w->lane->first) {
             continue;
@@ -117,16 +137,7 @@ static void set_rates(struct tl_sim *sim)
             w->rate = engine[w->class]++ == 0 ? 1 : 0;
             continue;
         }
-        sms = w->movable && w->place.sm_count != 0 ? w->place.sm_count : sim->params.config.sms;
-        sms = sms < w->need_sms ? sms : w->need_sms;
-        sms = sms < left ? sms : left;
-        w->rate = sms;
-        if (w->enough_sms != 0) {
-            uint32_t used = sms < w->enough_sms ? sms : w->enough_sms;
-
-            w->rate = (double)w->need_sms * used / w->enough_sms;
-        }
-        left -= sms;
+        left -= set_rate(sim, w, left);
     }
 }
 
@@ -338,6 +349,8 @@ static struct work *make_work(struct tl_sim *sim, struct lane *lane)
         .stoppable = (load->flags & WEIR_SCHED_STOPPABLE) != 0,
         .need_sms = sms,
         .enough_sms = load->enough_sms,
+        .blocks_per_sm = load->blocks_per_sm,
+        .enough_blocks = load->enough_blocks,
         .blocks = load->blocks,
         .arrived_ns = sim->now_ns,
     };

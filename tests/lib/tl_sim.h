@@ -41,7 +41,8 @@ struct tl_sim_load {
     enum weir_sched_class class;
     uint32_t flags;
     uint32_t blocks, blocks_per_sm;
-    uint32_t enough_sms; /* more do not make it faster (it waits for memory); 0: all do */
+    uint32_t enough_sms;    /* more do not make it faster (it waits for memory); 0: all do */
+    uint32_t enough_blocks; /* the same, of blocks per SM */
     uint64_t key;
     uint64_t bytes;
     bool predicted;    /* the scheduler is told the duration */
@@ -71,6 +72,9 @@ void tl_sim_leave(struct tl_sim *sim, uint32_t tenant);
  * once. */
 void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
                   const struct weir_sched_item_params *params, weir_sched_id *ret_item);
+
+/* weir_sched_policy_set(), or with NULL weir_sched_policy_clear(), while there is work. */
+void tl_sim_policy(struct tl_sim *sim, int kind, const struct weir_policy_ops *ops);
 
 /* weir_sched_tenant_set(), if it has not left. */
 void tl_sim_change(struct tl_sim *sim, uint32_t tenant,

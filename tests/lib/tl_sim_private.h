@@ -30,6 +30,7 @@ struct work {
     enum work_state state;
     bool movable, stoppable;
     uint32_t need_sms, enough_sms;
+    uint32_t blocks_per_sm, enough_blocks;
     struct weir_sched_place place;
     double rest; /* SM-ns, or ns of a copy */
     double whole;

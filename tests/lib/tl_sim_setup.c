@@ -179,6 +179,15 @@ void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
     sim_leave(sim);
 }
 
+void tl_sim_policy(struct tl_sim *sim, int kind, const struct weir_policy_ops *ops)
+{
+    sim_enter(sim);
+    assert_int_equal(ops != NULL ? weir_sched_policy_set(sim->sched, sim->now_ns, ops)
+                                 : weir_sched_policy_clear(sim->sched, sim->now_ns, kind),
+                     WEIR_OK);
+    sim_leave(sim);
+}
+
 void tl_sim_change(struct tl_sim *sim, uint32_t number,
                    const struct weir_sched_tenant_params *params)
 {

@@ -124,17 +124,14 @@ static void rows_replace_each_other_while_there_is_work(void **state)
     for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
         struct weir_sched_counts counts;
 
-        assert_int_equal(
-            weir_sched_policy_set(tl_sim_sched(sim), tl_sim_now(sim), weir_policy_at(row)),
-            WEIR_OK);
+        tl_sim_policy(sim, 0, weir_policy_at(row));
         tl_sim_run(sim, 20000000);
         weir_sched_count(tl_sim_sched(sim), &counts);
         assert_true(counts.decisions > decisions);
         decisions = counts.decisions;
     }
     for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
-        assert_int_equal(weir_sched_policy_clear(tl_sim_sched(sim), tl_sim_now(sim), kind),
-                         WEIR_OK);
+        tl_sim_policy(sim, kind, NULL);
         tl_sim_run(sim, 5000000);
     }
     assert_int_equal(weir_sched_policy_clear(tl_sim_sched(sim), 0, -1), WEIR_ERR_INVALID);

@@ -1,0 +1,392 @@
+/*
+ * `waterfill`: Algorithm 1 and the threshold by hand; the policy from measures as the core would
+ * bring them; and on a device with a kernel that has its best with half of its blocks.
+ */
+#include "sched/policy/waterfill.h"
+#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SMS  128u
+#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+
+/* ---- the division ---- */
+
+static const struct waterfill_curve compute = {.performance = {0, 1, 2, 3, 4, 5, 6, 7, 8},
+                                               .blocks = 8};
+static const struct waterfill_curve memory = {.performance = {0, 1, 2, 3, 4, 4, 4, 4, 4},
+                                              .blocks = 8};
+/* Short of cache: its best with 3 blocks, worse with more. */
+static const struct waterfill_curve cache = {.performance = {0, 3, 6, 8, 5, 4, 4}, .blocks = 6};
+/* Two blocks are no better than one. */
+static const struct waterfill_curve stairs = {.performance = {0, 2, 2, 4, 4}, .blocks = 4};
+
+/* The drawing in waterfill.c, step by step: c m: 1 1, 2 1, 3 1 (then m, .25 against .375), 3 2,
+ * 4 2, 5 2 (both .5: the first), 5 3: full. */
+static void divide_fills_the_lowest(void **state)
+{
+    const struct waterfill_curve *const curves[] = {&compute, &memory};
+    uint32_t blocks[2];
+    double kept[2];
+
+    (void)state;
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
+    assert_int_equal(blocks[0], 5);
+    assert_int_equal(blocks[1], 3);
+    assert_true(kept[0] == 5.0 / 8 && kept[1] == 3.0 / 4);
+    assert_true(waterfill_is_tolerable(kept, 2));
+}
+
+static void divide_gives_nobody_more_than_its_best(void **state)
+{
+    const struct waterfill_curve *curves[] = {&cache, &compute};
+    uint32_t blocks[2];
+    double kept[2];
+
+    (void)state;
+    /* c 1 (.38), the other 3 (.38), c 2 (.75), the other 5 (.63); 1/24 is left. */
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
+    assert_int_equal(blocks[0], 2);
+    assert_int_equal(blocks[1], 5);
+    assert_true(kept[0] == 0.75 && kept[1] == 0.625);
+    curves[1] = &memory; /* best with 4 of 8: both have it */
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
+    assert_int_equal(blocks[0], 3);
+    assert_int_equal(blocks[1], 4);
+    assert_true(kept[0] == 1 && kept[1] == 1);
+}
+
+static void divide_takes_steps_as_a_whole(void **state)
+{
+    const struct waterfill_curve *const curves[] = {&stairs, &compute};
+    uint32_t blocks[2];
+    double kept[2];
+
+    (void)state;
+    /* 1 (.5) and 4 (.5); then two more for the first do not fit (1/4 is left): 1 and 6. */
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
+    assert_int_equal(blocks[0], 1);
+    assert_int_equal(blocks[1], 6);
+}
+
+static void divide_of_three_and_the_threshold(void **state)
+{
+    const struct waterfill_curve *const curves[] = {&compute, &compute, &compute};
+    static const struct waterfill_curve whole = {.performance = {0, 1}, .blocks = 1};
+    static const struct waterfill_curve large = {.performance = {0, 1, 2}, .blocks = 2};
+    const struct waterfill_curve *const both[] = {&whole, &large};
+    const struct waterfill_curve *const twins[] = {&large, &large};
+    uint32_t blocks[3];
+    double kept[3];
+
+    (void)state;
+    assert_true(waterfill_divide(curves, 3, blocks, kept));
+    assert_int_equal(blocks[0] + blocks[1] + blocks[2], 8);
+    assert_true(blocks[2] >= 2 && blocks[0] == 3);
+    assert_false(waterfill_is_tolerable(kept, 3)); /* 2/8: lost 75 %, more than 40 % */
+    assert_false(waterfill_divide(both, 2, blocks, kept));
+    assert_true(waterfill_divide(twins, 2, blocks, kept));
+    assert_true(waterfill_is_tolerable(kept, 2)); /* half lost, 60 % allowed */
+    kept[1] = 0.39;
+    assert_false(waterfill_is_tolerable(kept, 2));
+}
+
+/* ---- by hand ---- */
+
+struct desk {
+    struct weir_sched_config config;
+    struct weir_policy policy;
+    struct weir_policy_tenant tenant[4];
+    struct weir_policy_group group;
+};
+
+static const struct weir_policy_ops *ops(void)
+{
+    return weir_policy_find("waterfill");
+}
+
+static int desk_make(void **state)
+{
+    struct desk *desk = calloc(1, sizeof(*desk));
+
+    assert_non_null(desk);
+    weir_sched_config_init(&desk->config, SMS);
+    desk->policy = (struct weir_policy){.ops = ops(), .config = &desk->config};
+    desk->policy.state = calloc(1, ops()->state_bytes);
+    assert_non_null(desk->policy.state);
+    for (uint32_t i = 0; i < 4; i++) {
+        desk->tenant[i] = (struct weir_policy_tenant){
+            .id = 1 + i,
+            .sm_limit = SMS,
+            .priority = WEIR_SCHED_NORMAL,
+            .gap_ns = UINT64_MAX,
+            .kernel = {.key = 10 * (1 + i),
+                       .blocks = 1000,
+                       .blocks_per_sm = 8,
+                       .need_sms = SMS,
+                       .predicted_ns = 1000000,
+                       .class = WEIR_SCHED_KERNEL,
+                       .movable = true},
+        };
+    }
+    *state = desk;
+    return 0;
+}
+
+static int desk_drop(void **state)
+{
+    struct desk *desk = *state;
+
+    free(desk->policy.state);
+    free(desk);
+    return 0;
+}
+
+/* Ask with some of the tenants ready, the first of them leading. Returns who is beside, or -1. */
+static int ask(struct desk *desk, const char *ready)
+{
+    const struct weir_policy_tenant *list[4];
+    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
+
+    for (; ready[view.ready_count] != '\0'; view.ready_count++) {
+        list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
+    }
+    memset(&desk->group, 0, sizeof(desk->group));
+    desk->group.count = 1;
+    ops()->together(&desk->policy, &view, &desk->group);
+    assert_in_range(desk->group.count, 1, 2);
+    if (desk->group.count == 1) {
+        return -1;
+    }
+    return ready[desk->group.member[1].ready] - 'a';
+}
+
+/* Both finish a kernel where the last answer had them, at those speeds. */
+static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
+{
+    const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
+    const double speed[] = {speed_a, speed_b};
+
+    for (int i = 0; i < 2; i++) {
+        struct weir_policy_measure measure = {
+            .key = tenant[i]->kernel.key,
+            .sm_count = desk->group.member[i].place.sm_count,
+            .quota = desk->group.member[i].place.quota,
+            .partner_key = tenant[1 - i]->kernel.key,
+            .partner_sm_count = desk->group.member[1 - i].place.sm_count,
+            .partner_quota = desk->group.member[1 - i].place.quota,
+            .blocks = 1000,
+            .samples = 1,
+            .block_ns = 1000 / speed[i],
+        };
+
+        ops()->measured(&desk->policy, &measure);
+    }
+}
+
+/* Speed of a kernel of 8 blocks per SM with `quota` of them: 'c' gains with each, 'm' up to 4, 's'
+ * suffers from company on its SMs. */
+static double speed_of(char kind, const struct weir_sched_place *place)
+{
+    double part = place->sm_count != 0 ? (double)place->sm_count / SMS : 1;
+    double enough = kind == 'm' ? 4 : 8;
+    double quota = place->quota != 0 ? place->quota : 8;
+
+    if (kind == 's' && place->sm_count == 0) {
+        return 0.2;
+    }
+    if (kind == 'm' && place->quota == 0) {
+        return part * 1.5 < 1 ? part * 1.5 : 1;
+    }
+    return part * (quota < enough ? quota / enough : 1);
+}
+
+static int try_out(struct desk *desk, const char *ready, const char *kinds, uint32_t *ret_samples)
+{
+    for (*ret_samples = 0; *ret_samples < 20; ++*ret_samples) {
+        int leader = ready[0] - 'a';
+        int with = ask(desk, ready);
+
+        if (with < 0 || !desk->group.sample) {
+            return with;
+        }
+        assert_true(desk->group.valid_ns >= 8 * 1000000);
+        finish(desk, leader, with, speed_of(kinds[leader], &desk->group.member[0].place),
+               speed_of(kinds[with], &desk->group.member[1].place));
+    }
+    fail_msg("never settled");
+    return -1;
+}
+
+static void samples_are_taken_on_halves(void **state)
+{
+    static const uint32_t quota[] = {8, 4, 2};
+    struct desk *desk = *state;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(ask(desk, i == 1 ? "ba" : "ab"), i == 1 ? 0 : 1);
+        assert_true(desk->group.sample);
+        for (uint32_t k = 0; k < 2; k++) {
+            bool first = (k == 0) == (i != 1);
+
+            assert_int_equal(desk->group.member[k].place.sm_count, 64);
+            assert_int_equal(desk->group.member[k].place.sm_first, first ? 0 : 64);
+            assert_int_equal(desk->group.member[k].place.quota, quota[i]);
+        }
+        finish(desk, i == 1 ? 1 : 0, i == 1 ? 0 : 1, 0.5, 0.5);
+    }
+}
+
+static void memory_and_compute_share_each_sm(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    assert_int_equal(try_out(desk, "ab", "cm", &samples), 1);
+    assert_int_equal(samples, 4); /* three points, and together */
+    assert_int_equal(desk->group.member[0].place.sm_count, 0);
+    assert_int_equal(desk->group.member[0].place.quota, 5);
+    assert_int_equal(desk->group.member[1].place.quota, 3);
+    assert_int_equal(ask(desk, "ba"), 0);
+    assert_int_equal(desk->group.member[0].place.quota, 3);
+    desk->tenant[1].priority = WEIR_SCHED_HIGH;
+    assert_int_equal(ask(desk, "ba"), -1);
+    assert_int_equal(ask(desk, "b"), -1);
+}
+
+static void who_loses_too_much_gets_its_own_sms(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    /* One block fills an SM: nothing to divide. */
+    desk->tenant[0].kernel.blocks_per_sm = 1;
+    assert_int_equal(try_out(desk, "ab", "mm", &samples), 1);
+    assert_int_equal(desk->group.member[0].place.sm_count, 64);
+    assert_int_equal(desk->group.member[0].place.quota, 0);
+    /* Divided well, and slow all the same (0.2 and 0.75): apart, 0.5 and 0.75. */
+    assert_int_equal(try_out(desk, "cd", "mmsm", &samples), 3);
+    assert_int_equal(desk->group.member[0].place.sm_count, 64);
+    assert_int_equal(desk->group.member[1].place.quota, 0);
+}
+
+static void likes_run_alone(void **state)
+{
+    struct desk *desk = *state;
+    uint32_t samples;
+
+    assert_int_equal(try_out(desk, "ab", "cc", &samples), -1);
+    assert_int_equal(samples, 5); /* three points, together, apart */
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(ask(desk, "ab"), -1);
+    }
+}
+
+static void what_cannot_share_or_be_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    desk->tenant[1].kernel.blocks_per_sm = 0;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[1].kernel.blocks_per_sm = 33;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[1].kernel.blocks_per_sm = 8;
+    desk->tenant[1].kernel.movable = false;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[1].kernel.movable = true;
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 50);
+    }
+    assert_int_equal(ask(desk, "ab"), -1);
+}
+
+/* ---- on the device ---- */
+
+static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_blocks)
+{
+    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
+                                .flags = BOTH,
+                                .key = key,
+                                .blocks = 10000,
+                                .blocks_per_sm = 8,
+                                .enough_blocks = enough_blocks,
+                                .predicted = true,
+                                .think_ns = 2000};
+}
+
+/* Progress of all, of what the device does with one at a time. */
+static double run_pair(const char *policies, uint64_t duration_us, uint32_t enough_a,
+                       uint32_t enough_b)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    struct tl_sim_load load[] = {kernels(1, duration_us, enough_a),
+                                 kernels(2, duration_us * 3 / 4, enough_b)};
+    struct weir_policy_set set;
+    struct weir_sched_counts counts;
+    double progress = 0;
+    uint64_t for_ns = 400000000 + 200000 * duration_us; /* sampling is a small part */
+
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
+    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
+        if (set.policy[i] != NULL) {
+            assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+    }
+    tl_sim_run(sim, for_ns);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tl_sim_stats stats;
+
+        tl_sim_stats(sim, i, &stats);
+        progress += (double)stats.finished * (double)load[i].duration_ns / (double)for_ns;
+    }
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    assert_int_equal(counts.nonsense, 0);
+    assert_int_equal(counts.rescues, 0);
+    tl_sim_destroy(sim);
+    return progress;
+}
+
+static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
+{
+    static const char *const policies[] = {"fair,waterfill,overlap", "priority,waterfill"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t us = 400; us <= 10000; us *= 5) {
+            double gain = run_pair(policies[i], us, 4, 0);
+            double like = run_pair(policies[i], us, 0, 0);
+
+            print_message("%s, %u us: %.3f, %.3f\n", policies[i], (unsigned)us, gain, like);
+            assert_true(gain > 1.2 && gain < 1.40); /* 5/8 + 3/4, less sampling */
+            assert_true(like > 0.85);
+        }
+    }
+}
+
+int main(void)
+{
+#define AT_DESK(test) cmocka_unit_test_setup_teardown(test, desk_make, desk_drop)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divide_fills_the_lowest),
+        cmocka_unit_test(divide_gives_nobody_more_than_its_best),
+        cmocka_unit_test(divide_takes_steps_as_a_whole),
+        cmocka_unit_test(divide_of_three_and_the_threshold),
+        AT_DESK(samples_are_taken_on_halves),
+        AT_DESK(memory_and_compute_share_each_sm),
+        AT_DESK(who_loses_too_much_gets_its_own_sms),
+        AT_DESK(likes_run_alone),
+        AT_DESK(what_cannot_share_or_be_measured_runs_alone),
+        cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
