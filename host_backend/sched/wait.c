@@ -85,10 +85,11 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 /* How long an item waits before it passes because what the session has in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
-    const struct weir_gate_entry *oldest = &q->ring[q->first];
+    const struct weir_gate_entry *oldest;
     bool stuck;
 
     pthread_mutex_lock(&q->lock);
+    oldest = &q->ring[q->first];
     stuck = q->n != 0 && now_ns - oldest->work.since_ns > STUCK_NS &&
             (oldest->work.first == NULL || !oldest->work.first->halted);
     pthread_mutex_unlock(&q->lock);
