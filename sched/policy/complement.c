@@ -52,6 +52,7 @@
 #define PATIENCE   32u  /* questions while a pair is tried, without it having been measured */
 #define AGAIN      20000u
 #define UNTRIED    3.0  /* more than any gain: what is not known goes first */
+#define EXPECTED   1.3  /* of a pair that the table allows: who has a better one keeps it */
 #define WEIGHT_OLD 0.75 /* speeds of a pair that runs: moving means */
 
 struct known_kernel {
@@ -300,7 +301,7 @@ static double worth_of(struct weir_policy *self, const struct weir_policy_tenant
         pair = pair_of(self, &leader->kernel, &other->kernel);
     }
     *ret_pair = pair;
-    return pair->best_sms == 0 ? UNTRIED : pair->best_gain;
+    return pair->best_sms != 0 ? pair->best_gain : unknown ? UNTRIED : EXPECTED;
 }
 
 static void share(const struct weir_policy *self, const struct weir_policy_together_view *view,

@@ -147,6 +147,7 @@ struct known_pair {
     uint64_t key[2];
     uint32_t quota[2];
     double speed[2]; /* as it is now: time alone / time there; 0: not measured */
+    double expected; /* the sum of both, by their curves */
     enum mode mode;
     uint32_t asked;
 };
@@ -305,8 +306,11 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     for (int i = 0; i < 2; i++) {
         curve_of(kernel[i], &curve[i]);
     }
-    if (!waterfill_divide(curves, 2, pair->quota, kept) || !waterfill_is_tolerable(kept, 2)) {
+    if (waterfill_divide(curves, 2, pair->quota, kept) && waterfill_is_tolerable(kept, 2)) {
+        pair->expected = kept[0] + kept[1];
+    } else {
         pair->mode = APART;
+        pair->expected = 1;
     }
     if (a->key == b->key) { /* like kernels have like parts */
         pair->quota[0] = pair->quota[1] =
@@ -333,7 +337,7 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
         pair->key[0] = pair->key[1] = 0;
         pair = pair_of(self, a, b);
     }
-    return measured ? pair->speed[0] + pair->speed[1] : UNTRIED;
+    return measured ? pair->speed[0] + pair->speed[1] : pair->expected;
 }
 
 /* Is it still worth waiting for this kernel's samples? */
