@@ -77,6 +77,7 @@ struct known_pair {
 };
 
 struct complement {
+    struct beside_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -170,6 +171,7 @@ static void learn_pair(const struct weir_policy *self, const struct weir_policy_
             pair->speed[i] == 0 ? speed : WEIGHT_OLD * pair->speed[i] + (1 - WEIGHT_OLD) * speed;
     }
     pair->asked = 0;
+    beside_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair_move(self, pair);
     }
@@ -355,6 +357,7 @@ static void complement_together(struct weir_policy *self,
     }
     if (best != NULL) {
         share(self, view, best_index, best, group);
+        beside_limit(&((struct complement *)self->state)->brake, group);
     }
 }
 

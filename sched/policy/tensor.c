@@ -112,6 +112,7 @@ struct known_pair {
 };
 
 struct tensor {
+    struct beside_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -139,6 +140,7 @@ static void learn_pair(struct tensor *state, const struct weir_policy_measure *m
     }
     pair->speed[side] = speed;
     pair->asked = 0;
+    beside_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair->refused = pair->speed[0] + pair->speed[1] < 1 + MIN_GAIN;
     }
@@ -159,6 +161,7 @@ static void tensor_measured(struct weir_policy *self, const struct weir_policy_m
         if (tensor_search_take(&kernel->search, measure->quota,
                                1 / (measure->block_ns * measure->sm_count))) {
             kernel->asked = 0;
+            beside_learned(&((struct tensor *)self->state)->brake);
         }
     } else if (measure->quota != 0 && kernel->solo_ns > 0) {
         learn_pair(self->state, measure, kernel->solo_ns / measure->block_ns);
@@ -353,6 +356,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
     if (best_ns > 0 && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
+        beside_limit(&((struct tensor *)self->state)->brake, group);
     }
 }
 

@@ -153,6 +153,7 @@ struct known_pair {
 };
 
 struct waterfill {
+    struct beside_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -208,6 +209,7 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
         return;
     }
     pair->asked = 0;
+    beside_learned(&state->brake);
     pair->speed[side] = speed;
     if (measure->key == measure->partner_key) {
         pair->speed[1] = speed;
@@ -232,6 +234,7 @@ static void waterfill_measured(struct weir_policy *self, const struct weir_polic
         }
     } else if (measure->sm_count != 0 && measure->quota != 0) {
         learn_point(kernel, measure);
+        beside_learned(&state->brake);
     } else if (kernel->solo_ns > 0) {
         learn_pair(state, measure, kernel->solo_ns / measure->block_ns);
     }
@@ -451,6 +454,7 @@ static void waterfill_together(struct weir_policy *self,
     if (best > 0 && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
+        beside_limit(&((struct waterfill *)self->state)->brake, group);
     }
 }
 

@@ -249,6 +249,21 @@ static void what_cannot_be_measured_runs_alone(void **state)
     assert_int_equal(ask(desk, "ab"), -1);
 }
 
+/* Nor is trying gone on with, pair after pair, by programs that never have the same two side by
+ * side. */
+static void trying_has_an_end(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    for (uint64_t i = 0; i < 2000; i++) {
+        desk->tenant[0].kernel.key = 1000 + i % 50;
+        desk->tenant[1].kernel.key = 2000 + i % 49;
+        tries += ask(desk, "ab") == 1;
+    }
+    assert_in_range(tries, 100, 300);
+}
+
 /* ---- on the device ---- */
 
 static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_sms)
@@ -395,6 +410,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(small_kernel_gets_what_it_needs, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_share_runs_alone, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_be_measured_runs_alone, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(trying_has_an_end, desk_make, desk_drop),
         cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),
         cmocka_unit_test(who_is_left_has_all_sms),
         cmocka_unit_test(four_tenants_find_each_other),
