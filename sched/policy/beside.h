@@ -40,4 +40,38 @@ static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
     return (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
 }
 
+/*
+ * Programs of many kernels may never have the same two side by side for a whole one: trying would
+ * go on for ever, pair after pair. After so many trials in a row that nothing came of there is a
+ * pause.
+ */
+#define BESIDE_BARREN_MAX  256u
+#define BESIDE_PAUSE_ASKED 4096u
+
+struct beside_brake {
+    uint32_t barren; /* trials since something was measured; above the limit: questions */
+};
+
+static inline void beside_learned(struct beside_brake *brake)
+{
+    brake->barren = 0;
+}
+
+/* An answer that is a trial is taken back in a pause: the leader alone, as it came filled in. */
+static inline void beside_limit(struct beside_brake *brake, struct weir_policy_group *group)
+{
+    if (!group->sample) {
+        return;
+    }
+    if (++brake->barren > BESIDE_BARREN_MAX) {
+        group->count = 1;
+        group->sample = false;
+        group->valid_ns = 0;
+        group->member[0].place = (struct weir_sched_place){0};
+    }
+    if (brake->barren > BESIDE_BARREN_MAX + BESIDE_PAUSE_ASKED) {
+        brake->barren = 0;
+    }
+}
+
 #endif

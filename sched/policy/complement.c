@@ -52,6 +52,7 @@
 #define PATIENCE   32u  /* questions while a pair is tried, without it having been measured */
 #define AGAIN      20000u
 #define UNTRIED    3.0  /* more than any gain: what is not known goes first */
+#define EXPECTED   1.3  /* of a pair that the table allows: who has a better one keeps it */
 #define WEIGHT_OLD 0.75 /* speeds of a pair that runs: moving means */
 
 struct known_kernel {
@@ -76,6 +77,7 @@ struct known_pair {
 };
 
 struct complement {
+    struct beside_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -169,6 +171,7 @@ static void learn_pair(const struct weir_policy *self, const struct weir_policy_
             pair->speed[i] == 0 ? speed : WEIGHT_OLD * pair->speed[i] + (1 - WEIGHT_OLD) * speed;
     }
     pair->asked = 0;
+    beside_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair_move(self, pair);
     }
@@ -300,7 +303,7 @@ static double worth_of(struct weir_policy *self, const struct weir_policy_tenant
         pair = pair_of(self, &leader->kernel, &other->kernel);
     }
     *ret_pair = pair;
-    return pair->best_sms == 0 ? UNTRIED : pair->best_gain;
+    return pair->best_sms != 0 ? pair->best_gain : unknown ? UNTRIED : EXPECTED;
 }
 
 static void share(const struct weir_policy *self, const struct weir_policy_together_view *view,
@@ -354,6 +357,7 @@ static void complement_together(struct weir_policy *self,
     }
     if (best != NULL) {
         share(self, view, best_index, best, group);
+        beside_limit(&((struct complement *)self->state)->brake, group);
     }
 }
 

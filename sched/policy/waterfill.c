@@ -147,11 +147,13 @@ struct known_pair {
     uint64_t key[2];
     uint32_t quota[2];
     double speed[2]; /* as it is now: time alone / time there; 0: not measured */
+    double expected; /* the sum of both, by their curves */
     enum mode mode;
     uint32_t asked;
 };
 
 struct waterfill {
+    struct beside_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -207,6 +209,7 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
         return;
     }
     pair->asked = 0;
+    beside_learned(&state->brake);
     pair->speed[side] = speed;
     if (measure->key == measure->partner_key) {
         pair->speed[1] = speed;
@@ -231,6 +234,7 @@ static void waterfill_measured(struct weir_policy *self, const struct weir_polic
         }
     } else if (measure->sm_count != 0 && measure->quota != 0) {
         learn_point(kernel, measure);
+        beside_learned(&state->brake);
     } else if (kernel->solo_ns > 0) {
         learn_pair(state, measure, kernel->solo_ns / measure->block_ns);
     }
@@ -305,8 +309,11 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     for (int i = 0; i < 2; i++) {
         curve_of(kernel[i], &curve[i]);
     }
-    if (!waterfill_divide(curves, 2, pair->quota, kept) || !waterfill_is_tolerable(kept, 2)) {
+    if (waterfill_divide(curves, 2, pair->quota, kept) && waterfill_is_tolerable(kept, 2)) {
+        pair->expected = kept[0] + kept[1];
+    } else {
         pair->mode = APART;
+        pair->expected = 1;
     }
     if (a->key == b->key) { /* like kernels have like parts */
         pair->quota[0] = pair->quota[1] =
@@ -333,7 +340,7 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
         pair->key[0] = pair->key[1] = 0;
         pair = pair_of(self, a, b);
     }
-    return measured ? pair->speed[0] + pair->speed[1] : UNTRIED;
+    return measured ? pair->speed[0] + pair->speed[1] : pair->expected;
 }
 
 /* Is it still worth waiting for this kernel's samples? */
@@ -447,6 +454,7 @@ static void waterfill_together(struct weir_policy *self,
     if (best > 0 && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
+        beside_limit(&((struct waterfill *)self->state)->brake, group);
     }
 }
 

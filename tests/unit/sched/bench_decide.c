@@ -53,6 +53,8 @@ static void bring(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id
                   uint32_t index, uint64_t duration_ns)
 {
     struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
+                                            .flags = WEIR_SCHED_MOVABLE |
+                                                     (index % 2 != 0 ? WEIR_SCHED_TENSOR : 0),
                                             .key = index + 1,
                                             .blocks = 10000,
                                             .blocks_per_sm = 8,
@@ -142,15 +144,16 @@ static void deciding_is_quick(void **state)
         uint32_t tenants;
         uint64_t duration_ns;
     } cases[] = {
-        {"fair", 1, 20000},     {"fair", 2, 20000},      {"fair", 64, 20000},
-        {"fair", 64, 20000000}, {"priority", 64, 20000}, {"fair", 1000, 20000},
+        {"fair", 1, 20000},         {"fair", 2, 20000},        {"fair", 64, 20000},
+        {"fair", 64, 20000000},     {"priority", 64, 20000},   {"fair", 1000, 20000},
+        {"complement", 64, 400000}, {"waterfill", 64, 400000}, {"tensor", 64, 400000},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct result result = measure(cases[i].policy, cases[i].tenants, cases[i].duration_ns);
 
-        print_message("%-8s %4u tenants, kernels of %5llu us: %.0f ns a call, %.2f decisions\n",
+        print_message("%-10s %4u tenants, kernels of %5llu us: %.0f ns a call, %.2f decisions\n",
                       cases[i].policy, cases[i].tenants,
                       (unsigned long long)cases[i].duration_ns / 1000, result.call_ns,
                       result.asked);

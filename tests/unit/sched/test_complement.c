@@ -249,6 +249,21 @@ static void what_cannot_be_measured_runs_alone(void **state)
     assert_int_equal(ask(desk, "ab"), -1);
 }
 
+/* Nor is trying gone on with, pair after pair, by programs that never have the same two side by
+ * side. */
+static void trying_has_an_end(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    for (uint64_t i = 0; i < 2000; i++) {
+        desk->tenant[0].kernel.key = 1000 + i % 50;
+        desk->tenant[1].kernel.key = 2000 + i % 49;
+        tries += ask(desk, "ab") == 1;
+    }
+    assert_in_range(tries, 100, 300);
+}
+
 /* ---- on the device ---- */
 
 static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_sms)
@@ -318,6 +333,73 @@ static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
     }
 }
 
+/* Who is beside another when that one leaves has all SMs at once, and keeps its work. */
+static void who_is_left_has_all_sms(void **state)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    struct tl_sim_load memory = kernels(1, 2000, 32);
+    struct tl_sim_load compute = kernels(2, 2000, 0);
+    struct tl_sim_stats before;
+    struct tl_sim_stats after;
+
+    (void)state;
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    tl_sim_policy(sim, 0, weir_policy_find("complement"));
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &memory);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &compute);
+    tl_sim_run(sim, 200000000);
+    tl_sim_stats(sim, 1, &before);
+    tl_sim_run(sim, 40000000);
+    tl_sim_stats(sim, 1, &after);
+    assert_in_range(after.finished - before.finished, 14, 15); /* 40 ms on 3/4 of the SMs */
+    tl_sim_leave(sim, 0);
+    tl_sim_run(sim, 40000000);
+    tl_sim_stats(sim, 1, &before);
+    assert_in_range(before.finished - after.finished, 19, 20);
+    /* Another comes: it is beside it again, where it has been before. */
+    memory.from_ns = 0;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &memory);
+    tl_sim_run(sim, 10000000);
+    tl_sim_stats(sim, 1, &before);
+    tl_sim_run(sim, 40000000);
+    tl_sim_stats(sim, 1, &after);
+    assert_in_range(after.finished - before.finished, 14, 15);
+    tl_sim_destroy(sim);
+}
+
+/* Four of two kinds: whoever leads has one of the other kind beside it. */
+static void four_tenants_find_each_other(void **state)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    double progress = 0;
+
+    (void)state;
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    tl_sim_policy(sim, 0, weir_policy_find("complement"));
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tl_sim_load load = kernels(1 + i, 1000, i % 2 != 0 ? 32 : 0);
+
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    }
+    tl_sim_run(sim, 1000000000);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tl_sim_stats stats;
+
+        tl_sim_stats(sim, i, &stats);
+        assert_true(stats.finished > 150);
+        progress += (double)stats.finished / 1000;
+    }
+    print_message("four: %.3f\n", progress);
+    assert_true(progress > 1.45);
+    tl_sim_destroy(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,7 +410,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(small_kernel_gets_what_it_needs, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_share_runs_alone, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_be_measured_runs_alone, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(trying_has_an_end, desk_make, desk_drop),
         cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),
+        cmocka_unit_test(who_is_left_has_all_sms),
+        cmocka_unit_test(four_tenants_find_each_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,17 +167,22 @@ static void policy_set_parse_reads_lists(void **state)
         enum weir_status status;
         const char *next;
         uint32_t column;
+        bool together, orders;
     } cases[] = {
-        {"fair", WEIR_OK, "fair", 0},
-        {"priority", WEIR_OK, "priority", 0},
-        {"", WEIR_ERR_SYNTAX, NULL, 1},
-        {",fair", WEIR_ERR_SYNTAX, NULL, 1},
-        {"fair,", WEIR_ERR_SYNTAX, NULL, 6},
-        {"fair,nobody", WEIR_ERR_NOT_FOUND, NULL, 6},
-        {"fai", WEIR_ERR_NOT_FOUND, NULL, 1},
-        {"fair ", WEIR_ERR_NOT_FOUND, NULL, 1},
-        {"fair,priority", WEIR_ERR_EXISTS, NULL, 6},
-        {"fair,fair", WEIR_ERR_EXISTS, NULL, 6},
+        {"fair", WEIR_OK, "fair", 0, false, false},
+        {"priority", WEIR_OK, "priority", 0, false, false},
+        {"fair,complement,overlap", WEIR_OK, "fair", 0, true, true},
+        {"overlap,tensor,priority", WEIR_OK, "priority", 0, true, true},
+        {"waterfill", WEIR_OK, "fair", 0, true, false},
+        {"complement,waterfill", WEIR_ERR_EXISTS, NULL, 12, false, false},
+        {"", WEIR_ERR_SYNTAX, NULL, 1, false, false},
+        {",fair", WEIR_ERR_SYNTAX, NULL, 1, false, false},
+        {"fair,", WEIR_ERR_SYNTAX, NULL, 6, false, false},
+        {"fair,nobody", WEIR_ERR_NOT_FOUND, NULL, 6, false, false},
+        {"fai", WEIR_ERR_NOT_FOUND, NULL, 1, false, false},
+        {"fair ", WEIR_ERR_NOT_FOUND, NULL, 1, false, false},
+        {"fair,priority", WEIR_ERR_EXISTS, NULL, 6, false, false},
+        {"fair,fair", WEIR_ERR_EXISTS, NULL, 6, false, false},
     };
 
     (void)state;
@@ -189,7 +194,13 @@ static void policy_set_parse_reads_lists(void **state)
         assert_int_equal(diag.column, cases[i].column);
         if (cases[i].next != NULL) {
             assert_string_equal(set.policy[WEIR_POLICY_NEXT]->name, cases[i].next);
-            assert_null(set.policy[WEIR_POLICY_TOGETHER]);
+            for (int kind = WEIR_POLICY_TOGETHER; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+                const struct weir_policy_ops *ops = set.policy[kind]; /* named, and of that kind */
+
+                assert_int_equal(ops != NULL, kind == WEIR_POLICY_TOGETHER ? cases[i].together
+                                                                           : cases[i].orders);
+                assert_true(ops == NULL || strstr(cases[i].text, ops->name) != NULL);
+            }
         } else {
             assert_null(set.policy[WEIR_POLICY_NEXT]);
             assert_true(diag.message[0] != '\0');

@@ -1,0 +1,377 @@
+/*
+ * `tensor`: bisection, what is left of an SM and the two-stage model by hand; the policy from
+ * measures as the core would bring them; and on a device.
+ */
+#include "sched/policy/tensor.h"
+#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMS  128u
+#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+
+/* ---- searches and model ---- */
+
+/* As fast from `enough` blocks on: found in one measurement of all, and four for 16. */
+static void search_finds_the_fewest_in_as_many_steps_as_bits(void **state)
+{
+    (void)state;
+    for (uint32_t most = 1; most <= 32; most++) {
+        for (uint32_t enough = 1; enough <= most; enough++) {
+            struct tensor_search search = {.high = most};
+            uint32_t steps = 0;
+            uint32_t blocks;
+
+            while ((blocks = tensor_search_next(&search)) != 0) {
+                double speed = blocks >= enough ? 2.0 : 2.0 * blocks / enough;
+
+                assert_true(tensor_search_take(&search, blocks, speed));
+                steps++;
+            }
+            assert_int_equal(search.high, enough);
+            assert_true(steps <= 1 + (uint32_t)ceil(log2(most)));
+        }
+    }
+}
+
+static void search_goes_as_by_hand(void **state)
+{
+    static const uint32_t asked[] = {16, 8, 4, 6, 5};
+    struct tensor_search search = {.high = 16};
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) { /* 5 are enough */
+        assert_int_equal(tensor_search_next(&search), asked[i]);
+        assert_false(tensor_search_take(&search, 3, 1)); /* not asked for */
+        assert_true(tensor_search_take(&search, asked[i], asked[i] >= 5 ? 0.98 : 0.9));
+    }
+    assert_int_equal(tensor_search_next(&search), 0);
+    assert_int_equal(search.high, 5);
+}
+
+static void beside_gets_what_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(tensor_beside(2, 4, 3, 8), 3); /* room for 4, needs 3 */
+    assert_int_equal(tensor_beside(3, 4, 4, 8), 2); /* room for 2: half of it */
+    assert_int_equal(tensor_beside(3, 4, 5, 8), 0); /* room for 2: less than half */
+    assert_int_equal(tensor_beside(1, 1, 1, 8), 0);
+    assert_int_equal(tensor_beside(7, 8, 1, 8), 1);
+}
+
+static void pair_takes_as_long_as_both_stages(void **state)
+{
+    static const struct {
+        double tensor, other, ns;
+    } cases[] = {
+        {10, 4, 10.5},           /* 5 together, the first has 5.5 of 10 left */
+        {10, 20, 20 + 2 / 0.9},  /* 11.1 together, the second has 11.1 of 20 left */
+        {10, 8 / 0.9, 10 / 0.9}, /* the knee: both end at once */
+        {5, 2, 5.25},            /* half of the load, half of the time */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double ns = tensor_pair_ns(cases[i].tensor, cases[i].other, 0.9, 0.8);
+
+        assert_true(fabs(ns - cases[i].ns) < 1e-9);
+        assert_true(fabs(tensor_pair_ns(cases[i].other, cases[i].tensor, 0.8, 0.9) - ns) < 1e-9);
+    }
+}
+
+/* ---- by hand ---- */
+
+struct desk {
+    struct weir_sched_config config;
+    struct weir_policy policy;
+    struct weir_policy_tenant tenant[4];
+    struct weir_policy_group group;
+};
+
+static const struct weir_policy_ops *ops(void)
+{
+    return weir_policy_find("tensor");
+}
+
+static int desk_make(void **state)
+{
+    struct desk *desk = calloc(1, sizeof(*desk));
+
+    assert_non_null(desk);
+    weir_sched_config_init(&desk->config, SMS);
+    desk->policy = (struct weir_policy){.ops = ops(), .config = &desk->config};
+    desk->policy.state = calloc(1, ops()->state_bytes);
+    assert_non_null(desk->policy.state);
+    for (uint32_t i = 0; i < 4; i++) {
+        desk->tenant[i] = (struct weir_policy_tenant){
+            .id = 1 + i,
+            .sm_limit = SMS,
+            .priority = WEIR_SCHED_NORMAL,
+            .gap_ns = UINT64_MAX,
+            .kernel = {.key = 10 * (1 + i),
+                       .blocks = 1000,
+                       .blocks_per_sm = 8,
+                       .need_sms = SMS,
+                       .predicted_ns = 1000000,
+                       .class = WEIR_SCHED_KERNEL,
+                       .movable = true,
+                       .tensor = i == 0},
+        };
+    }
+    *state = desk;
+    return 0;
+}
+
+static int desk_drop(void **state)
+{
+    struct desk *desk = *state;
+
+    free(desk->policy.state);
+    free(desk);
+    return 0;
+}
+
+/* Ask with some of the tenants ready, the first of them leading. Returns who is beside, or -1. */
+static int ask(struct desk *desk, const char *ready)
+{
+    const struct weir_policy_tenant *list[4];
+    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
+
+    for (; ready[view.ready_count] != '\0'; view.ready_count++) {
+        list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
+    }
+    memset(&desk->group, 0, sizeof(desk->group));
+    desk->group.count = 1;
+    ops()->together(&desk->policy, &view, &desk->group);
+    assert_in_range(desk->group.count, 1, 2);
+    if (desk->group.count == 1) {
+        return -1;
+    }
+    return ready[desk->group.member[1].ready] - 'a';
+}
+
+/* Both finish a kernel where the last answer had them, at those speeds. */
+static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
+{
+    const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
+    const double speed[] = {speed_a, speed_b};
+
+    for (int i = 0; i < 2; i++) {
+        struct weir_policy_measure measure = {
+            .key = tenant[i]->kernel.key,
+            .sm_count = desk->group.member[i].place.sm_count,
+            .quota = desk->group.member[i].place.quota,
+            .partner_key = tenant[1 - i]->kernel.key,
+            .partner_sm_count = desk->group.member[1 - i].place.sm_count,
+            .partner_quota = desk->group.member[1 - i].place.quota,
+            .blocks = 1000,
+            .samples = 1,
+            .block_ns = 1000 / speed[i],
+        };
+
+        ops()->measured(&desk->policy, &measure);
+    }
+}
+
+/* On halves `enough` of 8 blocks are as fast as all; on the same SMs each has its share. */
+static double speed_of(double together, uint32_t enough, const struct weir_sched_place *place)
+{
+    if (place->sm_count == 0) {
+        return together;
+    }
+    return 0.5 * (place->quota < enough ? (double)place->quota / enough : 1);
+}
+
+struct kind {
+    uint32_t enough;
+    double together;
+};
+
+/* Ask and finish as the core does, until nothing is tried any more. Returns the last answer. */
+static int try_out(struct desk *desk, const char *ready, const struct kind *kinds)
+{
+    for (int samples = 0; samples < 30; samples++) {
+        int leader = ready[0] - 'a';
+        int with = ask(desk, ready);
+
+        if (with < 0 || !desk->group.sample) {
+            return with;
+        }
+        assert_true(desk->group.valid_ns >= 4 * 1000000);
+        finish(desk, leader, with,
+               speed_of(kinds[leader].together, kinds[leader].enough, &desk->group.member[0].place),
+               speed_of(kinds[with].together, kinds[with].enough, &desk->group.member[1].place));
+    }
+    fail_msg("never settled");
+    return -1;
+}
+
+static void tensor_and_other_share_each_sm(void **state)
+{
+    static const struct kind kinds[] = {{3, 0.9}, {6, 0.7}};
+    struct desk *desk = *state;
+
+    /* Searched on halves, at the same time. */
+    assert_int_equal(ask(desk, "ba"), 0);
+    assert_true(desk->group.sample);
+    assert_int_equal(desk->group.member[0].place.sm_first, 64);
+    assert_int_equal(desk->group.member[1].place.sm_count, 64);
+    assert_int_equal(desk->group.member[0].place.quota, 8);
+
+    /* The first has its 3, the other 5 of the 6 that it would like. */
+    assert_int_equal(try_out(desk, "ab", kinds), 1);
+    assert_int_equal(desk->group.member[0].place.sm_count, 0);
+    assert_int_equal(desk->group.member[0].place.quota, 3);
+    assert_int_equal(desk->group.member[1].place.quota, 5);
+    assert_int_equal(desk->group.valid_ns, 0);
+    assert_int_equal(ask(desk, "ba"), 0);
+    assert_int_equal(desk->group.member[0].place.quota, 5);
+    assert_int_equal(desk->group.member[1].place.quota, 3);
+}
+
+static void likes_are_not_paired(void **state)
+{
+    struct desk *desk = *state;
+
+    desk->tenant[1].kernel.tensor = true;
+    assert_int_equal(ask(desk, "ab"), -1);
+    assert_int_equal(ask(desk, "cd"), -1); /* neither uses tensor cores */
+    assert_int_equal(ask(desk, "abc"), 2);
+    desk->tenant[2].priority = WEIR_SCHED_LOW;
+    assert_int_equal(ask(desk, "abc"), -1);
+}
+
+static void pair_that_gains_most_is_taken(void **state)
+{
+    /* b: 0.9 + 0.5; c: 0.9 + 0.7; d: 0.9 + 0.1. */
+    static const struct kind kinds[] = {{3, 0.9}, {4, 0.5}, {4, 0.7}, {4, 0.1}};
+    struct desk *desk = *state;
+
+    assert_int_equal(try_out(desk, "ab", kinds), 1);
+    assert_int_equal(try_out(desk, "ac", kinds), 2);
+    assert_int_equal(try_out(desk, "ad", kinds), -1); /* not one more than one after the other */
+    assert_int_equal(ask(desk, "abcd"), 2);
+    assert_int_equal(ask(desk, "abd"), 1);
+    /* 400 us beside 1000 us of a: 1000 + 400 * 0.1 / 0.7 for 1400; b's 1000 us: 1400 for 2000. */
+    desk->tenant[2].kernel.blocks = 400;
+    desk->tenant[2].kernel.predicted_ns = 400000;
+    assert_int_equal(ask(desk, "abc"), 1);
+}
+
+static void pair_without_room_is_not_made(void **state)
+{
+    static const struct kind kinds[] = {{7, 0.9}, {4, 0.5}};
+    struct desk *desk = *state;
+
+    assert_int_equal(try_out(desk, "ab", kinds), -1); /* room for 1, needs 4 */
+    assert_int_equal(ask(desk, "ba"), -1);
+}
+
+static void what_cannot_share_or_be_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    desk->tenant[1].kernel.blocks_per_sm = 0;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[1].kernel.blocks_per_sm = 8;
+    desk->tenant[0].kernel.movable = false;
+    assert_int_equal(ask(desk, "ab"), -1);
+    desk->tenant[0].kernel.movable = true;
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 50);
+    }
+    assert_int_equal(ask(desk, "ab"), -1);
+}
+
+/* ---- on the device ---- */
+
+static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_blocks)
+{
+    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
+                                .flags = BOTH,
+                                .key = key,
+                                .blocks = 10000,
+                                .blocks_per_sm = 8,
+                                .enough_blocks = enough_blocks,
+                                .predicted = true,
+                                .think_ns = 2000};
+}
+
+/* Progress of all, of what the device does with one at a time. */
+static double run_pair(const char *policies, uint64_t duration_us, uint32_t enough_a,
+                       uint32_t enough_b)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    struct tl_sim_load load[] = {kernels(1, duration_us, enough_a),
+                                 kernels(2, duration_us * 3 / 4, enough_b)};
+    struct weir_policy_set set;
+    struct weir_sched_counts counts;
+    double progress = 0;
+    uint64_t for_ns = 400000000 + 200000 * duration_us; /* sampling is a small part */
+
+    load[0].flags |= WEIR_SCHED_TENSOR;
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
+    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
+        if (set.policy[i] != NULL) {
+            assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+    }
+    tl_sim_run(sim, for_ns);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tl_sim_stats stats;
+
+        tl_sim_stats(sim, i, &stats);
+        progress += (double)stats.finished * (double)load[i].duration_ns / (double)for_ns;
+    }
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    assert_int_equal(counts.nonsense, 0);
+    assert_int_equal(counts.rescues, 0);
+    tl_sim_destroy(sim);
+    return progress;
+}
+
+static void pair_gains_and_the_rest_loses_little(void **state)
+{
+    static const char *const policies[] = {"fair,tensor,overlap", "priority,tensor"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t us = 400; us <= 10000; us *= 5) {
+            double gain = run_pair(policies[i], us, 3, 0);
+            double none = run_pair(policies[i], us, 0, 0);
+
+            print_message("%s, %u us: %.3f, %.3f\n", policies[i], (unsigned)us, gain, none);
+            assert_true(gain > 1.4 && gain < 1.64); /* 1 and 5 of 8, less searching */
+            assert_true(none > 0.9);
+        }
+    }
+}
+
+int main(void)
+{
+#define AT_DESK(test) cmocka_unit_test_setup_teardown(test, desk_make, desk_drop)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(search_finds_the_fewest_in_as_many_steps_as_bits),
+        cmocka_unit_test(search_goes_as_by_hand),
+        cmocka_unit_test(beside_gets_what_is_left),
+        cmocka_unit_test(pair_takes_as_long_as_both_stages),
+        AT_DESK(tensor_and_other_share_each_sm),
+        AT_DESK(likes_are_not_paired),
+        AT_DESK(pair_that_gains_most_is_taken),
+        AT_DESK(pair_without_room_is_not_made),
+        AT_DESK(what_cannot_share_or_be_measured_runs_alone),
+        cmocka_unit_test(pair_gains_and_the_rest_loses_little),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
