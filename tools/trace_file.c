@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SPEC_MAX_BYTES (16u << 20)
@@ -52,7 +53,13 @@ static bool read_path(const char *command, const char *path, uint64_t max_bytes,
 {
     bool is_stdin = strcmp(path, "-") == 0;
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    void *data = fd >= 0 ? read_all(fd, max_bytes, ret_bytes) : NULL;
+    struct stat info;
+    bool is_file = fd >= 0 && fstat(fd, &info) == 0;
+    if (is_file && (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode))) {
+        is_file = false; /* it may have no end */
+        errno = EINVAL;
+    }
+    void *data = is_file ? read_all(fd, max_bytes, ret_bytes) : NULL;
     if (!data) {
         fprintf(stderr, "weir %s: %s: %s\n", command, path, strerror(errno));
     }

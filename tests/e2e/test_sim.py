@@ -126,6 +126,8 @@ class Simulation(lib.Case):
                 (("sim", "--generate", "name=a", path), 2, "TRACE"),
                 (("sim", "/nonexistent"), 1, "No such file"),
                 (("sim", lib.__file__), 1, "no trace"),
+                (("sim", "/dev/zero"), 1, "Invalid argument"),
+                (("trace", "show", "/"), 1, "directory"),
                 (("sim", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("trace", "show", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("sim", "--policy", "magic", path), 1, "magic"),
