@@ -12,8 +12,9 @@ void time_is(struct weir_sched *sched, uint64_t now_ns)
     charge_until(sched, sched->now_ns);
 }
 
-void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
-           const struct queue *queue, const struct item *item, uint64_t value)
+static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind kind,
+                          const struct tenant *tenant, const struct queue *queue,
+                          const struct item *item, uint64_t value, uint16_t flags)
 {
     struct weir_sched_record record;
 
@@ -28,11 +29,12 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
         .queue = queue != NULL ? queue->id : 0,
         .value = value,
         .kind = (uint8_t)kind,
+        .flags = flags,
     };
     if (item != NULL) {
         record.item = item->id;
         record.class = (uint8_t)item->params.class;
-        record.flags = (uint16_t)item->params.flags;
+        record.flags |= (uint16_t)item->params.flags;
         record.place = item->place;
         record.blocks = item->done_blocks;
     }
@@ -43,6 +45,12 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
         record.blocks_per_sm = item->params.blocks_per_sm;
     }
     sched->env.trace(sched->env.user, &record);
+}
+
+void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
+           const struct queue *queue, const struct item *item, uint64_t value)
+{
+    trace_flagged(sched, kind, tenant, queue, item, value, 0);
 }
 
 static uint64_t predict(struct weir_sched *sched, const struct weir_sched_item_params *params)
@@ -266,14 +274,15 @@ void item_drop(struct weir_sched *sched, struct item *item)
     table_remove(&sched->items, item->id);
 }
 
-static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught)
+static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught,
+                   uint16_t flags)
 {
     struct tenant *tenant = item->queue->tenant;
     struct reign *reign = &sched->reign;
 
     tenant->finished++;
     sched->counts.finishes++;
-    trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
+    trace_flagged(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns, flags);
     if (taught) {
         learn(sched, item, took_ns);
     }
@@ -298,7 +307,7 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
     }
     time_is(sched, now_ns);
     tenant = item->queue->tenant;
-    finish(sched, item, took_ns, item->is_front || took_ns != 0);
+    finish(sched, item, took_ns, item->is_front || took_ns != 0, 0);
     tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;
@@ -343,7 +352,8 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
     (void)learn_alike(sched, queue, item);
     do {
         last = queue->first == item;
-        finish(sched, queue->first, 0, false);
+        finish(sched, queue->first, 0, false,
+               last ? WEIR_SCHED_REC_THROUGH : WEIR_SCHED_REC_THROUGH | WEIR_SCHED_REC_MORE);
     } while (!last);
     tenant_refresh(sched, queue->tenant);
     decide(sched);

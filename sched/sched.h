@@ -399,12 +399,16 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_RESUME,  /* place */
     WEIR_SCHED_REC_RESIZE,  /* place */
     WEIR_SCHED_REC_RUNNING, /* value: may_stop */
-    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given */
+    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given; flags: how it was told */
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
     WEIR_SCHED_REC_KIND_COUNT
 };
+
+/* In flags of WEIR_SCHED_REC_FINISH, beside the item's own. */
+#define WEIR_SCHED_REC_THROUGH 0x4000u /* by weir_sched_finished_through() */
+#define WEIR_SCHED_REC_MORE    0x8000u /* and the next FINISH is of the same call */
 
 struct weir_sched_record {
     uint64_t at_ns;

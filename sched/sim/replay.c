@@ -9,8 +9,8 @@
  * A record of the file that the replay has not made yet is an input: it is told to the scheduler,
  * which traces it first and then what it decides. If it is none (a decision), the replay lacks it.
  *
- * weir_sched_finished_through() is traced as the FINISHes that it is made of. So FINISHes without a
- * duration that follow each other in one queue, at one time, are told as one.
+ * weir_sched_finished_through() is traced as the FINISHes that it is made of, which say so and are
+ * told as one.
  */
 #include "sched/sim/replay.h"
 
@@ -140,20 +140,21 @@ static bool peek(const struct replay *r, uint64_t offset, struct weir_sched_reco
     return true;
 }
 
-/* The last of the FINISHes that begin with this one and are one call; it alone: finished(). */
+/* One that was finished by itself, or all that one call has finished. */
 static enum weir_status tell_finish(struct replay *r, const struct weir_sched_record *rec)
 {
     struct weir_sched_record last = *rec, next;
     uint64_t offset = r->reader.offset;
-    while (!rec->value && peek(r, offset, &next) && next.kind == WEIR_SCHED_REC_FINISH &&
-           next.at_ns == rec->at_ns && next.queue == rec->queue && !next.value) {
+
+    if (!(rec->flags & WEIR_SCHED_REC_THROUGH)) {
+        return weir_sched_finished(r->sched, rec->at_ns, mapped(r, rec->item, ITEM), rec->value);
+    }
+    while (last.flags & WEIR_SCHED_REC_MORE && peek(r, offset, &next) &&
+           next.kind == WEIR_SCHED_REC_FINISH && next.queue == rec->queue) {
         last = next;
         offset += sizeof next;
     }
-    if (last.item != rec->item) {
-        return weir_sched_finished_through(r->sched, rec->at_ns, mapped(r, last.item, ITEM));
-    }
-    return weir_sched_finished(r->sched, rec->at_ns, mapped(r, rec->item, ITEM), rec->value);
+    return weir_sched_finished_through(r->sched, rec->at_ns, mapped(r, last.item, ITEM));
 }
 
 /* Tell the scheduler an input; WEIR_ERR_UNSUPPORTED: the record is none. */
