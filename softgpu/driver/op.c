@@ -67,17 +67,23 @@ void weir_soft_op_put(struct weir_soft_op *op)
 
 /* ------------------------------------------------------------------ copies and sets */
 
-/* A kernel may wait for a word that a copy brings: one that is aligned arrives whole, as from a
- * GPU's copy engine, and after what was written before it. */
+/* A kernel may wait for a word that a copy brings, and a copy look at words that a kernel writes:
+ * those that are aligned arrive whole, as from a GPU's copy engine, and after what was written
+ * before them. Of large copies nobody expects it. */
+#define WORDWISE_BYTES 256u
 static void copy_row(char *dst, const char *src, uint64_t bytes)
 {
     uintptr_t place = (uintptr_t)dst | (uintptr_t)src;
     if (bytes == 8 && place % 8 == 0) {
         uint64_t value = __atomic_load_n((const uint64_t *)(const void *)src, __ATOMIC_ACQUIRE);
         __atomic_store_n((uint64_t *)(void *)dst, value, __ATOMIC_RELEASE);
-    } else if (bytes == 4 && place % 4 == 0) {
-        uint32_t value = __atomic_load_n((const uint32_t *)(const void *)src, __ATOMIC_ACQUIRE);
-        __atomic_store_n((uint32_t *)(void *)dst, value, __ATOMIC_RELEASE);
+    } else if (bytes <= WORDWISE_BYTES && bytes % 4 == 0 && place % 4 == 0 &&
+               (dst + bytes <= src || src + bytes <= dst)) {
+        for (uint64_t at = 0; at < bytes; at += 4) {
+            uint32_t value =
+                __atomic_load_n((const uint32_t *)(const void *)(src + at), __ATOMIC_ACQUIRE);
+            __atomic_store_n((uint32_t *)(void *)(dst + at), value, __ATOMIC_RELEASE);
+        }
     } else {
         memmove(dst, src, bytes);
     }
