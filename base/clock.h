@@ -36,6 +36,15 @@ static inline void weir_cpu_pause(void)
 #endif
 }
 
+/** What poll() is to wait until next_ns; WEIR_FOREVER: -1, no limit. Rounded up. @thread any */
+static inline int weir_poll_ms(uint64_t next_ns, uint64_t now_ns)
+{
+    if (next_ns == WEIR_FOREVER) {
+        return -1;
+    }
+    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+}
+
 /**
  * Sleep while *word equals expected (a futex, shared between processes).
  *

@@ -442,10 +442,7 @@ int weir_sup_libvirt_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint64_t at_ns = sup->libvirt.restart_at_ns;
 
-    if (at_ns == 0) {
-        return -1;
-    }
-    return at_ns <= now_ns ? 0 : (int)((at_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+    return weir_poll_ms(at_ns != 0 ? at_ns : WEIR_FOREVER, now_ns);
 }
 
 /* It keeps nothing, and may be in a call that does not come back: no time is given. */

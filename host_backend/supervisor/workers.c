@@ -307,10 +307,7 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
             next_ns = w->restart_at_ns;
         }
     }
-    if (next_ns == WEIR_FOREVER) {
-        return -1;
-    }
-    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / WEIR_NS_PER_MS) + 1;
+    return weir_poll_ms(next_ns, now_ns);
 }
 
 static void on_ready(struct weir_supervisor *sup, int worker,
