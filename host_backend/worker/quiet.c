@@ -209,7 +209,6 @@ uint32_t weir_quiet_begin(struct weir_worker *worker)
     if (q->depth++ != 0 || !worker->real || !others_there(worker)) {
         return calm;
     }
-    atomic_fetch_add(&q->waits, 1);
     while (!turn(worker, moment_ns, end_ns)) {
         atomic_fetch_add(&q->turns, 1);
         moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;

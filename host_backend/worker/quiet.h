@@ -43,8 +43,8 @@ struct weir_quiet {
     uint32_t depth;        /* under it */
     pthread_mutex_t gate;  /* for opened */
     pthread_cond_t opened; /* closed is 0 again */
-    CUevent events[WEIR_QUIET_DEVICES];        /* under lock; made at first need */
-    atomic_uint_fast64_t waits, turns, forced; /* for weir status and tests */
+    CUevent events[WEIR_QUIET_DEVICES]; /* under lock; made at first need */
+    atomic_uint_fast64_t turns, forced; /* given up, and made all the same; for tests */
 };
 
 void weir_quiet_init(struct weir_quiet *quiet);
