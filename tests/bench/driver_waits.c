@@ -516,11 +516,14 @@ static void give_work(double *ret_calls_ms, double *ret_work_ms, double until)
     *ret_work_ms = work > *ret_work_ms ? work : *ret_work_ms;
 }
 
+static _Atomic double held_ms; /* since when the device is held */
+
 static void hold(int by_kernel)
 {
     CUdeviceptr open = (CUdeviceptr)(uintptr_t)&b.words[OPEN];
     void *params[] = {&open};
 
+    atomic_store(&held_ms, now_ms());
     b.words[OPEN] = 0;
     b.words[SEEN] = 0;
     CHECK(cu.cuStreamWriteValue32_v2(b.held, (CUdeviceptr)(uintptr_t)&b.words[SEEN], 1, 0));
@@ -574,14 +577,9 @@ static void *release_at_last(void *arg)
     (void)arg;
     for (;;) {
         struct timespec pause = {0, 10000000};
-        static double held_since;
 
         nanosleep(&pause, NULL);
-        if (b.words[OPEN] != 0) {
-            held_since = 0;
-        } else if (held_since == 0) {
-            held_since = now_ms();
-        } else if (now_ms() - held_since > HOLD_MS * 1.5) {
+        if (b.words[OPEN] == 0 && now_ms() - atomic_load(&held_ms) > HOLD_MS * 1.5) {
             b.words[OPEN] = 1;
         }
     }
