@@ -57,12 +57,16 @@ void fronts_yield(struct weir_sched *sched, const struct item *done)
 {
     struct item *front, *next;
 
-    if (!done->is_front || !is_compute(done) || done->served_ns != 0) {
+    if (!done->is_front || !is_compute(done)) {
         return;
     }
     for (front = sched->front_first[WEIR_SCHED_COMPUTE]; front != done; front = next) {
         next = front->front_next;
-        if (!front->waits && front->place.sm_count == 0) {
+        if (front->place.sm_count != 0 || front->place.quota != 0) {
+            continue;
+        }
+        front->disturbed = true; /* somebody else had SMs meanwhile */
+        if (done->served_ns == 0 && !front->waits) {
             front_remove(sched, front);
             front->waits = true;
             front_add(sched, front);

@@ -18,8 +18,8 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .quiet_ns = 2000000,
         .starve_ns = 2000000000,
         .lease_ns = 2000000000,
-        .stop_ns = 25000, /* 11-20 us until seen, and a task of about 10 us */
-        .launch_ns = 5000,
+        .stop_ns = 25000,   /* 11-20 us until seen, and a task of about 10 us */
+        .launch_ns = 12000, /* an end seen on the host, a launch, its first block */
         .overhead_ppm = 15000,
     };
 }

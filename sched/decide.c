@@ -27,6 +27,8 @@ static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_
     reign->linger_until_ns = 0;
     reign->rescue = false;
     reign->preempt = true;
+    reign->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
+    reign->below = NULL;
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
 
@@ -39,6 +41,9 @@ void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
             reign->leader = NULL;
             group_alone(sched);
         }
+    }
+    if (reign->below == tenant) {
+        reign->below = NULL;
     }
     if (sched->sole == tenant) {
         sched->sole = NULL;
@@ -324,6 +329,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns)
 {
     struct item *item;
+    bool member = queue->tenant->view.member;
     bool restricted = queue->tenant != sched->reign.leader && member_place->sm_count != 0;
 
     while ((item = queue->listed) != NULL && is_compute(item) &&
@@ -331,6 +337,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
+            (!member && (item->params.flags & WEIR_SCHED_STOPPABLE) != 0) ||
             ends_before(sched, queue)) {
             break;
         }
@@ -350,6 +357,85 @@ static void wake_for(const struct weir_sched *sched, const struct queue *queue, 
     }
     rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
     *wake_ns = min_u64(*wake_ns, sched->now_ns + (rest_ns > WAKE_MIN_NS ? rest_ns : WAKE_MIN_NS));
+}
+
+/*
+ * Has somebody who is not a member more than one piece of work on the device, which nobody stops?
+ * Streams take turns there: the member's work would come between them, and who is served when could
+ * not be told from what is seen done. So the members begin when the last of it runs, whose SMs they
+ * take as they become free. Lower classes do not count: the device lets them wait.
+ */
+static bool is_crowded(const struct weir_sched *sched)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    if (sched->now_ns >= sched->reign.clear_by_ns) {
+        return false; /* it may be waiting for what we hold back */
+    }
+    for (; front != NULL; front = front->front_next) {
+        const struct tenant *tenant = front->queue->tenant;
+
+        if (!tenant->view.member && !front->waits && front->state == WEIR_SCHED_GRANTED &&
+            front->queue->on_device > 1 && is_compute(front->next) &&
+            front->next->state == WEIR_SCHED_GRANTED &&
+            tenant->view.priority == sched->reign.leader->view.priority) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- below a higher class ---- */
+
+/* Of the next lower class that is ready, whoever has had the least for its weight. */
+static struct tenant *least_below(const struct weir_sched *sched)
+{
+    struct tenant *best = NULL;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        if (tenant->view.priority < sched->reign.leader->view.priority &&
+            (best == NULL || tenant->view.priority > best->view.priority ||
+             (tenant->view.priority == best->view.priority &&
+              tenant->below_pass < best->below_pass))) {
+            best = tenant;
+        }
+    }
+    return best;
+}
+
+/*
+ * The device gives a higher class's blocks the SMs first, so a lower class loses nobody time by
+ * being there when the higher one leaves some: between its kernels, and at their ends. One tenant
+ * at a time, in turns by weight (stride scheduling). Nothing that would have to be stopped.
+ */
+static void serve_below(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    static const struct weir_sched_place anywhere;
+    struct reign *reign = &sched->reign;
+
+    if (reign->below == NULL || !reign->below->is_ready || reign->below->view.member ||
+        sched->now_ns >= reign->below_until_ns) {
+        reign->below = least_below(sched);
+        if (reign->below == NULL) {
+            return;
+        }
+        if (reign->below->below_pass < sched->below_pass) {
+            reign->below->below_pass = sched->below_pass; /* who was away has saved nothing */
+        }
+        sched->below_pass = reign->below->below_pass;
+        reign->below->below_pass += ((uint64_t)BELOW_SLICE_NS << 8) / reign->below->view.weight;
+        reign->below_until_ns = sched->now_ns + BELOW_SLICE_NS;
+    }
+    for (struct queue *queue = reign->below->queues; queue != NULL; queue = queue->next) {
+        if (queue->on_device == 0 || queue->first->state == WEIR_SCHED_GRANTED) {
+            grant_queue(sched, queue, &anywhere, sched->config.inflight_ns);
+            wake_for(sched, queue, sched->config.inflight_ns, wake_ns);
+        }
+    }
+    tenant_refresh(sched, reign->below);
+    *wake_ns = min_u64(*wake_ns, reign->below_until_ns);
 }
 
 static void serve_member(struct weir_sched *sched, struct tenant *tenant,
@@ -414,8 +500,15 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         group_ask(sched, sched->group_why);
     }
     evict(sched, wake_ns);
-    for (uint32_t i = 0; i < reign->members; i++) {
-        serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+    if (is_crowded(sched)) {
+        *wake_ns = min_u64(*wake_ns, reign->clear_by_ns);
+    } else {
+        for (uint32_t i = 0; i < reign->members; i++) {
+            serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+        }
+    }
+    if (sched->config.levels) {
+        serve_below(sched, wake_ns);
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (reign->linger_until_ns != 0) {

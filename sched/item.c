@@ -307,7 +307,8 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
     }
     time_is(sched, now_ns);
     tenant = item->queue->tenant;
-    finish(sched, item, took_ns, item->is_front || took_ns != 0, 0);
+    finish(sched, item, took_ns, took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0),
+           0);
     tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;

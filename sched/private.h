@@ -21,6 +21,8 @@
 #define RESCUE_SLICE_NS  500000u
 #define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
+#define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
+#define BELOW_SLICE_NS   1000000u
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -87,6 +89,7 @@ struct tenant {
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
+    uint64_t below_pass;        /* turns below a higher class, each divided by the weight */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -98,6 +101,9 @@ struct reign {
     uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
     uint64_t linger_ns;
     uint64_t linger_until_ns; /* 0: the leader has work */
+    uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
+    struct tenant *below;     /* of a lower class, is granted what the device has room for .. */
+    uint64_t below_until_ns;  /* .. for so long */
     bool preempt;
     bool rescue; /* the watchdog's: nobody is asked before it is over */
     struct tenant *member[WEIR_POLICY_GROUP_MAX];
@@ -126,6 +132,7 @@ struct weir_sched {
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
     const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
     uint32_t ready_count, ready_capacity;
+    uint64_t below_pass; /* of whoever was last served below a higher class */
     struct reign reign;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */

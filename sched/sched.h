@@ -143,6 +143,8 @@ struct weir_sched_env {
     void (*log)(void *user, const char *line);
 };
 
+#define WEIR_SCHED_UNKNOWN UINT64_MAX
+
 struct weir_sched_config {
     uint32_t sms;          /* of the device, 1 or more */
     uint64_t alone_ns;     /* predicted work in flight while one tenant has work */
@@ -154,6 +156,7 @@ struct weir_sched_config {
     uint64_t stop_ns;      /* stop to stopped, until it has been measured */
     uint64_t launch_ns;    /* grant to first block */
     uint32_t overhead_ppm; /* of the time may go into switching: the epochs' length follows */
+    bool levels;           /* the device itself lets higher classes' blocks go first */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
 };
@@ -290,7 +293,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns, we
  * A granted item is done.
  *
  * @param took_ns  on the device, if the environment measured it; 0: from when it was first of its
- *                 queue on the device to now_ns.
+ *                 queue on the device to now_ns; WEIR_SCHED_UNKNOWN: nothing is learned from it.
  * @return WEIR_OK
  * @return WEIR_ERR_STALE    gone already: withdrawn, or told before. Harmless.
  * @return WEIR_ERR_INVALID  it waits: nothing happened.

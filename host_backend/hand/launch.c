@@ -140,12 +140,15 @@ CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
     return CUDA_SUCCESS;
 }
 
-/* A kernel's name to the scheduler: the same in the next process and on the next host. */
+/*
+ * A kernel's name to the scheduler: the same in the next process and on the next host. The tenant
+ * is part of it: what a kernel does depends on its arguments, and nobody is to teach about others'.
+ */
 static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
 {
     const struct weir_module *m = (const struct weir_module *)f->o.owner;
     const char *name = f->name;
-    uint64_t key = 0;
+    uint64_t of[3], key = 0;
 
     if (f->hint.kernel != 0) {
         return f->hint.kernel;
@@ -154,8 +157,10 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
         (void)s->driver->cuFuncGetName(&name, f->o.native);
     }
     if (m != NULL && m->image != NULL && name != NULL) {
-        memcpy(&key, m->image->hash.bytes, sizeof key);
-        key ^= weir_hash64_of(name, strlen(name));
+        memcpy(&of[0], m->image->hash.bytes, sizeof of[0]);
+        of[1] = weir_hash64_of(name, strlen(name));
+        of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
+        key = weir_hash64_of(of, sizeof of);
     }
     f->hint.kernel = key != 0 ? key : (uint64_t)(uintptr_t)f->o.native | 1;
     return f->hint.kernel;

@@ -20,10 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED 16u /* .. and not */
-#define HINT_USES      256u
-#define HINT_RETRY     8u /* while nothing is known */
+#define OPEN_ALONE        64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED    16u /* .. and not */
+#define HINT_USES         256u
+#define WORTH_STOPPING_NS (500 * WEIR_NS_PER_US) /* a run costs some 10 us of the stream's time */
+#define HINT_RETRY        8u                     /* while nothing is known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -131,7 +132,7 @@ static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
     *entry = (struct weir_gate_entry){.mark = m, .work = *open, .open = true};
     pthread_mutex_unlock(&q->lock);
     atomic_store_explicit(&q->open_ns,
-                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->ns,
+                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->beside_ns,
                           memory_order_release);
     *open = (struct weir_gate_open){0};
     unlist(q, stream);
@@ -211,7 +212,7 @@ void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *str
         }
         atomic_fetch_add(&q->done_ns, open->ns);
         weir_gate_unlock(q->gate);
-        atomic_fetch_sub(&q->open_ns, open->ns);
+        atomic_fetch_sub(&q->open_ns, open->beside_ns);
         *open = (struct weir_gate_open){0};
         unlist(q, stream);
     }
@@ -481,7 +482,9 @@ static void open_work(struct weir_gate_pass *pass)
     if (pass->item != NULL) {
         *(open->last != NULL ? &open->last->next : &open->first) = pass->item;
         open->last = pass->item;
+        return;
     }
+    open->beside_ns += pass->ns;
     atomic_store_explicit(&q->open_ns,
                           atomic_load_explicit(&q->open_ns, memory_order_relaxed) + pass->ns,
                           memory_order_release);
@@ -558,19 +561,6 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
     return &item->order;
 }
 
-/* A run costs some 10 us of the stream's time: below this it is let run to its end. */
-static uint64_t worth_stopping_ns(const struct weir_tenant *tenant)
-{
-    switch (atomic_load_explicit(&tenant->priority, memory_order_relaxed)) {
-    case WEIR_PRIORITY_LOW: /* somebody may be in a hurry */
-        return 100 * WEIR_NS_PER_US;
-    case WEIR_PRIORITY_HIGH:
-        return WEIR_NS_PER_MS;
-    default:
-        return 500 * WEIR_NS_PER_US;
-    }
-}
-
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
 {
     const struct weir_gate *gate = gate_of(session);
@@ -578,10 +568,11 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (gate == NULL) {
         return true;
     }
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session->tenant)) {
+    if (hint->ns != 0 && hint->ns < WORTH_STOPPING_NS) {
         return false;
     }
-    return atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+    return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],
+                                memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------------- a session's end */

@@ -47,6 +47,7 @@ struct weir_gate_hint {
 struct weir_gate_open {
     struct weir_gate_item *first, *last; /* that the scheduler knows */
     uint64_t ns, since_ns;               /* predicted; when the first was given */
+    uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
     uint64_t key, size;                  /* of all of them, while they are alike */
     uint32_t n;
     uint8_t class;

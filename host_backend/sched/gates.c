@@ -9,6 +9,8 @@
 
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
+#define SPINNERS     4u /* one in so many cores at most */
+#define LEVELS_MIN   3  /* of stream priorities: one for each class */
 
 /* ---------------------------------------------------------------- begin */
 
@@ -37,6 +39,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.overhead_ppm = c->overhead_ppm;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
+    config.levels = gate->levels;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
@@ -86,6 +89,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                const struct weir_policy_set *policies, struct weir_gate **ret_gate)
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_condattr_t attr;
     enum weir_status status;
 
@@ -96,10 +100,12 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     gate->driver = &worker->driver;
     gate->device = device;
     gate->sms = sms_of(&worker->devices[device]);
-    gate->spin = worker->real && sysconf(_SC_NPROCESSORS_ONLN) >= MANY_CORES;
+    gate->spin = worker->real && cores >= MANY_CORES;
+    gate->spinners_max = gate->spin ? (uint32_t)cores / SPINNERS : 0;
     gate->timer_ns = UINT64_MAX;
     gate->priority_least = worker->devices[device].about.stream_priority_least;
     gate->priority_greatest = worker->devices[device].about.stream_priority_greatest;
+    gate->levels = worker->real && gate->priority_least - gate->priority_greatest + 1 >= LEVELS_MIN;
     pthread_mutex_init(&gate->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -193,6 +199,11 @@ static enum weir_sched_priority class_of(int priority)
     }
 }
 
+unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant)
+{
+    return gate->levels ? (unsigned)class_of(atomic_load(&tenant->priority)) : 0;
+}
+
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant)
 {
     return (struct weir_sched_tenant_params){.name = tenant->name,
@@ -235,8 +246,10 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
             (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(),
                                            gate->members[tenant->index].id);
         }
-        if (gate->last_member == &gate->members[tenant->index]) {
-            gate->last_member = NULL;
+        for (int k = 0; k < WEIR_SCHED_PRIORITY_COUNT; k++) {
+            if (gate->last_member[k] == &gate->members[tenant->index]) {
+                gate->last_member[k] = NULL;
+            }
         }
         gate->members[tenant->index].id = 0;
         gate->members[tenant->index].tenant = NULL;
@@ -305,7 +318,7 @@ int weir_gate_stream_priority(const struct weir_session *session, int asked)
         return asked;
     }
     levels = gate->priority_least - gate->priority_greatest + 1; /* 6 on an H200: 0 .. -5 */
-    if (levels < 3) {
+    if (levels < LEVELS_MIN) {
         return atomic_load(&session->tenant->priority) == WEIR_PRIORITY_HIGH
                    ? gate->priority_greatest
                    : gate->priority_least;

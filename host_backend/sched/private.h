@@ -52,7 +52,7 @@ struct weir_gate_queue {
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
     atomic_uint_fast64_t given_ns; /* predicted, of all that was given */
-    atomic_uint_fast64_t open_ns;  /* the same of what no mark stands behind */
+    atomic_uint_fast64_t open_ns;  /* of what passed beside, and no mark stands behind */
     atomic_uint_fast64_t passed;   /* items that passed beside the scheduler */
     atomic_uint_fast64_t bytes[2]; /* of all copies: to the device, from it */
     uint64_t stalled_at_ns;        /* done_ns when it was let through for standing still */
@@ -107,8 +107,12 @@ struct weir_gate {
     struct weir_sched_config config; /* of sched */
     struct weir_marks *marks;
     const struct weir_sched_shared *shared;
-    bool spin;           /* there are cores to spare: wait by spinning for a while */
-    atomic_bool crowded; /* several tenants came within the last second */
+    bool spin;             /* there are cores to spare: wait by spinning for a while */
+    uint32_t spinners_max; /* sessions that do so at a time */
+    atomic_uint spinners;
+    bool levels; /* streams of a higher class go first on the device */
+    atomic_bool crowded[WEIR_SCHED_PRIORITY_COUNT]; /* several tenants of a class came within the
+                                                       last second; without levels: of any */
     int priority_least, priority_greatest;
 
     pthread_mutex_t lock; /* guards what follows */
@@ -122,11 +126,11 @@ struct weir_gate {
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
-    uint64_t crowded_until_ns;
-    uint64_t passed_stuck;                /* items: what was in flight before them did not end */
-    uint64_t event_ns;                    /* when a mark was last seen reached */
-    struct weir_gate_member *last_member; /* that came by the slow way */
-    struct weir_gate_action *actions;     /* a ring */
+    uint64_t crowded_until_ns[WEIR_SCHED_PRIORITY_COUNT];
+    uint64_t passed_stuck; /* items: what was in flight before them did not end */
+    uint64_t event_ns;     /* when a mark was last seen reached */
+    struct weir_gate_member *last_member[WEIR_SCHED_PRIORITY_COUNT]; /* that came by the slow way */
+    struct weir_gate_action *actions;                                /* a ring */
     uint32_t actions_room, first_action, n_actions;
     bool acting; /* somebody carries them out */
     struct weir_gate_member
@@ -194,6 +198,12 @@ bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item
                             uint64_t ns);
 
 /* gates.c */
+
+/**
+ * Among which a tenant's kernels are to be stoppable: its class, where the device itself lets
+ * higher classes go first; else all are one.
+ */
+unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant);
 
 /** A tenant as the scheduler sees it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);

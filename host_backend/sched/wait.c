@@ -8,7 +8,7 @@
 #include "host_backend/worker/quiet.h"
 #include <time.h>
 
-#define SPIN_NS           (30 * WEIR_NS_PER_US)
+#define SPIN_NS           (300 * WEIR_NS_PER_US)
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
@@ -127,15 +127,23 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
+/* A wake-up costs about 10 us, in which the device may have nothing to do. */
+static void spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t begin_ns)
+{
+    if (atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max) {
+        while (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
+               weir_clock_now_ns() - begin_ns < SPIN_NS) {
+            weir_cpu_pause();
+        }
+    }
+    atomic_fetch_sub_explicit(&gate->spinners, 1, memory_order_relaxed);
+}
+
 static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
     uint64_t begin_ns = weir_clock_now_ns();
-    uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
 
-    while (q->gate->spin && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
-           weir_clock_now_ns() < spin_end_ns) {
-        weir_cpu_pause();
-    }
+    spin(q->gate, item, begin_ns);
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
         uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
