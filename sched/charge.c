@@ -8,9 +8,12 @@
  * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
  * of blocks share SMs with each other, and what they have is charged in equal parts.
  *
+ * The device may let one that came later go in between. When such a one ends, what it is known to
+ * take is charged to its tenant, and the one before it gets a credit.
+ *
  * An item that is at the front may be waiting itself: for a host function, for a value, for a
- * kernel that comes later. Nobody says so; but when one behind it ends that was served nothing,
- * those before it do not hold the device. They are dealt to last from then on.
+ * kernel that comes later. Nobody says so; but when one behind it ends as soon as if it had been
+ * alone, those before it do not hold the device. They are dealt to last from then on.
  */
 #include "sched/private.h"
 
@@ -31,6 +34,7 @@ void front_add(struct weir_sched *sched, struct item *item)
         after = after->front_prev;
     }
     item->is_front = true;
+    item->head_ns = item->waits ? item->head_ns : sched->now_ns;
     item->front_prev = after;
     item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
     *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
@@ -53,20 +57,54 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
-void fronts_yield(struct weir_sched *sched, const struct item *done)
+/* The first that is not kept to a place, if the item is behind it. */
+static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
-    struct item *front, *next;
+    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    if (!done->is_front || !is_compute(done)) {
+    while (front != item &&
+           (front->waits || front->place.sm_count != 0 || front->place.quota != 0)) {
+        front = front->front_next;
+    }
+    return front != item ? front : NULL;
+}
+
+/* What an item that is done must have been served beside those before it. */
+static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done)
+{
+    uint64_t served_ns = done->served_ns / sched->config.sms;
+    uint64_t claim = done->predicted_ns > served_ns ? done->predicted_ns - served_ns : 0;
+
+    return min_u64(claim, sched->now_ns - done->head_ns);
+}
+
+/* Was it done as if nothing had been before it? */
+static bool went_past(const struct weir_sched *sched, const struct item *done)
+{
+    return done->served_ns == 0 &&
+           (done->predicted_ns == 0 ||
+            sched->now_ns - done->head_ns <= done->predicted_ns * 3 / 2 + sched->config.launch_ns);
+}
+
+void fronts_yield(struct weir_sched *sched, struct item *done)
+{
+    struct item *before, *front, *next;
+    uint64_t claim;
+    bool past;
+
+    if (!done->is_front || !is_compute(done) || (before = front_before(sched, done)) == NULL) {
         return;
     }
-    for (front = sched->front_first[WEIR_SCHED_COMPUTE]; front != done; front = next) {
+    claim = claim_ns(sched, done);
+    before->queue->tenant->credit_ns += claim * sched->config.sms;
+    before->beside_ns += claim;
+    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
+    done->disturbed = true;
+    past = went_past(sched, done);
+    for (front = before; front != done; front = next) {
         next = front->front_next;
-        if (front->place.sm_count != 0 || front->place.quota != 0) {
-            continue;
-        }
-        front->disturbed = true; /* somebody else had SMs meanwhile */
-        if (done->served_ns == 0 && !front->waits) {
+        if (past && !front->waits && front->place.sm_count == 0 && front->place.quota == 0 &&
+            front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;
             front_add(sched, front);
@@ -87,6 +125,12 @@ static void pay(struct item *item, enum weir_sched_resource resource, uint64_t s
 {
     item->served_ns += service_ns;
     item->busy_ns += ns;
+    if (resource == WEIR_SCHED_COMPUTE) { /* what it was charged for others' work */
+        uint64_t credit_ns = min_u64(item->queue->tenant->credit_ns, service_ns);
+
+        item->queue->tenant->credit_ns -= credit_ns;
+        service_ns -= credit_ns;
+    }
     item->queue->tenant->view.service_ns[resource] += service_ns;
 }
 

@@ -1,9 +1,10 @@
 /*
  * What a finished item teaches: how long such items take (predict.c), and for kernels how fast they
  * are at a place and in a company (measure.c). Only what was undisturbed teaches: never moved, and
- * in one company nearly all of its time. A kernel that was stopped teaches how long it took by the
- * time in which it was served, for else long ones would never be known where there is contention;
- * each stop adds some microseconds of draining to that. It says nothing about places.
+ * in one company nearly all of its time; less what others are known to have taken in between. A
+ * kernel that was stopped teaches how long it took by the time in which it was served, for else
+ * long ones would never be known where there is contention; each stop adds some microseconds of
+ * draining to that. It says nothing about places.
  */
 #include "sched/private.h"
 
@@ -37,9 +38,10 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
-    if (item->disturbed || took_ns == 0 || item->busy_ns == 0) {
+    if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;
     }
+    took_ns -= item->beside_ns;
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
         learn_kernel(sched, item, took_ns);
     } else if (NEARLY(item->alone_ns, item->busy_ns) && sched->config.predict != NULL) {

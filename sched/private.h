@@ -47,11 +47,13 @@ struct item {
     uint64_t arrived_ns;
     uint64_t since_ns;   /* waits since; of a stopped one: stopped since */
     uint64_t started_ns; /* when it was granted or, later, resumed */
+    uint64_t head_ns;    /* first of its queue on the device since */
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
     uint64_t served_ns;  /* charged for it, as service is; corrected by done_blocks */
     uint64_t busy_ns;    /* time in which it was served */
     uint64_t alone_ns;   /* of that, without company */
+    uint64_t beside_ns;  /* of that, what others took in between */
     uint64_t partner_ns; /* of that, in the company of `partner` alone */
     struct company partner;
 };
@@ -86,6 +88,7 @@ struct tenant {
     char name[NAME_BYTES];
     struct queue *queues;
     uint64_t waited_ns, finished, stops;
+    uint64_t credit_ns; /* of service on SMs: charged before, and others' */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
@@ -187,7 +190,7 @@ bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, o
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
 /** An item is done: did those before it hold the device? */
-void fronts_yield(struct weir_sched *sched, const struct item *done);
+void fronts_yield(struct weir_sched *sched, struct item *done);
 
 /* item.c */
 void time_is(struct weir_sched *sched, uint64_t now_ns);

@@ -246,35 +246,37 @@ static uint64_t guess_ns(const struct weir_gate_work *work)
     }
 }
 
-static uint64_t ask(struct weir_gate *gate, const struct weir_gate_work *work)
+static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
+                       struct weir_gate_pass *pass)
 {
-    uint64_t ns;
+    struct weir_gate_hint *hint = work->hint;
+    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
 
-    pthread_mutex_lock(&gate->lock);
-    ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
-    pthread_mutex_unlock(&gate->lock);
-    return ns;
+    if (hint != NULL) {
+        hint->ns = ns;
+        hint->item_key = work->key;
+        hint->blocks = work->blocks;
+        hint->uses = 0;
+    }
+    pass->guessed = ns == 0;
+    pass->ns = pass->guessed ? guess_ns(work) : ns;
 }
 
+/* By what was said last, for a while, where that does without the lock. */
 static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
                     struct weir_gate_pass *pass)
 {
     struct weir_gate_hint *hint = work->hint;
 
-    if (hint == NULL) {
-        pass->ns = ask(gate, work);
-    } else {
-        if (hint->item_key != work->key || hint->blocks != work->blocks ||
-            hint->uses++ >= (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
-            hint->ns = ask(gate, work);
-            hint->item_key = work->key;
-            hint->blocks = work->blocks;
-            hint->uses = 0;
-        }
-        pass->ns = hint->ns;
+    if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
+        hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
+        pass->guessed = hint->ns == 0;
+        pass->ns = pass->guessed ? guess_ns(work) : hint->ns;
+        return;
     }
-    pass->guessed = pass->ns == 0;
-    pass->ns = pass->guessed ? guess_ns(work) : pass->ns;
+    pthread_mutex_lock(&gate->lock);
+    ask_locked(gate, work, pass);
+    pthread_mutex_unlock(&gate->lock);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -381,6 +383,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     pthread_mutex_lock(&gate->lock);
     weir_gate_seen_locked(gate, q->member, now_ns);
     close_locked(q, now_ns);
+    ask_locked(gate, work, pass);
     status = bring_locked(q, work, pass, &item);
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {
