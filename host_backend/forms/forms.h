@@ -113,7 +113,8 @@ struct weir_forms_order {
 struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
-    int variant; /* enum weir_forms_variant */
+    int variant;      /* enum weir_forms_variant */
+    bool uses_matrix; /* instructions: tensor cores */
     uint32_t blocks_per_sm;
     uint64_t blocks, workers;
 };

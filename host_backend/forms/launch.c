@@ -309,6 +309,7 @@ bool weir_forms_choose(struct weir_session *session, struct weir_function *funct
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         return false;
     }
+    c.uses_matrix = k->info->uses_matrix;
     c.form = choose_form(m->device->forms, k, m->mode);
     weir_forms_fit(session, k, native, c.form, threads, in->shared_bytes);
     if (!mirror_attributes(d, k, native)) { /* a twin more */

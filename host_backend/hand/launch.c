@@ -251,7 +251,8 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     twin = choose_twin(s, f, native, stream, in, &choice);
     if (twin) {
         work.flags = WEIR_SCHED_STOPPABLE |
-                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0);
+                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
+                     (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work.blocks_per_sm = choice.blocks_per_sm;
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));

@@ -24,13 +24,13 @@
  * Loads libcuda.so.1 by name: the environment decides what is measured.
  */
 #include "proto/cuda_abi.h"
+#include "tests/bench/timing.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
@@ -69,9 +69,8 @@ static struct {
         }                                                                                          \
     } while (0)
 
-#define THREADS     256u
-#define DEPTH_MAX   64
-#define LATENCY_MAX 1000000
+#define THREADS   256u
+#define DEPTH_MAX 64
 
 static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
                           ".visible .entry spin(.param .u64 p, .param .u32 rounds)\n{\n"
@@ -106,14 +105,6 @@ static struct {
 static CUfunction spin;
 static CUstream stream;
 static CUdeviceptr word;
-
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static void load_driver(void)
 {
@@ -213,7 +204,7 @@ static struct {
 
 static void counted(unsigned kernels)
 {
-    double ms = now_ms();
+    double ms = bench_now_ms();
 
     for (; ms >= count.next_ms; count.next_ms += o.slot_ms) {
         printf("slot %.1f %lu\n", count.next_ms, count.slot);
@@ -233,14 +224,14 @@ static void begin(void)
     if (o.wait && fgets(line, sizeof line, stdin) == NULL) {
         exit(0);
     }
-    count.begin_ms = now_ms();
+    count.begin_ms = bench_now_ms();
     count.next_ms = count.begin_ms + o.slot_ms;
 }
 
 static void end(void)
 {
-    printf("total %lu %.4f rounds %u blocks %u\n", count.total, (now_ms() - count.begin_ms) * 1e-3,
-           o.rounds, o.blocks);
+    printf("total %lu %.4f rounds %u blocks %u\n", count.total,
+           (bench_now_ms() - count.begin_ms) * 1e-3, o.rounds, o.blocks);
 }
 
 /* ------------------------------------------------------------ loop, copy */
@@ -270,8 +261,8 @@ static void loop(bool copies)
     }
     begin();
     end_ms = count.begin_ms + o.seconds * 1e3;
-    while (n != 0 || now_ms() < end_ms) {
-        if (n < o.depth && now_ms() < end_ms) {
+    while (n != 0 || bench_now_ms() < end_ms) {
+        if (n < o.depth && bench_now_ms() < end_ms) {
             if (copies) {
                 batch_of_copies(host, device);
             }
@@ -291,48 +282,23 @@ static void loop(bool copies)
 
 /* ------------------------------------------------------------ pulse */
 
-static int compare(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void pause_us(double us)
-{
-    struct timespec t = {(time_t)(us / 1e6), (long)(us * 1e3) % 1000000000};
-
-    nanosleep(&t, NULL);
-}
-
 static void pulse(void)
 {
-    float *latencies = malloc(LATENCY_MAX * sizeof *latencies);
-    unsigned n = 0;
-    double end_ms, sum = 0;
+    double end_ms;
 
-    if (latencies == NULL) {
-        exit(1);
-    }
     begin();
     end_ms = count.begin_ms + o.seconds * 1e3;
-    while (now_ms() < end_ms && n < LATENCY_MAX) {
-        double start_ms = now_ms();
+    while (bench_now_ms() < end_ms) {
+        double start_ms = bench_now_ms();
 
         launch(o.rounds);
         CHECK(cu.cuStreamSynchronize(stream));
-        latencies[n] = (float)((now_ms() - start_ms) * 1e3);
-        sum += (double)latencies[n++];
+        bench_latency_add((bench_now_ms() - start_ms) * 1e3);
         counted(1);
-        pause_us(o.gap_us);
+        bench_pause_us(o.gap_us);
     }
     end();
-    qsort(latencies, n, sizeof *latencies, compare);
-    if (n != 0) {
-        printf("latency us p50 %.1f p99 %.1f max %.1f mean %.1f n %u\n", (double)latencies[n / 2],
-               (double)latencies[(size_t)n * 99 / 100], (double)latencies[n - 1], sum / n, n);
-    }
-    free(latencies);
+    bench_latency_print();
 }
 
 /* ------------------------------------------------------------ options */

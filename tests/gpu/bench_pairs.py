@@ -1,0 +1,285 @@
+"""The measures flep, slate, waterfill and tensor of the step "sched": the papers' pairs of kernels.
+
+Tenants are forms_load processes (tests/bench/forms) that live from pair to pair and take commands: which kernel
+with which input, and whether to loop or to run it every now and then. Every run is checked: its output must be
+to the bit what the kernel wrote alone, and that is checked by the host. Speeds and times alone are native.
+
+flep        A_B as in the paper: A's large input in a loop with low priority, B's small one every now and then with
+            high priority. From launch to synchronised, against alone; ANTT is the mean of both slowdowns. A_B_C
+            has a third tenant, with high priority as well.
+slate, waterfill, tensor
+            two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
+            Weir's policies learn at first runs falls into the time before measuring (LEARN_S).
+"""
+import re
+
+FLEP_LONG = ("cfd", "nn", "pf", "pl")
+FLEP = ("cfd", "nn", "pf", "pl", "md", "spmv", "mm", "va")
+TRIPLETS = (("va", "spmv", "mm"), ("nn", "pf", "md"), ("cfd", "va", "pl"), ("pl", "mm", "nn"))
+SLATE = ("bs", "gs", "sgemm", "rg", "tr")
+# By what limits them: compute (sgemm, mm, rg, pf), memory (va, nn, tr), cache (md, pl, spmv).
+WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("mm", "tr"), ("rg", "nn"),
+             ("sgemm", "mm"), ("sgemm", "rg"), ("pf", "mm"))
+TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
+
+PULSE_S, LOOP_S, ALONE_S = 0.45, 0.5, 0.25
+WARM_S, LEARN_S = 0.15, 0.9
+TWINS_S = 40  # until the driver's compiler has made all of them
+
+
+class Stage:
+    """The tenants of an arrangement, up from one case to the next."""
+
+    def __init__(self, bench, kind, kernels, priorities):
+        self.bench, self.lib, self.kind, self.kernels = bench, bench.lib, kind, kernels
+        self.tenants = [bench.tenant([bench.forms_load, *kernels], priority=p) for p in priorities]
+        self.host, self.processes, self.inputs = None, [], {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for p in self.processes:
+            p.close_stdin()
+        for p in self.processes:
+            try:
+                p.wait(5)
+            except self.lib.Stuck:
+                pass
+        self.processes, self.inputs = [], {}
+        if self.host:
+            self.bench.end_host(self.kind, self.host)
+            self.host = None
+
+    def open(self):
+        if self.kind.startswith("Weir"):
+            self.host = self.bench.host_for(self.kind, self.tenants, "debug")
+        self.processes = self.bench.start(self.kind, self.host, self.tenants)
+        for p in self.processes:
+            p.wait_line("^ready", 60)
+        if self.host:
+            wanted = len(self.processes) * (len(self.kernels) + 1)  # forms_load's helpers are a module, too
+            self.lib.until(lambda: self.twins() >= wanted, TWINS_S, "all modules have twins")
+
+    def twins(self):
+        """Modules that the host is through with."""
+        return sum("forms: twins " in line or "forms: no twins " in line for line in list(self.host.process.errors))
+
+    def say(self, commands):
+        """One command a tenant, all at once; what each answers."""
+        after = [len(p.lines) for p in self.processes]
+        for i, command in commands.items():
+            self.processes[i].say(command)
+        answers = {}
+        for i in commands:
+            match = self.processes[i].wait_line("^(done|failed.*)", 60, after[i])
+            if match[1] != "done":
+                raise self.lib.Stuck(match[1])
+            answers[i] = self.processes[i].lines[after[i]:]
+        return answers
+
+    def run(self, inputs, commands):
+        """Lines of tenants 0 .. with these (kernel, size) inputs and commands; None where one failed."""
+        try:
+            if not self.processes:
+                self.open()
+            new = {i: f"input {wanted[0]} {wanted[1]}" for i, wanted in enumerate(inputs)
+                   if self.inputs.get(i) != wanted}
+            self.say(new)
+            self.inputs.update(enumerate(inputs))
+            return self.say(dict(enumerate(commands)))
+        except (self.lib.Stuck, BrokenPipeError) as error:
+            self.bench.notes.append(f"{self.kind}: {inputs}: {str(error)[-400:]}")
+            for p in self.processes:
+                p.kill()
+            self.close()
+            return None
+
+
+def rate(lines):
+    """Runs a second of a loop."""
+    for line in lines:
+        match = re.match(r"rate (\d+) ([\d.]+)", line)
+        if match and float(match[2]) > 0:
+            return int(match[1]) / float(match[2])
+    return 0.0
+
+
+def latency(lines):
+    """p50, p99, mean in us, or None."""
+    for line in lines:
+        match = re.match(r"latency us p50 ([\d.]+) p99 ([\d.]+) max [\d.]+ mean ([\d.]+)", line)
+        if match:
+            return tuple(float(match[i]) for i in (1, 2, 3))
+    return None
+
+
+def geometric_mean(values):
+    product = 1.0
+    for value in values:
+        product *= value
+    return product ** (1 / len(values)) if values else 0.0
+
+
+class Pairs:
+    def __init__(self, bench):
+        self.bench, self.suite = bench, bench.suite
+        rehearse = self.suite.options.rehearse  # softgpu: the first cases with inputs that it can do
+        self.large, self.small = ("quick", "trivial") if rehearse else ("large", "small")
+        self.slow = 1.5 if rehearse else 1
+        self.first = 2 if rehearse else None
+        self.alone = {}
+
+    # ---------------------------------------------------------------- commands
+
+    def loop(self, warm):
+        return f"loop {(LOOP_S + warm) * self.slow:.3f} {warm * self.slow:.3f}"
+
+    def pulse(self, solo_us, warm=WARM_S, seconds=PULSE_S):
+        return f"pulse {(seconds + warm) * self.slow:.3f} {warm * self.slow:.3f} {max(2 * solo_us, 500):.0f}"
+
+    def measure_alone(self, wanted):
+        """Fill self.alone for (kernel, size): runs a second of a large input, latency of a small one."""
+        wanted = [w for w in dict.fromkeys(wanted) if w not in self.alone]
+        if not wanted:
+            return
+        with Stage(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as stage:
+            for kernel, size in wanted:
+                command = self.loop(WARM_S) if size == self.large else self.pulse(100, 0.05, ALONE_S)
+                lines = stage.run([(kernel, size)], [command])
+                found = lines and (rate(lines[0]) if size == self.large else latency(lines[0]))
+                if not found:
+                    raise self.bench.lib.Stuck(f"{kernel} alone: {self.bench.notes[-1:]}")
+                self.alone[kernel, size] = found
+
+    # ---------------------------------------------------------------- flep
+
+    def flep_case(self, stage, kind, case, cells):
+        long, *short = case
+        commands = [self.pulse(self.alone[k, self.small][0]) for k in short]
+        # Tenants 0 and 2 have high priority, tenant 1 low.
+        inputs = [(short[0], self.small), (long, self.large), *[(k, self.small) for k in short[1:]]]
+        commands.insert(1, f"loop {(PULSE_S + WARM_S) * self.slow:.3f} {WARM_S * self.slow:.3f}")
+        lines = stage.run(inputs, commands)
+        times = lines and [latency(lines[i]) for i in (0, 2) if i in lines]
+        name = "_".join(case)
+        if not times or not all(times):
+            cells[name, kind] = None
+            return
+        slow = [t[2] / self.alone[k, self.small][2] for t, k in zip(times, short)]
+        rest = rate(lines[1]) / self.alone[long, self.large]
+        antt = (sum(slow) + 1 / rest) / (len(slow) + 1) if rest else float("inf")
+        cells[name, kind] = (times, rest, antt)
+        for t, k in zip(times, short):
+            solo = self.alone[k, self.small]
+            for what, value in (("p50", t[0]), ("p99", t[1]), ("p50 alone", solo[0])):
+                self.bench.note("flep", kind, name, k, value, f"{what} us")
+        self.bench.note("flep", kind, name, long, rest, "of alone")
+        self.bench.note("flep", kind, name, "all", antt, "ANTT")
+
+    def flep_tables(self, cells, kinds):
+        cases = list(dict.fromkeys(name for name, _ in cells))
+        rows, sums = [], []
+        for name in cases:
+            solo = [self.alone[k, self.small][0] for k in name.split("_")[1:]]
+            row = [name, " ".join(f"{s:.0f}" for s in solo)]
+            for kind in kinds:
+                found = cells.get((name, kind))
+                row.append("" if (name, kind) not in cells else "failed" if found is None else
+                           " ".join(f"{t[0]:.0f}/{t[1]:.0f}" for t in found[0])
+                           + f"; {found[1]:.2f}; {found[2]:.2f}")
+            rows.append(row)
+        for kind in kinds:
+            seen = [(t, self.alone[k, self.small][0]) for (name, of), found in cells.items() if of == kind and found
+                    for t, k in zip(found[0], name.split("_")[1:])]
+            done = [found for (_, of), found in cells.items() if of == kind and found]
+            if seen:
+                sums.append([kind, f"{geometric_mean([t[0] / s for t, s in seen]):.2f}",
+                             f"{max(t[0] / s for t, s in seen):.2f}",
+                             f"{sum(t[0] <= 1.1 * s + 20 for t, s in seen)} of {len(seen)}",
+                             f"{sum(t[1] <= 1.3 * s + 50 for t, s in seen)} of {len(seen)}",
+                             f"{sum(d[2] for d in done) / len(done):.2f}",
+                             f"{sum(d[1] for d in done) / len(done):.2f}"])
+        table = self.suite.table_of
+        return (table(["case", "short alone, us", *kinds], rows)
+                + "\n\nThe short ones: p50/p99 us; the long one's speed; ANTT.\n\n"
+                + table(["arrangement", "p50 of alone, mean", "worst", "p50 within 1.10 x + 20 us",
+                         "p99 within 1.3 x + 50 us", "ANTT, mean", "the long one's speed, mean"], sums))
+
+    def flep(self):
+        pairs = [(a, b) for a in FLEP_LONG for b in FLEP if a != b][:self.first]
+        cases = [*pairs, *TRIPLETS[:1 if self.first else None]]
+        self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]])
+        kernels = sorted({k for c in cases for k in c})
+        cells, kinds = {}, []
+        for kind in self.bench.arrangements(["Weir priority"], ["MPS", "MPS priority"]):
+            kinds.append(kind)
+            with Stage(self.bench, kind, kernels, ["high", "low", "high"]) as stage:
+                for case in cases:
+                    if self.suite.left_s() < 10:
+                        break
+                    self.flep_case(stage, kind, case, cells)
+            self.bench.keep("flep", self.flep_tables(cells, kinds))
+        return sum(found is None for found in cells.values())
+
+    # ---------------------------------------------------------------- throughput
+
+    def pair(self, stage, measure, kind, pair, cells):
+        warm = LEARN_S if "," in kind else WARM_S
+        lines = stage.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
+        name = "_".join(pair)
+        speeds = lines and [rate(lines[i]) / self.alone[k, self.large] for i, k in enumerate(pair)]
+        cells[name, kind] = speeds
+        for i, speed in enumerate(speeds or []):
+            self.bench.note(measure, kind, name, f"{i} {pair[i]}", speed, "of alone")
+        if speeds:
+            self.bench.note(measure, kind, name, "all", sum(speeds), "STP")
+
+    def throughput_tables(self, cells, kinds):
+        rows, sums = [], []
+        for name in dict.fromkeys(name for name, _ in cells):
+            row = [name]
+            for kind in kinds:
+                speeds = cells.get((name, kind))
+                row.append("" if (name, kind) not in cells else "failed" if not speeds else
+                           f"{sum(speeds):.3f} ({speeds[0]:.2f} {speeds[1]:.2f})")
+            rows.append(row)
+        for kind in kinds:
+            gains = [sum(speeds) / sum(cells[name, "MPS"]) for (name, of), speeds in cells.items()
+                     if of == kind and speeds and sum(cells.get((name, "MPS")) or [0])]
+            stp = [sum(speeds) for (_, of), speeds in cells.items() if of == kind and speeds]
+            if stp:
+                sums.append([kind, f"{sum(stp) / len(stp):.3f}",
+                             *([f"{100 * (v - 1):+.1f} %" for v in
+                                (geometric_mean(gains), max(gains), min(gains))] if gains else [""] * 3)])
+        table = self.suite.table_of
+        return (table(["pair", *kinds], rows) + "\n\nSTP (each one's speed, of alone).\n\n"
+                + table(["arrangement", "STP, mean", "against MPS, mean", "best", "worst"], sums))
+
+    def throughput(self, measure, pairs, weir):
+        pairs = pairs[:self.first]
+        self.measure_alone([(k, self.large) for pair in pairs for k in pair])
+        kernels = sorted({k for pair in pairs for k in pair})
+        cells, kinds = {}, []
+        for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]):
+            kinds.append(kind)
+            with Stage(self.bench, kind, kernels, ["normal", "normal"]) as stage:
+                for pair in pairs:
+                    if self.suite.left_s() < 10:
+                        break
+                    self.pair(stage, measure, kind, pair, cells)
+            self.bench.keep(measure, self.throughput_tables(cells, kinds))
+        return sum(not speeds for speeds in cells.values())
+
+    def slate(self):
+        pairs = [(a, b) for i, a in enumerate(SLATE) for b in SLATE[i:]]
+        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement"])
+
+    def waterfill(self):
+        return self.throughput("waterfill", WATERFILL, ["Weir fair", "Weir fair,waterfill"])
+
+    def tensor(self):
+        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor"])
