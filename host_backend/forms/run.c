@@ -203,6 +203,14 @@ static CUresult hold_stream(struct weir_run *run)
 
 static void calm_again_locked(struct weir_runs *runs);
 
+static int runs_priority(const struct weir_driver *d, CUstream stream)
+{
+    int priority = 0;
+
+    (void)d->cuStreamGetPriority(stream, &priority);
+    return priority;
+}
+
 static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
@@ -232,6 +240,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
         memcpy(run->params, p->arguments, n);
     }
     memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
+    run->priority = runs_priority(run->runs->driver, p->stream);
     run->started_ns = weir_clock_now_ns();
     return CUDA_SUCCESS;
 }
