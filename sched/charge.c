@@ -22,6 +22,9 @@ static bool goes_before(const struct item *a, const struct item *b)
     if (a->waits != b->waits) {
         return b->waits;
     }
+    if (a->filler != b->filler) {
+        return b->filler;
+    }
     return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
 }
 
@@ -35,6 +38,7 @@ void front_add(struct weir_sched *sched, struct item *item)
     }
     item->is_front = true;
     item->head_ns = item->waits ? item->head_ns : sched->now_ns;
+    item->disturbed |= sched->fillers != 0 && is_compute(item);
     item->front_prev = after;
     item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
     *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
@@ -86,12 +90,31 @@ static bool went_past(const struct weir_sched *sched, const struct item *done)
             sched->now_ns - done->head_ns <= done->predicted_ns * 3 / 2 + sched->config.launch_ns);
 }
 
+void fronts_disturb(struct weir_sched *sched)
+{
+    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL; i = i->front_next) {
+        i->disturbed = true;
+    }
+}
+
+/* It had what others left; they pay for their own time, whatever it did meanwhile. */
+static void charge_filler(struct weir_sched *sched, struct item *done)
+{
+    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] +=
+        claim_ns(sched, done) * sched->config.sms;
+    done->disturbed = true;
+}
+
 void fronts_yield(struct weir_sched *sched, struct item *done)
 {
     struct item *before, *front, *next;
     uint64_t claim;
     bool past;
 
+    if (done->filler && done->is_front) {
+        charge_filler(sched, done);
+        return;
+    }
     if (!done->is_front || !is_compute(done) || (before = front_before(sched, done)) == NULL) {
         return;
     }

@@ -138,7 +138,10 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             if (next != NULL && item->waits && !next->waits) {
                 return "what waits is before what works on the device";
             }
-            if (next != NULL && item->waits == next->waits &&
+            if (next != NULL && item->waits == next->waits && item->filler && !next->filler) {
+                return "a filler is before what it fills the gaps of";
+            }
+            if (next != NULL && item->waits == next->waits && item->filler == next->filler &&
                 item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }

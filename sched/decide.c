@@ -28,7 +28,8 @@ static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_
     reign->rescue = false;
     reign->preempt = true;
     reign->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
-    reign->below = NULL;
+    reign->filler = NULL;
+    leader->reigns++;
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
 
@@ -42,8 +43,8 @@ void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
             group_alone(sched);
         }
     }
-    if (reign->below == tenant) {
-        reign->below = NULL;
+    if (reign->filler == tenant) {
+        reign->filler = NULL;
     }
     if (sched->sole == tenant) {
         sched->sole = NULL;
@@ -329,7 +330,6 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns)
 {
     struct item *item;
-    bool member = queue->tenant->view.member;
     bool restricted = queue->tenant != sched->reign.leader && member_place->sm_count != 0;
 
     while ((item = queue->listed) != NULL && is_compute(item) &&
@@ -337,7 +337,6 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
-            (!member && (item->params.flags & WEIR_SCHED_STOPPABLE) != 0) ||
             ends_before(sched, queue)) {
             break;
         }
@@ -346,8 +345,8 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
 }
 
 /* When a queue's turn to be granted more comes, if its head is at work. */
-static void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-                     uint64_t *wake_ns)
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns)
 {
     uint64_t rest_ns = queue_rest_ns(sched, queue);
 
@@ -375,67 +374,14 @@ static bool is_crowded(const struct weir_sched *sched)
     for (; front != NULL; front = front->front_next) {
         const struct tenant *tenant = front->queue->tenant;
 
-        if (!tenant->view.member && !front->waits && front->state == WEIR_SCHED_GRANTED &&
-            front->queue->on_device > 1 && is_compute(front->next) &&
-            front->next->state == WEIR_SCHED_GRANTED &&
+        if (!tenant->view.member && !front->waits && !front->filler &&
+            front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
+            is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
             tenant->view.priority == sched->reign.leader->view.priority) {
             return true;
         }
     }
     return false;
-}
-
-/* ---- below a higher class ---- */
-
-/* Of the next lower class that is ready, whoever has had the least for its weight. */
-static struct tenant *least_below(const struct weir_sched *sched)
-{
-    struct tenant *best = NULL;
-
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
-
-        if (tenant->view.priority < sched->reign.leader->view.priority &&
-            (best == NULL || tenant->view.priority > best->view.priority ||
-             (tenant->view.priority == best->view.priority &&
-              tenant->below_pass < best->below_pass))) {
-            best = tenant;
-        }
-    }
-    return best;
-}
-
-/*
- * The device gives a higher class's blocks the SMs first, so a lower class loses nobody time by
- * being there when the higher one leaves some: between its kernels, and at their ends. One tenant
- * at a time, in turns by weight (stride scheduling). Nothing that would have to be stopped.
- */
-static void serve_below(struct weir_sched *sched, uint64_t *wake_ns)
-{
-    static const struct weir_sched_place anywhere;
-    struct reign *reign = &sched->reign;
-
-    if (reign->below == NULL || !reign->below->is_ready || reign->below->view.member ||
-        sched->now_ns >= reign->below_until_ns) {
-        reign->below = least_below(sched);
-        if (reign->below == NULL) {
-            return;
-        }
-        if (reign->below->below_pass < sched->below_pass) {
-            reign->below->below_pass = sched->below_pass; /* who was away has saved nothing */
-        }
-        sched->below_pass = reign->below->below_pass;
-        reign->below->below_pass += ((uint64_t)BELOW_SLICE_NS << 8) / reign->below->view.weight;
-        reign->below_until_ns = sched->now_ns + BELOW_SLICE_NS;
-    }
-    for (struct queue *queue = reign->below->queues; queue != NULL; queue = queue->next) {
-        if (queue->on_device == 0 || queue->first->state == WEIR_SCHED_GRANTED) {
-            grant_queue(sched, queue, &anywhere, sched->config.inflight_ns);
-            wake_for(sched, queue, sched->config.inflight_ns, wake_ns);
-        }
-    }
-    tenant_refresh(sched, reign->below);
-    *wake_ns = min_u64(*wake_ns, reign->below_until_ns);
 }
 
 static void serve_member(struct weir_sched *sched, struct tenant *tenant,
@@ -507,9 +453,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
             serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
         }
     }
-    if (sched->config.levels) {
-        serve_below(sched, wake_ns);
-    }
+    fill(sched, wake_ns);
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (reign->linger_until_ns != 0) {
         *wake_ns = min_u64(*wake_ns, reign->linger_until_ns);

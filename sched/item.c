@@ -94,6 +94,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     tenant->waited_ns += sched->now_ns - item->arrived_ns;
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
+    sched->fillers += item->filler;
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
@@ -111,8 +112,8 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->place = *place;
     grant(sched, item);
     sched->counts.starts++;
-    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, 0);
-    sched->env.start(sched->env.user, item->id, item->params.user, place);
+    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, item->filler);
+    sched->env.start(sched->env.user, item->id, item->params.user, place, item->filler);
 }
 
 void item_stop(struct weir_sched *sched, struct item *item)
@@ -235,6 +236,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
 
     front_remove(sched, item);
+    sched->fillers -= item->filler;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     if (resource != WEIR_SCHED_COMPUTE) {

@@ -213,6 +213,12 @@ struct weir_policy_ops {
     /** Kind NEXT. Asked while two tenants or more are ready, or one behind a leader. Mandatory. */
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
+    /**
+     * Kind NEXT. Who may have what the leader leaves of the device (fill.c)? Asked about every
+     * millisecond. NULL: nobody.
+     * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
+     */
+    uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,

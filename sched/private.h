@@ -22,7 +22,6 @@
 #define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
-#define BELOW_SLICE_NS   1000000u
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -36,6 +35,7 @@ struct item {
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
     bool waits;       /* as a front it does not hold the device, as has been seen */
+    bool filler;      /* granted below the leader's work */
     bool disturbed;   /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted; /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
@@ -92,7 +92,7 @@ struct tenant {
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
-    uint64_t below_pass;        /* turns below a higher class, each divided by the weight */
+    uint32_t reigns;            /* how often it was chosen */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -105,8 +105,8 @@ struct reign {
     uint64_t linger_ns;
     uint64_t linger_until_ns; /* 0: the leader has work */
     uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
-    struct tenant *below;     /* of a lower class, is granted what the device has room for .. */
-    uint64_t below_until_ns;  /* .. for so long */
+    struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
+    uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
     bool preempt;
     bool rescue; /* the watchdog's: nobody is asked before it is over */
     struct tenant *member[WEIR_POLICY_GROUP_MAX];
@@ -135,7 +135,6 @@ struct weir_sched {
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
     const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
     uint32_t ready_count, ready_capacity;
-    uint64_t below_pass; /* of whoever was last served below a higher class */
     struct reign reign;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */
@@ -144,6 +143,7 @@ struct weir_sched {
     enum weir_policy_why group_why;
     uint64_t rescue_after_ns;
 
+    uint32_t fillers; /* on the device, of the leader's class or another */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
     uint32_t copies_on[RESOURCES];     /* on the device */
@@ -189,6 +189,8 @@ void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
+/** A filler comes: what is at work can be learned from no more. */
+void fronts_disturb(struct weir_sched *sched);
 /** An item is done: did those before it hold the device? */
 void fronts_yield(struct weir_sched *sched, struct item *done);
 
@@ -216,6 +218,11 @@ enum weir_status ready_reserve(struct weir_sched *sched);
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
 void reign_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+
+/* fill.c: what the leader leaves of the device */
+void fill(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

@@ -117,9 +117,12 @@ struct weir_sched_item_params {
  */
 struct weir_sched_env {
     void *user;
-    /** Give an item to the device. Of a STARTED item never called. Mandatory. */
+    /**
+     * Give an item to the device. Of a STARTED item never called. Mandatory.
+     * filler: at a level at which others' blocks go first; only with config.fill.
+     */
     void (*start)(void *user, weir_sched_id item, void *item_user,
-                  const struct weir_sched_place *place);
+                  const struct weir_sched_place *place, bool filler);
     /**
      * Stop an item. Answered by weir_sched_stopped(), or weir_sched_finished() when it was quicker,
      * or weir_sched_running() when it cannot be stopped now or ever. Called for STOPPABLE items
@@ -156,7 +159,7 @@ struct weir_sched_config {
     uint64_t stop_ns;      /* stop to stopped, until it has been measured */
     uint64_t launch_ns;    /* grant to first block */
     uint32_t overhead_ppm; /* of the time may go into switching: the epochs' length follows */
-    bool levels;           /* the device itself lets higher classes' blocks go first */
+    bool fill;             /* a filler may have what the leader leaves: see env.start */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
 };
@@ -396,7 +399,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns
                              */
-    WEIR_SCHED_REC_START,   /* place */
+    WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done */
     WEIR_SCHED_REC_RESUME,  /* place */

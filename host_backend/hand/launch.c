@@ -26,7 +26,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
-        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
+        a->value.priority = weir_gate_stream_priority(s, a->value.priority, false);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         return a->value.accessPolicyWindow.num_bytes == 0
@@ -166,6 +166,24 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
     return f->hint.kernel;
 }
 
+/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
+static uint32_t blocks_per_sm(struct weir_session *s, struct weir_function *f, CUfunction native,
+                              const struct weir_op_launch_in *in, uint64_t key)
+{
+    uint64_t threads = (uint64_t)in->block[0] * in->block[1] * in->block[2];
+    int blocks = 0;
+
+    if (f->hint.fit_key != key && threads <= INT32_MAX) {
+        if (s->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &blocks, native, (int)threads, in->shared_bytes) != CUDA_SUCCESS) {
+            blocks = 0;
+        }
+        f->hint.fit_key = key;
+        f->hint.blocks_per_sm = (uint32_t)blocks;
+    }
+    return f->hint.blocks_per_sm;
+}
+
 static struct weir_gate_work work_of(struct weir_session *s, struct weir_function *f,
                                      const struct weir_op_launch_in *in)
 {
@@ -254,6 +272,8 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
                      (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
                      (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work.blocks_per_sm = choice.blocks_per_sm;
+    } else if (weir_gate_contends(s)) {
+        work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;

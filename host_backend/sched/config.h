@@ -12,6 +12,7 @@ struct weir_sched_settings {
     uint32_t alone_us;                    /* the same while its tenant is alone */
     uint32_t starve_ms;    /* what waited longer is granted, whatever a policy says */
     uint32_t overhead_ppm; /* of the time that switching may cost: epochs follow from it */
+    bool fill;             /* a tenant may have what another leaves of the device in its turn */
 };
 
 #endif

@@ -49,6 +49,17 @@ bool weir_gate_may_contend(const struct weir_session *session)
     return n > 1;
 }
 
+bool weir_gate_contends(const struct weir_session *session)
+{
+    const struct weir_gate *gate = gate_of(session);
+    weir_sched_id alone =
+        gate != NULL ? atomic_load_explicit(&gate->shared->alone, memory_order_relaxed) : 0;
+    const struct weir_gate_queue *q =
+        atomic_load_explicit(&session->gates[session->device], memory_order_relaxed);
+
+    return gate != NULL && q != NULL && alone != q->member->id;
+}
+
 static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_tenant *tenant)
 {
     struct weir_gate_member *member = &gate->members[tenant->index];
@@ -408,14 +419,16 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
                           memory_order_relaxed);
 }
 
-static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream)
+static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
 {
     uint32_t epoch =
         atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
 
-    if (__builtin_expect(stream->gate.priority_epoch != epoch, 0)) {
-        weir_gate_priority_apply(q->session, stream);
+    if (__builtin_expect(stream->gate.priority_epoch != epoch || stream->gate.filler != filler,
+                         0)) {
+        weir_gate_priority_apply(q->session, stream, filler);
         stream->gate.priority_epoch = epoch;
+        stream->gate.filler = filler;
     }
 }
 
@@ -434,7 +447,6 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     if (q == NULL && (q = make_queue(session)) == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    apply_priority(q, stream);
     pass->queue = q;
     pass->stream = stream;
     pass->class = (uint8_t)work->class;
@@ -443,6 +455,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     predict(q->gate, work, pass);
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
         if (weir_gate_below(q, pass->ns)) {
+            apply_priority(q, stream, false);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
@@ -451,11 +464,13 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
             return CUDA_ERROR_NOT_PERMITTED;
         }
         if (weir_gate_is_alone(q)) {
+            apply_priority(q, stream, false);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
     }
     WEIR_TRY(through(q, work, pass));
+    apply_priority(q, stream, pass->item->filler);
     add_given(q, pass->ns);
     return CUDA_SUCCESS;
 }

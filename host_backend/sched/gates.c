@@ -10,7 +10,8 @@
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
 #define SPINNERS     4u /* one in so many cores at most */
-#define LEVELS_MIN   3  /* of stream priorities: one for each class */
+#define LEVELS_MANY  6
+#define LEVELS_MIN   3 /* of stream priorities: one for each class */
 
 /* ---------------------------------------------------------------- begin */
 
@@ -39,7 +40,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.overhead_ppm = c->overhead_ppm;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
-    config.levels = gate->levels;
+    config.fill = c->fill && gate->levels;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
@@ -304,49 +305,58 @@ bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_us
 
 /* ---------------------------------------------------------------- stream priorities */
 
+/* Levels of a class, upwards from the least; what a guest asks for counts between the two. */
+struct levels {
+    int low, high;
+};
+
 /*
- * The device's levels are shared out: the least is the low class's, the upper half without the
- * greatest (where runs go on, and are stopped) the high class's. What the guest asks for counts
- * within its class. A device with few levels gives each class one.
+ * The device's levels are shared out: the least to what fills others' gaps, the greatest to runs'
+ * control. A device with few levels gives each class one.
  */
-int weir_gate_stream_priority(const struct weir_session *session, int asked)
+static struct levels levels_of(int levels, int priority)
+{
+    bool many = levels >= LEVELS_MANY; /* 6 on an H200: 0 .. -5 */
+
+    switch (priority) {
+    case WEIR_PRIORITY_LOW:
+        return many ? (struct levels){1, 1} : (struct levels){0, 0};
+    case WEIR_PRIORITY_HIGH:
+        return many ? (struct levels){levels - 2, levels - 2} : (struct levels){2, levels - 1};
+    default:
+        return many ? (struct levels){2, levels - 3} : (struct levels){1, 1};
+    }
+}
+
+int weir_gate_stream_priority(const struct weir_session *session, int asked, bool filler)
 {
     const struct weir_gate *gate = session->worker->gates[session->device];
-    int levels, low, high, above;
+    int priority = atomic_load(&session->tenant->priority);
+    struct levels of;
+    int levels, above;
 
     if (gate == NULL) {
         return asked;
     }
-    levels = gate->priority_least - gate->priority_greatest + 1; /* 6 on an H200: 0 .. -5 */
+    levels = gate->priority_least - gate->priority_greatest + 1;
     if (levels < LEVELS_MIN) {
-        return atomic_load(&session->tenant->priority) == WEIR_PRIORITY_HIGH
-                   ? gate->priority_greatest
-                   : gate->priority_least;
+        return priority == WEIR_PRIORITY_HIGH ? gate->priority_greatest : gate->priority_least;
     }
-    switch (atomic_load(&session->tenant->priority)) {
-    case WEIR_PRIORITY_LOW:
-        low = high = 0;
-        break;
-    case WEIR_PRIORITY_HIGH:
-        low = levels / 2;
-        high = levels > 3 ? levels - 2 : levels - 1;
-        break;
-    default:
-        low = 1;
-        high = levels / 2 > 2 ? levels / 2 - 1 : 1;
-        break;
+    if (filler) {
+        return gate->priority_least;
     }
+    of = levels_of(levels, priority);
     above = gate->priority_least - asked;
-    above = above < 0 ? 0 : above > high - low ? high - low : above;
-    return gate->priority_least - (low + above);
+    above = above < 0 ? 0 : above > of.high - of.low ? of.high - of.low : above;
+    return gate->priority_least - (of.low + above);
 }
 
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream, bool filler)
 {
     CUlaunchAttributeValue value;
 
     memset(&value, 0, sizeof value);
-    value.priority = weir_gate_stream_priority(session, stream->priority);
+    value.priority = weir_gate_stream_priority(session, stream->priority, filler);
     /* A driver that does not change a stream's priority leaves the one it was made with. */
     (void)session->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY,
                                                 &value);

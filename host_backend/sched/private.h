@@ -22,6 +22,7 @@ struct weir_gate_item {
     weir_sched_id id;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
+    bool filler;        /* valid when granted */
     atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
@@ -208,8 +209,9 @@ unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant 
 /** A tenant as the scheduler sees it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
 
-/** Give a stream the priority that its tenant's class has now. @thread session */
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream);
+/** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,
+                              bool filler);
 
 /** Runs of an item: see struct weir_forms_order. */
 void weir_gate_run_event(void *item, struct weir_run *run, enum weir_run_event event);

@@ -86,6 +86,7 @@ static const struct row scheduler_rows[] = {
     {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
+    {"fill", ROW_BOOL, AT(weir_host_config, scheduler.fill), 0, 0, NULL},
 };
 static const struct row metrics_rows[] = {
     {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},
@@ -167,7 +168,8 @@ static void host_default(struct weir_host_config *config)
                                                      .inflight_us = 200,
                                                      .alone_us = 10000,
                                                      .starve_ms = 1000,
-                                                     .overhead_ppm = 15000};
+                                                     .overhead_ppm = 15000,
+                                                     .fill = true};
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 

@@ -42,6 +42,13 @@ static void on_order(void *user, weir_sched_id item, void *item_user,
     (void)user, (void)item, (void)item_user, (void)place;
 }
 
+static void on_start(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place, bool filler)
+{
+    (void)filler;
+    on_order(user, item, item_user, place);
+}
+
 static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
 {
     (void)user, (void)item, (void)item_user, (void)lease_ns;
@@ -322,7 +329,7 @@ static enum weir_status go_through(struct replay *r)
 static enum weir_status make_scheduler(struct replay *r, const struct weir_policy_set *policies)
 {
     const struct weir_sched_env env = {.user = r,
-                                       .start = on_order,
+                                       .start = on_start,
                                        .stop = on_stop,
                                        .resume = on_order,
                                        .resize = on_order,

@@ -103,9 +103,10 @@ static void note(struct run *run, enum order_kind kind, void *item_user,
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     (void)item;
+    (void)filler;
     note(user, ORDER_START, item_user, place, 0);
 }
 

@@ -58,7 +58,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .header_bytes = WEIR_SCHED_TRACE_HEADER_BYTES,
         .record_bytes = WEIR_SCHED_TRACE_RECORD_BYTES,
         .sms = config->sms,
-        .flags = flags | (config->levels ? WEIR_SCHED_TRACE_LEVELS : 0),
+        .flags = flags | (config->fill ? WEIR_SCHED_TRACE_FILL : 0),
         .overhead_ppm = config->overhead_ppm,
         .wall_ns = wall_ns,
         .alone_ns = config->alone_ns,

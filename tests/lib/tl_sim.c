@@ -217,11 +217,12 @@ void sim_bring_next(struct tl_sim *sim, struct lane *lane, uint64_t after_ns)
 }
 
 static void sim_start(void *user, weir_sched_id item, void *item_user,
-                      const struct weir_sched_place *place)
+                      const struct weir_sched_place *place, bool filler)
 {
     struct tl_sim *sim = user;
     struct work *work = item_user;
 
+    (void)filler;
     if (work == NULL) {
         return; /* tl_sim_bring() */
     }

@@ -22,10 +22,11 @@ struct flight {
 };
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     struct flight *flight = user;
 
+    (void)filler;
     (void)place;
     flight->queue[flight->last % FLIGHT] = (uint32_t)(uintptr_t)item_user;
     flight->item[flight->last++ % FLIGHT] = item;

@@ -38,10 +38,11 @@ static void note(struct desk *b, enum told what, weir_sched_id item,
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     struct desk *desk = user;
 
+    (void)filler;
     (void)item_user;
     assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
     note(user, START, item, place);

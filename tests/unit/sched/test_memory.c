@@ -40,12 +40,13 @@ void *__wrap_realloc(void *old, size_t size)
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     (void)user;
     (void)item;
     (void)item_user;
     (void)place;
+    (void)filler;
 }
 
 static void on_timer(void *user, uint64_t at_ns)
