@@ -13,6 +13,8 @@ slate, waterfill, tensor
 """
 import re
 
+import stage
+
 FLEP_LONG = ("cfd", "nn", "pf", "pl")
 FLEP = ("cfd", "nn", "pf", "pl", "md", "spmv", "mm", "va")
 TRIPLETS = (("va", "spmv", "mm"), ("nn", "pf", "md"), ("cfd", "va", "pl"), ("pl", "mm", "nn"))
@@ -24,79 +26,29 @@ TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm"
 
 PULSE_S, LOOP_S, ALONE_S = 0.45, 0.5, 0.25
 WARM_S, LEARN_S = 0.15, 0.9
-TWINS_S = 40  # until the driver's compiler has made all of them
 
 
-class Stage:
-    """The tenants of an arrangement, up from one case to the next."""
+class Kernels(stage.Stage):
+    """forms_load processes."""
 
     def __init__(self, bench, kind, kernels, priorities):
-        self.bench, self.lib, self.kind, self.kernels = bench, bench.lib, kind, kernels
-        self.tenants = [bench.tenant([bench.forms_load, *kernels], priority=p) for p in priorities]
-        self.host, self.processes, self.inputs = None, [], {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        tenants = [bench.tenant([bench.forms_load, *kernels], priority=p) for p in priorities]
+        super().__init__(bench, kind, tenants, len(kernels) + 1)  # its helpers are a module, too
+        self.inputs = {}
 
     def close(self):
-        for p in self.processes:
-            p.close_stdin()
-        for p in self.processes:
-            try:
-                p.wait(5)
-            except self.lib.Stuck:
-                pass
-        self.processes, self.inputs = [], {}
-        if self.host:
-            self.bench.end_host(self.kind, self.host)
-            self.host = None
-
-    def open(self):
-        if self.kind.startswith("Weir"):
-            self.host = self.bench.host_for(self.kind, self.tenants, "debug")
-        self.processes = self.bench.start(self.kind, self.host, self.tenants)
-        for p in self.processes:
-            p.wait_line("^ready", 60)
-        if self.host:
-            wanted = len(self.processes) * (len(self.kernels) + 1)  # forms_load's helpers are a module, too
-            self.lib.until(lambda: self.twins() >= wanted, TWINS_S, "all modules have twins")
-
-    def twins(self):
-        """Modules that the host is through with."""
-        return sum("forms: twins " in line or "forms: no twins " in line for line in list(self.host.process.errors))
-
-    def say(self, commands):
-        """One command a tenant, all at once; what each answers."""
-        after = [len(p.lines) for p in self.processes]
-        for i, command in commands.items():
-            self.processes[i].say(command)
-        answers = {}
-        for i in commands:
-            match = self.processes[i].wait_line("^(done|failed.*)", 60, after[i])
-            if match[1] != "done":
-                raise self.lib.Stuck(match[1])
-            answers[i] = self.processes[i].lines[after[i]:]
-        return answers
+        super().close()
+        self.inputs = {}
 
     def run(self, inputs, commands):
         """Lines of tenants 0 .. with these (kernel, size) inputs and commands; None where one failed."""
-        try:
-            if not self.processes:
-                self.open()
-            new = {i: f"input {wanted[0]} {wanted[1]}" for i, wanted in enumerate(inputs)
-                   if self.inputs.get(i) != wanted}
-            self.say(new)
+        def ask():
+            self.say({i: f"input {wanted[0]} {wanted[1]}" for i, wanted in enumerate(inputs)
+                      if self.inputs.get(i) != wanted})
             self.inputs.update(enumerate(inputs))
             return self.say(dict(enumerate(commands)))
-        except (self.lib.Stuck, BrokenPipeError) as error:
-            self.bench.notes.append(f"{self.kind}: {inputs}: {str(error)[-400:]}")
-            for p in self.processes:
-                p.kill()
-            self.close()
-            return None
+
+        return self.attempt(inputs, ask)
 
 
 def rate(lines):
@@ -146,10 +98,10 @@ class Pairs:
         wanted = [w for w in dict.fromkeys(wanted) if w not in self.alone]
         if not wanted:
             return
-        with Stage(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as stage:
+        with Kernels(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as tenants:
             for kernel, size in wanted:
                 command = self.loop(WARM_S) if size == self.large else self.pulse(100, 0.05, ALONE_S)
-                lines = stage.run([(kernel, size)], [command])
+                lines = tenants.run([(kernel, size)], [command])
                 found = lines and (rate(lines[0]) if size == self.large else latency(lines[0]))
                 if not found:
                     raise self.bench.lib.Stuck(f"{kernel} alone: {self.bench.notes[-1:]}")
@@ -157,13 +109,13 @@ class Pairs:
 
     # ---------------------------------------------------------------- flep
 
-    def flep_case(self, stage, kind, case, cells):
+    def flep_case(self, tenants, kind, case, cells):
         long, *short = case
         commands = [self.pulse(self.alone[k, self.small][0]) for k in short]
         # Tenants 0 and 2 have high priority, tenant 1 low.
         inputs = [(short[0], self.small), (long, self.large), *[(k, self.small) for k in short[1:]]]
         commands.insert(1, f"loop {(PULSE_S + WARM_S) * self.slow:.3f} {WARM_S * self.slow:.3f}")
-        lines = stage.run(inputs, commands)
+        lines = tenants.run(inputs, commands)
         times = lines and [latency(lines[i]) for i in (0, 2) if i in lines]
         name = "_".join(case)
         if not times or not all(times):
@@ -217,19 +169,19 @@ class Pairs:
         cells, kinds = {}, []
         for kind in self.bench.arrangements(["Weir priority"], ["MPS", "MPS priority"]):
             kinds.append(kind)
-            with Stage(self.bench, kind, kernels, ["high", "low", "high"]) as stage:
+            with Kernels(self.bench, kind, kernels, ["high", "low", "high"]) as tenants:
                 for case in cases:
                     if self.suite.left_s() < 10:
                         break
-                    self.flep_case(stage, kind, case, cells)
+                    self.flep_case(tenants, kind, case, cells)
             self.bench.keep("flep", self.flep_tables(cells, kinds))
         return sum(found is None for found in cells.values())
 
     # ---------------------------------------------------------------- throughput
 
-    def pair(self, stage, measure, kind, pair, cells):
+    def pair(self, tenants, measure, kind, pair, cells):
         warm = LEARN_S if "," in kind else WARM_S
-        lines = stage.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
+        lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
         name = "_".join(pair)
         speeds = lines and [rate(lines[i]) / self.alone[k, self.large] for i, k in enumerate(pair)]
         cells[name, kind] = speeds
@@ -266,11 +218,11 @@ class Pairs:
         cells, kinds = {}, []
         for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]):
             kinds.append(kind)
-            with Stage(self.bench, kind, kernels, ["normal", "normal"]) as stage:
+            with Kernels(self.bench, kind, kernels, ["normal", "normal"]) as tenants:
                 for pair in pairs:
                     if self.suite.left_s() < 10:
                         break
-                    self.pair(stage, measure, kind, pair, cells)
+                    self.pair(tenants, measure, kind, pair, cells)
             self.bench.keep(measure, self.throughput_tables(cells, kinds))
         return sum(not speeds for speeds in cells.values())
 

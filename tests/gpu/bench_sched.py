@@ -7,6 +7,7 @@ priority    a short kernel every now and then, with high priority, beside an end
             from launch to synchronised, and what the loop still gets.
 flep, slate, waterfill, tensor
             the papers' pairs of kernels: bench_pairs.py.
+transfers   applications that copy, compute and copy back: bench_transfers.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -27,13 +28,14 @@ import tempfile
 import time
 
 import bench_pairs
+import bench_transfers
 
 FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
 # us: the short kernel, the long one, and how long a block of that takes
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 3.3
-MEASURES = ("fairness", "priority", "flep", "slate", "waterfill", "tensor", "torch")
+MEASURES = ("fairness", "priority", "flep", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 0.6
 TORCH_S = 5.0
 
@@ -211,10 +213,10 @@ class Bench:
     def tenant(argv, weight=1, priority="normal"):
         return Tenant(argv, weight, priority)
 
-    def host_for(self, kind, tenants, log="info"):
-        policy = kind.split(" ", 1)[1]
+    def host_for(self, kind, tenants, log="info", lines=()):
+        policy = kind.split(" ")[1]
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
-        host = self.lib.Host(settings, driver=self.suite.driver, log=log, args=["--policy", policy])
+        host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
             host.start(40)
         except self.lib.Stuck:
@@ -436,12 +438,14 @@ class Bench:
             "torch": (self.torch, ["Weir priority"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
+        others = {"flep": pairs.flep, "slate": pairs.slate, "waterfill": pairs.waterfill, "tensor": pairs.tensor,
+                  "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
         for name in MEASURES:
             if name not in wanted or (name == "torch" and not self.have_torch()):
                 continue
             try:
-                bad += self.groups(name, *rows_of[name]) if name in rows_of else getattr(pairs, name)()
+                bad += self.groups(name, *rows_of[name]) if name in rows_of else others[name]()
             except self.lib.Stuck as error:
                 bad += 1
                 self.notes.append(f"{name}: {error}")
