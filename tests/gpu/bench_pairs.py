@@ -9,7 +9,7 @@ flep        A_B as in the paper: A's large input in a loop with low priority, B'
             has a third tenant, with high priority as well.
 slate, waterfill, tensor
             two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
-            Weir's policies learn at first runs falls into the time before measuring (LEARN_S).
+            Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, LEARN_S).
 """
 import re
 
@@ -25,7 +25,8 @@ WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("m
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
 
 PULSE_S, LOOP_S, ALONE_S = 0.45, 0.5, 0.25
-WARM_S, LEARN_S = 0.15, 0.9
+WARM_S, LEARN_S = 0.15, 0.7
+SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
 class Kernels(stage.Stage):
@@ -92,6 +93,12 @@ class Pairs:
 
     def pulse(self, solo_us, warm=WARM_S, seconds=PULSE_S):
         return f"pulse {(seconds + warm) * self.slow:.3f} {warm * self.slow:.3f} {max(2 * solo_us, 500):.0f}"
+
+    def settle(self, tenants, inputs, commands):
+        """Run what is not measured, in Weir's hosts: each of the large inputs beside something."""
+        if tenants.kind.startswith("Weir"):
+            for pair in inputs:
+                tenants.run(pair, commands)
 
     def measure_alone(self, wanted):
         """Fill self.alone for (kernel, size): runs a second of a large input, latency of a small one."""
@@ -170,6 +177,9 @@ class Pairs:
         for kind in self.bench.arrangements(["Weir priority"], ["MPS", "MPS priority"]):
             kinds.append(kind)
             with Kernels(self.bench, kind, kernels, ["high", "low", "high"]) as tenants:
+                self.settle(tenants, [((cases[0][1], self.small), (k, self.large)) for k in
+                                      dict.fromkeys(c[0] for c in cases)],
+                            [self.pulse(100, 0, SETTLE_S), f"loop {SETTLE_S * self.slow} 0"])
                 for case in cases:
                     if self.suite.left_s() < 10:
                         break
@@ -219,6 +229,8 @@ class Pairs:
         for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]):
             kinds.append(kind)
             with Kernels(self.bench, kind, kernels, ["normal", "normal"]) as tenants:
+                self.settle(tenants, [((k, self.large), (k, self.large)) for k in kernels],
+                            [f"loop {SETTLE_S * self.slow} 0"] * 2)
                 for pair in pairs:
                     if self.suite.left_s() < 10:
                         break
