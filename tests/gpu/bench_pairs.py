@@ -83,7 +83,7 @@ class Pairs:
         rehearse = self.suite.options.rehearse  # softgpu: the first cases with inputs that it can do
         self.large, self.small = ("quick", "trivial") if rehearse else ("large", "small")
         self.slow = 1.5 if rehearse else 1
-        self.first = 2 if rehearse else None
+        self.first = 1 if rehearse else None
         self.alone = {}
 
     # ---------------------------------------------------------------- commands
