@@ -24,8 +24,8 @@ WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("m
              ("sgemm", "mm"), ("sgemm", "rg"), ("pf", "mm"))
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
 
-PULSE_S, LOOP_S, ALONE_S = 0.45, 0.5, 0.25
-WARM_S, LEARN_S = 0.15, 0.7
+PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
+WARM_S, LEARN_S = 0.1, 0.7
 SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
@@ -85,6 +85,10 @@ class Pairs:
         self.slow = 1.5 if rehearse else 1
         self.first = 1 if rehearse else None
         self.alone = {}
+
+    def cases(self, all_of_them):
+        wanted = set(self.bench.wanted(map("_".join, all_of_them), self.suite.options.cases))
+        return [case for case in all_of_them if "_".join(case) in wanted]
 
     # ---------------------------------------------------------------- commands
 
@@ -170,7 +174,7 @@ class Pairs:
 
     def flep(self):
         pairs = [(a, b) for a in FLEP_LONG for b in FLEP if a != b][:self.first]
-        cases = [*pairs, *TRIPLETS[:1 if self.first else None]]
+        cases = self.cases([*pairs, *TRIPLETS[:self.first]])
         self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]])
         kernels = sorted({k for c in cases for k in c})
         cells, kinds = {}, []
@@ -222,7 +226,7 @@ class Pairs:
                 + table(["arrangement", "STP, mean", "against MPS, mean", "best", "worst"], sums))
 
     def throughput(self, measure, pairs, weir):
-        pairs = pairs[:self.first]
+        pairs = self.cases(pairs[:self.first])
         self.measure_alone([(k, self.large) for pair in pairs for k in pair])
         kernels = sorted({k for pair in pairs for k in pair})
         cells, kinds = {}, []

@@ -18,6 +18,7 @@ arrangements in turn; kernels' times are calibrated natively, alone, before.
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
 """
 import contextlib
+import fnmatch
 import json
 import os
 import re
@@ -393,10 +394,15 @@ class Bench:
 
     # ---------------------------------------------------------------- all
 
+    def wanted(self, names, patterns=None):
+        patterns = self.suite.options.arrangements if patterns is None else patterns
+        return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
     @contextlib.contextmanager
     def mps_for(self, kinds):
         """MPS's daemon is up; gives the arrangements that are possible with it."""
         self.mps = Mps()
+        kinds = self.wanted(kinds)
         up = bool(kinds) and not self.suite.options.rehearse and self.mps.start()
         try:
             yield kinds if up else []
@@ -406,7 +412,7 @@ class Bench:
 
     def arrangements(self, weir, mps):
         """All in turn: natively and through Weir first, then with MPS's daemon up."""
-        yield from ["time slicing", *weir]
+        yield from self.wanted(["time slicing", *weir])
         with self.mps_for(mps) as kinds:
             yield from kinds
 
@@ -418,7 +424,7 @@ class Bench:
 
     def groups(self, name, measure, weir, mps, heads):
         """A measure that gives rows. @return how many arrangements failed"""
-        rows = measure(["time slicing", *weir])
+        rows = measure(self.wanted(["time slicing", *weir]))
         with self.mps_for(mps) as kinds:
             self.keep(name, self.suite.table_of(heads, rows))
             rows += measure(kinds) if kinds else []

@@ -74,12 +74,15 @@ class Transfers:
 
     def streams(self):
         """One native process: in streams, and one task after the other."""
+        def together(tenants, order):
+            return self.span(tenants.say({0: "0 " + " ".join(map(str, order))}))
+
+        def alone(tenants, order):
+            return sum(together(tenants, [task]) for task in order)
+
         with stage.Stage(self.bench, "plain streams", [self.bench.tenant(self.argv(TASKS))]) as tenants:
-            self.arrangement("plain streams", tenants,
-                             lambda tenants, order: self.span(tenants.say({0: "0 " + " ".join(map(str, order))})))
-        with stage.Stage(self.bench, "one by one", [self.bench.tenant(self.argv(TASKS))]) as tenants:
-            self.arrangement("one by one", tenants,
-                             lambda tenants, order: sum(self.span(tenants.say({0: f"0 {task}"})) for task in order))
+            for kind in self.bench.wanted(["plain streams", "one by one"]):
+                self.arrangement(kind, tenants, together if kind == "plain streams" else alone)
 
     def against(self, base, times):
         """How much less than another arrangement, order by order: mean, best and worst."""
