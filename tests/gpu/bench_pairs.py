@@ -1,4 +1,4 @@
-"""The measures flep, slate, waterfill and tensor of the step "sched": the papers' pairs of kernels.
+"""The measures flep, antt, slate, waterfill and tensor of the step "sched": the papers' pairs of kernels.
 
 Tenants are forms_load processes (tests/bench/forms) that live from pair to pair and take commands: which kernel
 with which input, and whether to loop or to run it every now and then. Every run is checked: its output must be
@@ -7,6 +7,7 @@ to the bit what the kernel wrote alone, and that is checked by the host. Speeds 
 flep        A_B as in the paper: A's large input in a loop with low priority, B's small one every now and then with
             high priority. From launch to synchronised, against alone; ANTT is the mean of both slowdowns. A_B_C
             has a third tenant, with high priority as well.
+antt        the same with others of FLEP's pairs and equal priorities: the paper's second experiment.
 slate, waterfill, tensor
             two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
             Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, LEARN_S).
@@ -16,6 +17,7 @@ import re
 import stage
 
 FLEP_LONG = ("cfd", "nn", "pf", "pl")
+FLEP_SHORT = ("md", "spmv", "mm", "va")  # of antt
 FLEP = ("cfd", "nn", "pf", "pl", "md", "spmv", "mm", "va")
 TRIPLETS = (("va", "spmv", "mm"), ("nn", "pf", "md"), ("cfd", "va", "pl"), ("pl", "mm", "nn"))
 SLATE = ("bs", "gs", "sgemm", "rg", "tr")
@@ -118,12 +120,12 @@ class Pairs:
                     raise self.bench.lib.Stuck(f"{kernel} alone: {self.bench.notes[-1:]}")
                 self.alone[kernel, size] = found
 
-    # ---------------------------------------------------------------- flep
+    # ---------------------------------------------------------------- flep, antt
 
-    def flep_case(self, tenants, kind, case, cells):
+    def turnaround(self, tenants, measure, kind, case, cells):
         long, *short = case
         commands = [self.pulse(self.alone[k, self.small][0]) for k in short]
-        # Tenants 0 and 2 have high priority, tenant 1 low.
+        # Tenants 0 and 2 have short kernels, tenant 1 long ones.
         inputs = [(short[0], self.small), (long, self.large), *[(k, self.small) for k in short[1:]]]
         commands.insert(1, f"loop {(PULSE_S + WARM_S) * self.slow:.3f} {WARM_S * self.slow:.3f}")
         lines = tenants.run(inputs, commands)
@@ -139,11 +141,11 @@ class Pairs:
         for t, k in zip(times, short):
             solo = self.alone[k, self.small]
             for what, value in (("p50", t[0]), ("p99", t[1]), ("p50 alone", solo[0])):
-                self.bench.note("flep", kind, name, k, value, f"{what} us")
-        self.bench.note("flep", kind, name, long, rest, "of alone")
-        self.bench.note("flep", kind, name, "all", antt, "ANTT")
+                self.bench.note(measure, kind, name, k, value, f"{what} us")
+        self.bench.note(measure, kind, name, long, rest, "of alone")
+        self.bench.note(measure, kind, name, "all", antt, "ANTT")
 
-    def flep_tables(self, cells, kinds):
+    def turnaround_tables(self, cells, kinds):
         cases = list(dict.fromkeys(name for name, _ in cells))
         rows, sums = [], []
         for name in cases:
@@ -172,24 +174,31 @@ class Pairs:
                 + table(["arrangement", "p50 of alone, mean", "worst", "p50 within 1.10 x + 20 us",
                          "p99 within 1.3 x + 50 us", "ANTT, mean", "the long one's speed, mean"], sums))
 
-    def flep(self):
-        pairs = [(a, b) for a in FLEP_LONG for b in FLEP if a != b][:self.first]
-        cases = self.cases([*pairs, *TRIPLETS[:self.first]])
+    def beside_long(self, measure, pairs, priorities, weir, mps):
+        cases = self.cases([*pairs[:self.first], *TRIPLETS[:self.first]])
         self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]])
         kernels = sorted({k for c in cases for k in c})
         cells, kinds = {}, []
-        for kind in self.bench.arrangements(["Weir priority"], ["MPS", "MPS priority"]):
+        for kind in self.bench.arrangements(weir, mps) if cases else ():
             kinds.append(kind)
-            with Kernels(self.bench, kind, kernels, ["high", "low", "high"]) as tenants:
+            with Kernels(self.bench, kind, kernels, priorities) as tenants:
                 self.settle(tenants, [((cases[0][1], self.small), (k, self.large)) for k in
                                       dict.fromkeys(c[0] for c in cases)],
                             [self.pulse(100, 0, SETTLE_S), f"loop {SETTLE_S * self.slow} 0"])
                 for case in cases:
                     if self.suite.left_s() < 10:
                         break
-                    self.flep_case(tenants, kind, case, cells)
-            self.bench.keep("flep", self.flep_tables(cells, kinds))
+                    self.turnaround(tenants, measure, kind, case, cells)
+            self.bench.keep(measure, self.turnaround_tables(cells, kinds))
         return sum(found is None for found in cells.values())
+
+    def flep(self):
+        return self.beside_long("flep", [(a, b) for a in FLEP_LONG for b in FLEP if a != b], ["high", "low", "high"],
+                                ["Weir priority"], ["MPS", "MPS priority"])
+
+    def antt(self):
+        return self.beside_long("antt", [(a, b) for b in FLEP_SHORT for a in FLEP if a != b], ["normal"] * 3,
+                                ["Weir fair", "Weir priority"], ["MPS"])
 
     # ---------------------------------------------------------------- throughput
 
@@ -230,7 +239,7 @@ class Pairs:
         self.measure_alone([(k, self.large) for pair in pairs for k in pair])
         kernels = sorted({k for pair in pairs for k in pair})
         cells, kinds = {}, []
-        for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]):
+        for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]) if pairs else ():
             kinds.append(kind)
             with Kernels(self.bench, kind, kernels, ["normal", "normal"]) as tenants:
                 self.settle(tenants, [((k, self.large), (k, self.large)) for k in kernels],

@@ -5,7 +5,7 @@ fairness    tenants in endless loops of kernels of different lengths. A tenant's
             second, against its weight. Total: that sum over the time, 1.00 being as much as one alone.
 priority    a short kernel every now and then, with high priority, beside an endless loop of long ones:
             from launch to synchronised, and what the loop still gets.
-flep, slate, waterfill, tensor
+flep, antt, slate, waterfill, tensor
             the papers' pairs of kernels: bench_pairs.py.
 transfers   applications that copy, compute and copy back: bench_transfers.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
@@ -36,7 +36,7 @@ FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), 
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 3.3
-MEASURES = ("fairness", "priority", "flep", "slate", "waterfill", "tensor", "transfers", "torch")
+MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 0.6
 TORCH_S = 5.0
 
@@ -444,8 +444,8 @@ class Bench:
             "torch": (self.torch, ["Weir priority"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
-        others = {"flep": pairs.flep, "slate": pairs.slate, "waterfill": pairs.waterfill, "tensor": pairs.tensor,
-                  "transfers": bench_transfers.Transfers(self).transfers}
+        others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
+                  "tensor": pairs.tensor, "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
         for name in MEASURES:
             if name not in wanted or (name == "torch" and not self.have_torch()):

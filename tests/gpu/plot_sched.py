@@ -189,6 +189,11 @@ class Figures:
         return slow and self.draw_bars("FLEP's pairs: the short kernel's turnaround (p50), of alone", "times", slow,
                                        log=True, level=1)
 
+    def antt(self):
+        antt = {k: v[0] for k, v in self.of("antt", "ANTT").items() if math.isfinite(v[0])}
+        return antt and self.draw_bars("FLEP's pairs of equal priority: average normalized turnaround time", "ANTT",
+                                       antt, log=True, level=1)
+
     def throughput(self, measure, whose):
         stp = {k: v[0] for k, v in self.of(measure, "STP").items()}
         return stp and self.draw_bars(f"{whose} pairs: sum of both speeds, of alone", "STP", stp, level=1)
@@ -217,7 +222,7 @@ class Figures:
         return p99 and self.draw_bars("ResNet-18 inference beside training: p99", "ms", p99)
 
 
-MEASURES = ("fairness", "priority", "flep", "slate", "waterfill", "tensor", "transfers", "torch")
+MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 
 
 def main():
