@@ -147,6 +147,7 @@ struct weir_sched_env {
 };
 
 #define WEIR_SCHED_UNKNOWN UINT64_MAX
+#define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
 struct weir_sched_config {
     uint32_t sms;          /* of the device, 1 or more */
@@ -160,6 +161,7 @@ struct weir_sched_config {
     uint64_t launch_ns;    /* grant to first block */
     uint32_t overhead_ppm; /* of the time may go into switching: the epochs' length follows */
     bool fill;             /* a filler may have what the leader leaves: see env.start */
+    uint32_t order_window; /* tasks that a policy of order looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
 };
@@ -189,7 +191,8 @@ struct weir_sched_shared {
  * @param config  copied.
  * @param env     copied; the functions must be callable until destroy.
  * @return WEIR_OK
- * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times.
+ * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times, no such
+ * window.
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */

@@ -38,6 +38,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.inflight_ns = c->inflight_us * WEIR_NS_PER_US;
     config.starve_ns = c->starve_ms * WEIR_NS_PER_MS;
     config.overhead_ppm = c->overhead_ppm;
+    config.order_window = c->order_window;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
     config.fill = c->fill && gate->levels;

@@ -87,6 +87,7 @@ static const struct row scheduler_rows[] = {
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
     {"fill", ROW_BOOL, AT(weir_host_config, scheduler.fill), 0, 0, NULL},
+    {"order_window", ROW_U32, AT(weir_host_config, scheduler.order_window), 2, 10, NULL},
 };
 static const struct row metrics_rows[] = {
     {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},
@@ -164,12 +165,7 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
     config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
-    config->scheduler = (struct weir_sched_settings){.policy = "fair",
-                                                     .inflight_us = 200,
-                                                     .alone_us = 10000,
-                                                     .starve_ms = 1000,
-                                                     .overhead_ppm = 15000,
-                                                     .fill = true};
+    config->scheduler = weir_sched_settings_default();
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 

@@ -20,7 +20,8 @@
  *
  * - The paper gives all copies of a window to the device in the order found. Here one copy is given
  *   at a time (two are on the device), and what is left of the window is ordered again together
- *   with what has come in the meantime, as long as the window has had fewer than WINDOW tasks.
+ *   with what has come in the meantime, as long as the window has had fewer than `order_window`
+ * tasks (8 unless set: beyond it, the paper says, searching costs more than it wins).
  * - A task is what waits in a queue: of what the live host does not know yet (kernels that come
  *   behind a copy which the guest waits for) the length is that of the queue's last task.
  * - An order that needs more memory than there is, is not dropped but waits until enough is free
@@ -38,7 +39,6 @@
 #include "sched/policy.h"
 #include <stdbool.h>
 
-#define WINDOW 8u /* CuMAS: beyond it searching costs more than it wins */
 /* A window of less work than that in all is not worth ordering: a search of 8 takes up to 30 us. */
 #define WORTH_NS 500000u
 
@@ -170,7 +170,8 @@ uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
 /* ---- the window ---- */
 
 struct overlap {
-    weir_sched_id item[WINDOW]; /* the window, in the order found; who came since at the end */
+    weir_sched_id
+        item[OVERLAP_TASKS_MAX]; /* the window, in the order found; who came since at the end */
     uint32_t count;
     uint32_t admitted; /* since it was last empty */
     bool grown;        /* since it was ordered */
@@ -196,9 +197,9 @@ static bool is_in(const struct overlap *overlap, weir_sched_id item)
     return false;
 }
 
-/* Who was granted, or went, is out; who came is in, until WINDOW tasks have been. */
-static void move_window(struct overlap *overlap, const struct weir_policy_order_view *view,
-                        uint32_t *ret_index)
+/* Who was granted, or went, is out; who came is in, until the window has had its tasks. */
+static void move_window(struct overlap *overlap, uint32_t window,
+                        const struct weir_policy_order_view *view, uint32_t *ret_index)
 {
     uint32_t kept = 0;
 
@@ -212,7 +213,7 @@ static void move_window(struct overlap *overlap, const struct weir_policy_order_
     }
     overlap->count = kept;
     overlap->admitted = kept == 0 ? 0 : overlap->admitted;
-    for (uint32_t i = 0; i < view->task_count && overlap->admitted < WINDOW; i++) {
+    for (uint32_t i = 0; i < view->task_count && overlap->admitted < window; i++) {
         if (!is_in(overlap, view->tasks[i].item)) {
             overlap->item[overlap->count] = view->tasks[i].item;
             ret_index[overlap->count++] = i;
@@ -232,7 +233,7 @@ static bool fits(const struct weir_policy_order_view *view, const struct weir_po
 static void arrange(struct overlap *overlap, const struct weir_policy_order_view *view,
                     uint32_t *index)
 {
-    struct overlap_task tasks[WINDOW];
+    struct overlap_task tasks[OVERLAP_TASKS_MAX];
     struct overlap_start start = {
         .send_ns = view->busy_ns[WEIR_SCHED_TO_DEVICE],
         .process_ns = view->busy_ns[WEIR_SCHED_COMPUTE],
@@ -240,8 +241,8 @@ static void arrange(struct overlap *overlap, const struct weir_policy_order_view
         .memory_used_bytes = view->memory_used_bytes,
         .memory_limit_bytes = view->memory_limit_bytes,
     };
-    uint32_t found[WINDOW];
-    uint8_t order[WINDOW];
+    uint32_t found[OVERLAP_TASKS_MAX];
+    uint8_t order[OVERLAP_TASKS_MAX];
     uint64_t all_ns = 0;
 
     overlap->grown = false;
@@ -269,13 +270,13 @@ static void arrange(struct overlap *overlap, const struct weir_policy_order_view
 
 static uint32_t overlap_order(struct weir_policy *self, const struct weir_policy_order_view *view)
 {
-    uint32_t index[WINDOW] = {0};
+    uint32_t index[OVERLAP_TASKS_MAX] = {0};
     struct overlap *overlap = self->state;
 
     if (view->direction != WEIR_SCHED_TO_DEVICE) {
         return 0;
     }
-    move_window(overlap, view, index);
+    move_window(overlap, self->config->order_window, view, index);
     if (overlap->grown) {
         arrange(overlap, view, index);
     }

@@ -58,6 +58,10 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
+    if (h->order_window == 1 || h->order_window > WEIR_SCHED_WINDOW_MAX) {
+        return fail(error, offsetof(struct weir_sched_trace_header, order_window), WEIR_ERR_SYNTAX,
+                    "a window of %u tasks", h->order_window);
+    }
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (times[i] > AT_MAX_NS) {
             return fail(error, offsetof(struct weir_sched_trace_header, alone_ns) + 8 * i,
@@ -256,4 +260,7 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->overhead_ppm = header->overhead_ppm;
     config->memory_limit_bytes = header->memory_limit_bytes;
     config->fill = (header->flags & WEIR_SCHED_TRACE_FILL) != 0;
+    if (header->order_window != 0) {
+        config->order_window = header->order_window;
+    }
 }

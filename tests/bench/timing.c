@@ -27,6 +27,17 @@ void bench_pause_us(double us)
     nanosleep(&t, NULL);
 }
 
+void bench_wait_until_ms(double ms)
+{
+    double left_ms = ms - bench_now_ms();
+
+    if (left_ms > 0.2) {
+        bench_pause_us((left_ms - 0.2) * 1e3);
+    }
+    while (bench_now_ms() < ms) {
+    }
+}
+
 void bench_latency_add(double us)
 {
     if (latencies.us == NULL) {

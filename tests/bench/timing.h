@@ -10,6 +10,9 @@ double bench_now_ms(void);
 /** Sleep for so many microseconds. */
 void bench_pause_us(double us);
 
+/** Wait until bench_now_ms() is so far: the last bit of it awake. */
+void bench_wait_until_ms(double ms);
+
 /** Keep a time, in microseconds; beyond a million of them they are dropped. @thread one */
 void bench_latency_add(double us);
 

@@ -1,4 +1,4 @@
-"""The measures flep, slate, waterfill and tensor of the step "sched": the papers' pairs of kernels.
+"""The measures flep, antt, slate, waterfill and tensor of the step "sched": the papers' pairs of kernels.
 
 Tenants are forms_load processes (tests/bench/forms) that live from pair to pair and take commands: which kernel
 with which input, and whether to loop or to run it every now and then. Every run is checked: its output must be
@@ -7,13 +7,17 @@ to the bit what the kernel wrote alone, and that is checked by the host. Speeds 
 flep        A_B as in the paper: A's large input in a loop with low priority, B's small one every now and then with
             high priority. From launch to synchronised, against alone; ANTT is the mean of both slowdowns. A_B_C
             has a third tenant, with high priority as well.
+antt        the same with others of FLEP's pairs and equal priorities: the paper's second experiment.
 slate, waterfill, tensor
             two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
-            Weir's policies learn at first runs falls into the time before measuring (LEARN_S).
+            Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, LEARN_S).
 """
 import re
 
+import stage
+
 FLEP_LONG = ("cfd", "nn", "pf", "pl")
+FLEP_SHORT = ("md", "spmv", "mm", "va")  # of antt
 FLEP = ("cfd", "nn", "pf", "pl", "md", "spmv", "mm", "va")
 TRIPLETS = (("va", "spmv", "mm"), ("nn", "pf", "md"), ("cfd", "va", "pl"), ("pl", "mm", "nn"))
 SLATE = ("bs", "gs", "sgemm", "rg", "tr")
@@ -22,81 +26,32 @@ WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("m
              ("sgemm", "mm"), ("sgemm", "rg"), ("pf", "mm"))
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
 
-PULSE_S, LOOP_S, ALONE_S = 0.45, 0.5, 0.25
-WARM_S, LEARN_S = 0.15, 0.9
-TWINS_S = 40  # until the driver's compiler has made all of them
+PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
+WARM_S, LEARN_S = 0.1, 0.7
+SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
-class Stage:
-    """The tenants of an arrangement, up from one case to the next."""
+class Kernels(stage.Stage):
+    """forms_load processes."""
 
     def __init__(self, bench, kind, kernels, priorities):
-        self.bench, self.lib, self.kind, self.kernels = bench, bench.lib, kind, kernels
-        self.tenants = [bench.tenant([bench.forms_load, *kernels], priority=p) for p in priorities]
-        self.host, self.processes, self.inputs = None, [], {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        tenants = [bench.tenant([bench.forms_load, *kernels], priority=p) for p in priorities]
+        super().__init__(bench, kind, tenants, len(kernels) + 1)  # its helpers are a module, too
+        self.inputs = {}
 
     def close(self):
-        for p in self.processes:
-            p.close_stdin()
-        for p in self.processes:
-            try:
-                p.wait(5)
-            except self.lib.Stuck:
-                pass
-        self.processes, self.inputs = [], {}
-        if self.host:
-            self.bench.end_host(self.kind, self.host)
-            self.host = None
-
-    def open(self):
-        if self.kind.startswith("Weir"):
-            self.host = self.bench.host_for(self.kind, self.tenants, "debug")
-        self.processes = self.bench.start(self.kind, self.host, self.tenants)
-        for p in self.processes:
-            p.wait_line("^ready", 60)
-        if self.host:
-            wanted = len(self.processes) * (len(self.kernels) + 1)  # forms_load's helpers are a module, too
-            self.lib.until(lambda: self.twins() >= wanted, TWINS_S, "all modules have twins")
-
-    def twins(self):
-        """Modules that the host is through with."""
-        return sum("forms: twins " in line or "forms: no twins " in line for line in list(self.host.process.errors))
-
-    def say(self, commands):
-        """One command a tenant, all at once; what each answers."""
-        after = [len(p.lines) for p in self.processes]
-        for i, command in commands.items():
-            self.processes[i].say(command)
-        answers = {}
-        for i in commands:
-            match = self.processes[i].wait_line("^(done|failed.*)", 60, after[i])
-            if match[1] != "done":
-                raise self.lib.Stuck(match[1])
-            answers[i] = self.processes[i].lines[after[i]:]
-        return answers
+        super().close()
+        self.inputs = {}
 
     def run(self, inputs, commands):
         """Lines of tenants 0 .. with these (kernel, size) inputs and commands; None where one failed."""
-        try:
-            if not self.processes:
-                self.open()
-            new = {i: f"input {wanted[0]} {wanted[1]}" for i, wanted in enumerate(inputs)
-                   if self.inputs.get(i) != wanted}
-            self.say(new)
+        def ask():
+            self.say({i: f"input {wanted[0]} {wanted[1]}" for i, wanted in enumerate(inputs)
+                      if self.inputs.get(i) != wanted})
             self.inputs.update(enumerate(inputs))
             return self.say(dict(enumerate(commands)))
-        except (self.lib.Stuck, BrokenPipeError) as error:
-            self.bench.notes.append(f"{self.kind}: {inputs}: {str(error)[-400:]}")
-            for p in self.processes:
-                p.kill()
-            self.close()
-            return None
+
+        return self.attempt(inputs, ask)
 
 
 def rate(lines):
@@ -130,8 +85,12 @@ class Pairs:
         rehearse = self.suite.options.rehearse  # softgpu: the first cases with inputs that it can do
         self.large, self.small = ("quick", "trivial") if rehearse else ("large", "small")
         self.slow = 1.5 if rehearse else 1
-        self.first = 2 if rehearse else None
+        self.first = 1 if rehearse else None
         self.alone = {}
+
+    def cases(self, all_of_them):
+        wanted = set(self.bench.wanted(map("_".join, all_of_them), self.suite.options.cases))
+        return [case for case in all_of_them if "_".join(case) in wanted]
 
     # ---------------------------------------------------------------- commands
 
@@ -141,29 +100,35 @@ class Pairs:
     def pulse(self, solo_us, warm=WARM_S, seconds=PULSE_S):
         return f"pulse {(seconds + warm) * self.slow:.3f} {warm * self.slow:.3f} {max(2 * solo_us, 500):.0f}"
 
+    def settle(self, tenants, inputs, commands):
+        """Run what is not measured, in Weir's hosts: each of the large inputs beside something."""
+        if tenants.kind.startswith("Weir"):
+            for pair in inputs:
+                tenants.run(pair, commands)
+
     def measure_alone(self, wanted):
         """Fill self.alone for (kernel, size): runs a second of a large input, latency of a small one."""
         wanted = [w for w in dict.fromkeys(wanted) if w not in self.alone]
         if not wanted:
             return
-        with Stage(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as stage:
+        with Kernels(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as tenants:
             for kernel, size in wanted:
                 command = self.loop(WARM_S) if size == self.large else self.pulse(100, 0.05, ALONE_S)
-                lines = stage.run([(kernel, size)], [command])
+                lines = tenants.run([(kernel, size)], [command])
                 found = lines and (rate(lines[0]) if size == self.large else latency(lines[0]))
                 if not found:
                     raise self.bench.lib.Stuck(f"{kernel} alone: {self.bench.notes[-1:]}")
                 self.alone[kernel, size] = found
 
-    # ---------------------------------------------------------------- flep
+    # ---------------------------------------------------------------- flep, antt
 
-    def flep_case(self, stage, kind, case, cells):
+    def turnaround(self, tenants, measure, kind, case, cells):
         long, *short = case
         commands = [self.pulse(self.alone[k, self.small][0]) for k in short]
-        # Tenants 0 and 2 have high priority, tenant 1 low.
+        # Tenants 0 and 2 have short kernels, tenant 1 long ones.
         inputs = [(short[0], self.small), (long, self.large), *[(k, self.small) for k in short[1:]]]
         commands.insert(1, f"loop {(PULSE_S + WARM_S) * self.slow:.3f} {WARM_S * self.slow:.3f}")
-        lines = stage.run(inputs, commands)
+        lines = tenants.run(inputs, commands)
         times = lines and [latency(lines[i]) for i in (0, 2) if i in lines]
         name = "_".join(case)
         if not times or not all(times):
@@ -176,11 +141,11 @@ class Pairs:
         for t, k in zip(times, short):
             solo = self.alone[k, self.small]
             for what, value in (("p50", t[0]), ("p99", t[1]), ("p50 alone", solo[0])):
-                self.bench.note("flep", kind, name, k, value, f"{what} us")
-        self.bench.note("flep", kind, name, long, rest, "of alone")
-        self.bench.note("flep", kind, name, "all", antt, "ANTT")
+                self.bench.note(measure, kind, name, k, value, f"{what} us")
+        self.bench.note(measure, kind, name, long, rest, "of alone")
+        self.bench.note(measure, kind, name, "all", antt, "ANTT")
 
-    def flep_tables(self, cells, kinds):
+    def turnaround_tables(self, cells, kinds):
         cases = list(dict.fromkeys(name for name, _ in cells))
         rows, sums = [], []
         for name in cases:
@@ -209,27 +174,37 @@ class Pairs:
                 + table(["arrangement", "p50 of alone, mean", "worst", "p50 within 1.10 x + 20 us",
                          "p99 within 1.3 x + 50 us", "ANTT, mean", "the long one's speed, mean"], sums))
 
-    def flep(self):
-        pairs = [(a, b) for a in FLEP_LONG for b in FLEP if a != b][:self.first]
-        cases = [*pairs, *TRIPLETS[:1 if self.first else None]]
+    def beside_long(self, measure, pairs, priorities, weir, mps):
+        cases = self.cases([*pairs[:self.first], *TRIPLETS[:self.first]])
         self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]])
         kernels = sorted({k for c in cases for k in c})
         cells, kinds = {}, []
-        for kind in self.bench.arrangements(["Weir priority"], ["MPS", "MPS priority"]):
+        for kind in self.bench.arrangements(weir, mps) if cases else ():
             kinds.append(kind)
-            with Stage(self.bench, kind, kernels, ["high", "low", "high"]) as stage:
+            with Kernels(self.bench, kind, kernels, priorities) as tenants:
+                self.settle(tenants, [((cases[0][1], self.small), (k, self.large)) for k in
+                                      dict.fromkeys(c[0] for c in cases)],
+                            [self.pulse(100, 0, SETTLE_S), f"loop {SETTLE_S * self.slow} 0"])
                 for case in cases:
                     if self.suite.left_s() < 10:
                         break
-                    self.flep_case(stage, kind, case, cells)
-            self.bench.keep("flep", self.flep_tables(cells, kinds))
+                    self.turnaround(tenants, measure, kind, case, cells)
+            self.bench.keep(measure, self.turnaround_tables(cells, kinds))
         return sum(found is None for found in cells.values())
+
+    def flep(self):
+        return self.beside_long("flep", [(a, b) for a in FLEP_LONG for b in FLEP if a != b], ["high", "low", "high"],
+                                ["Weir priority"], ["MPS", "MPS priority"])
+
+    def antt(self):
+        return self.beside_long("antt", [(a, b) for b in FLEP_SHORT for a in FLEP if a != b], ["normal"] * 3,
+                                ["Weir fair", "Weir priority"], ["MPS"])
 
     # ---------------------------------------------------------------- throughput
 
-    def pair(self, stage, measure, kind, pair, cells):
+    def pair(self, tenants, measure, kind, pair, cells):
         warm = LEARN_S if "," in kind else WARM_S
-        lines = stage.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
+        lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
         name = "_".join(pair)
         speeds = lines and [rate(lines[i]) / self.alone[k, self.large] for i, k in enumerate(pair)]
         cells[name, kind] = speeds
@@ -260,17 +235,19 @@ class Pairs:
                 + table(["arrangement", "STP, mean", "against MPS, mean", "best", "worst"], sums))
 
     def throughput(self, measure, pairs, weir):
-        pairs = pairs[:self.first]
+        pairs = self.cases(pairs[:self.first])
         self.measure_alone([(k, self.large) for pair in pairs for k in pair])
         kernels = sorted({k for pair in pairs for k in pair})
         cells, kinds = {}, []
-        for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]):
+        for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]) if pairs else ():
             kinds.append(kind)
-            with Stage(self.bench, kind, kernels, ["normal", "normal"]) as stage:
+            with Kernels(self.bench, kind, kernels, ["normal", "normal"]) as tenants:
+                self.settle(tenants, [((k, self.large), (k, self.large)) for k in kernels],
+                            [f"loop {SETTLE_S * self.slow} 0"] * 2)
                 for pair in pairs:
                     if self.suite.left_s() < 10:
                         break
-                    self.pair(stage, measure, kind, pair, cells)
+                    self.pair(tenants, measure, kind, pair, cells)
             self.bench.keep(measure, self.throughput_tables(cells, kinds))
         return sum(not speeds for speeds in cells.values())
 

@@ -5,8 +5,9 @@ fairness    tenants in endless loops of kernels of different lengths. A tenant's
             second, against its weight. Total: that sum over the time, 1.00 being as much as one alone.
 priority    a short kernel every now and then, with high priority, beside an endless loop of long ones:
             from launch to synchronised, and what the loop still gets.
-flep, slate, waterfill, tensor
+flep, antt, slate, waterfill, tensor
             the papers' pairs of kernels: bench_pairs.py.
+transfers   applications that copy, compute and copy back: bench_transfers.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -17,6 +18,7 @@ arrangements in turn; kernels' times are calibrated natively, alone, before.
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
 """
 import contextlib
+import fnmatch
 import json
 import os
 import re
@@ -27,13 +29,14 @@ import tempfile
 import time
 
 import bench_pairs
+import bench_transfers
 
 FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
 # us: the short kernel, the long one, and how long a block of that takes
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 3.3
-MEASURES = ("fairness", "priority", "flep", "slate", "waterfill", "tensor", "torch")
+MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 0.6
 TORCH_S = 5.0
 
@@ -211,10 +214,10 @@ class Bench:
     def tenant(argv, weight=1, priority="normal"):
         return Tenant(argv, weight, priority)
 
-    def host_for(self, kind, tenants, log="info"):
-        policy = kind.split(" ", 1)[1]
+    def host_for(self, kind, tenants, log="info", lines=()):
+        policy = kind.split(" ")[1]
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
-        host = self.lib.Host(settings, driver=self.suite.driver, log=log, args=["--policy", policy])
+        host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
             host.start(40)
         except self.lib.Stuck:
@@ -391,10 +394,15 @@ class Bench:
 
     # ---------------------------------------------------------------- all
 
+    def wanted(self, names, patterns=None):
+        patterns = self.suite.options.arrangements if patterns is None else patterns
+        return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
     @contextlib.contextmanager
     def mps_for(self, kinds):
         """MPS's daemon is up; gives the arrangements that are possible with it."""
         self.mps = Mps()
+        kinds = self.wanted(kinds)
         up = bool(kinds) and not self.suite.options.rehearse and self.mps.start()
         try:
             yield kinds if up else []
@@ -404,7 +412,7 @@ class Bench:
 
     def arrangements(self, weir, mps):
         """All in turn: natively and through Weir first, then with MPS's daemon up."""
-        yield from ["time slicing", *weir]
+        yield from self.wanted(["time slicing", *weir])
         with self.mps_for(mps) as kinds:
             yield from kinds
 
@@ -416,7 +424,7 @@ class Bench:
 
     def groups(self, name, measure, weir, mps, heads):
         """A measure that gives rows. @return how many arrangements failed"""
-        rows = measure(["time slicing", *weir])
+        rows = measure(self.wanted(["time slicing", *weir]))
         with self.mps_for(mps) as kinds:
             self.keep(name, self.suite.table_of(heads, rows))
             rows += measure(kinds) if kinds else []
@@ -436,12 +444,14 @@ class Bench:
             "torch": (self.torch, ["Weir priority"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
+        others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
+                  "tensor": pairs.tensor, "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
         for name in MEASURES:
             if name not in wanted or (name == "torch" and not self.have_torch()):
                 continue
             try:
-                bad += self.groups(name, *rows_of[name]) if name in rows_of else getattr(pairs, name)()
+                bad += self.groups(name, *rows_of[name]) if name in rows_of else others[name]()
             except self.lib.Stuck as error:
                 bad += 1
                 self.notes.append(f"{name}: {error}")

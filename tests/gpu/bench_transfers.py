@@ -1,0 +1,113 @@
+"""The measure transfers of the step "sched": CuMAS's twelve applications, 25 orders, windows of 2 to 10.
+
+An application is a task of copies to the device, kernels and copies back, with the paper's bytes (its Table 1) by
+SCALE; how long its kernels take the paper shows in a picture only, so those are ours: about as long in all as the copies
+to the device. All twelve arrive in an order, GAP_MS apart; what is measured is the time from the first arrival to
+the end of the last one. Natively, with MPS and through Weir each is a process with a stream; "plain streams" is one
+native process with twelve. Issue order is Weir's "fair"; "fair,overlap N" re-orders in a window of N tasks.
+"""
+import random
+import re
+import time
+
+import stage
+
+# MB to the device, MB back, kernels of KERNEL_US.
+TASKS = (("b+tree", 402, 40, 2), ("backprop", 1568, 830, 3), ("BlackScholes", 1200, 800, 8), ("gaussian", 19, 19, 10),
+         ("hotspot", 1212, 606, 1), ("lavaMD", 43, 18, 8), ("lud", 205, 205, 6), ("nw", 1072, 536, 4),
+         ("particlefilter", 1043, 1, 5), ("pathfinder", 2139, 1, 1), ("srad_v2", 1073, 1073, 3),
+         ("vectorAdd", 1608, 804, 1))
+SCALE = 1 / 8
+KERNEL_US = 500
+ORDERS, WARM = 25, 4  # the first ones are for learning
+WINDOWS = (2, 3, 4, 5, 6, 7, 8, 9, 10)
+GAP_MS = 0.05
+AHEAD_MS = 3  # of the first arrival, to tell everybody
+
+
+class Transfers:
+    def __init__(self, bench):
+        self.bench, self.suite = bench, bench.suite
+        self.rehearse = self.suite.options.rehearse
+        chance = random.Random(2016)
+        self.orders = [chance.sample(range(len(TASKS)), len(TASKS)) for _ in range(ORDERS + WARM)]
+        self.windows = WINDOWS
+        if self.rehearse:  # softgpu: less of everything
+            self.orders, self.windows = self.orders[:WARM + 2], (2, 8)
+        self.cells = {}
+
+    def task(self, row):
+        scale = SCALE / 100 if self.rehearse else SCALE
+        kernels = 1 if self.rehearse else row[3]
+        to_bytes, from_bytes = (int(mb * scale * 1e6) // 4 * 4 + 4 for mb in row[1:3])
+        return f"{to_bytes}:{kernels}:{from_bytes}"
+
+    def argv(self, rows):
+        return [self.bench.load, "tasks", *self.bench.kernel(KERNEL_US), *map(self.task, rows)]
+
+    @staticmethod
+    def span(answers):
+        """From the first begin to the last end, ms."""
+        times = [tuple(map(float, re.match(r"done ([\d.]+) ([\d.]+)", lines[-1]).groups()))
+                 for lines in answers.values()]
+        return max(t[1] for t in times) - min(t[0] for t in times)
+
+    def arrive(self, tenants, order):
+        """All twelve, each a process."""
+        start = time.monotonic() * 1e3 + AHEAD_MS
+        return self.span(tenants.say({task: f"{start + GAP_MS * place:.3f} 0" for place, task in enumerate(order)}))
+
+    def arrangement(self, kind, tenants, run):
+        times = []
+        for order in self.orders:
+            if self.suite.left_s() < 10:
+                break
+            took = tenants.attempt(order, lambda order=order: run(tenants, order))
+            if took is None:
+                break
+            times.append(took)
+        times = times[WARM:]
+        self.cells[kind] = times
+        for i, took in enumerate(times):
+            self.bench.note("transfers", kind, f"order {i}", "all", took, "ms")
+        self.bench.keep("transfers", self.table())
+
+    def streams(self):
+        """One native process: in streams, and one task after the other."""
+        def together(tenants, order):
+            return self.span(tenants.say({0: "0 " + " ".join(map(str, order))}))
+
+        def alone(tenants, order):
+            return sum(together(tenants, [task]) for task in order)
+
+        with stage.Stage(self.bench, "plain streams", [self.bench.tenant(self.argv(TASKS))]) as tenants:
+            for kind in self.bench.wanted(["plain streams", "one by one"]):
+                self.arrangement(kind, tenants, together if kind == "plain streams" else alone)
+
+    def against(self, base, times):
+        """How much less than another arrangement, order by order: mean, best and worst."""
+        gains = [100 * (1 - b / a) for a, b in zip(self.cells.get(base) or [], times)]
+        return f"{sum(gains) / len(gains):+.1f} ({max(gains):+.1f} .. {min(gains):+.1f}) %" if gains else ""
+
+    def table(self):
+        rows = []
+        for kind, times in self.cells.items():
+            if not times:
+                rows.append([kind, "failed", "", "", "", "", ""])
+                continue
+            rows.append([kind, len(times), f"{sum(times) / len(times):.2f}", f"{min(times):.2f}", f"{max(times):.2f}",
+                         self.against("Weir fair", times), self.against("plain streams", times)])
+        heads = ["arrangement", "orders", "ms, mean", "least", "most", "less than issue order: mean (best .. worst)",
+                 "less than plain streams"]
+        return self.suite.table_of(heads, rows)
+
+    def transfers(self):
+        self.streams()
+        weir = ["Weir fair", *(f"Weir fair,overlap {window}" for window in self.windows)]
+        for kind in self.bench.arrangements(weir, ["MPS"]):
+            words = kind.split(" ")
+            lines = ["", "[scheduler]", f"order_window = {words[2]}"] if len(words) == 3 and words[0] == "Weir" else []
+            tenants = [self.bench.tenant(self.argv([row])) for row in TASKS]
+            with stage.Stage(self.bench, kind, tenants, 1, lines=lines) as up:
+                self.arrangement(kind, up, self.arrive)
+        return sum(not times for times in self.cells.values())
