@@ -74,16 +74,18 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     }
     q->gate = gate;
     q->session = s;
+    q->sm_limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     status = add_member_locked(gate, s->tenant);
     if (status == WEIR_OK) {
         q->member = &gate->members[s->tenant->index];
-        status = weir_sched_queue_add(gate->sched, q->member->id, &q->id);
+        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, &q->id);
     }
     if (status == WEIR_OK) {
         q->next = gate->queues;
         gate->queues = q;
+        weir_gate_kick_locked(gate); /* a limit may have ended somebody's being alone */
     }
     pthread_mutex_unlock(&gate->lock);
     if (status != WEIR_OK) {

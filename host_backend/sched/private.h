@@ -48,6 +48,7 @@ struct weir_gate_queue {
     struct weir_gate_member *member;
     struct weir_session *session;
     weir_sched_id id;
+    uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
