@@ -32,13 +32,13 @@ static struct weir_gate *gate_of(const struct weir_session *s)
     return s->worker->gates[s->device];
 }
 
-bool weir_gate_may_contend(const struct weir_session *session)
+bool weir_gate_may_want_runs(const struct weir_session *session)
 {
     struct weir_worker *worker = session->worker;
     uint32_t n = 0;
 
-    if (gate_of(session) == NULL) {
-        return false;
+    if (gate_of(session) == NULL || weir_gate_sm_limit_pct(session) < 100) {
+        return gate_of(session) != NULL;
     }
     pthread_mutex_lock(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -583,7 +583,8 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (hint->ns != 0 && hint->ns < worth_stopping_ns(session->tenant)) {
         return false;
     }
-    return atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+    return atomic_load_explicit(&gate->crowded, memory_order_relaxed) ||
+           weir_gate_sm_limit_pct(session) < 100;
 }
 
 /* ---------------------------------------------------------------- a session's end */

@@ -139,8 +139,8 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
  */
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint);
 
-/** Is there a scheduler, and another tenant that may come? @thread session */
-bool weir_gate_may_contend(const struct weir_session *session);
+/** Is there a scheduler, and an SM limit, or another tenant that may come? @thread session */
+bool weir_gate_may_want_runs(const struct weir_session *session);
 
 /** The key of a kernel with a block's geometry. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);

@@ -201,6 +201,14 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
                                              .priority = class_of(atomic_load(&tenant->priority))};
 }
 
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session)
+{
+    uint32_t granted = atomic_load_explicit(&session->tenant->sm_limit_pct, memory_order_relaxed);
+    uint32_t wish = session->wish.sm_pct;
+
+    return wish != 0 && wish < granted ? wish : granted;
+}
+
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
     struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);

@@ -199,6 +199,9 @@ bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item
 /** A tenant as the scheduler sees it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
 
+/** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
+
 /** Give a stream the priority that its tenant's class has now. @thread session */
 void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream);
 

@@ -10,7 +10,8 @@ import time
 
 import lib
 
-KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400")}
+KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400"),
+           "wide": ("--waves", "4", "--rounds", "300")}
 MEASURE_S = 2.0
 TRIES = 5
 CLOSE = 0.075
@@ -31,9 +32,9 @@ class Sched(lib.Case):
         return self.host(settings, args=["--policy", policy], log="info",
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
-    def loop(self, host, tenant, kernel="short", seconds=60, depth=16):
+    def loop(self, host, tenant, kernel="short", seconds=60, depth=16, env=None):
         guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
-                           "--depth", depth, tenant=tenant)
+                           "--depth", depth, tenant=tenant, env=env)
         guest.wait_line("^ready$")
         return guest
 
@@ -158,6 +159,77 @@ class Sched(lib.Case):
             for mode, rounds in modes:
                 with self.subTest(policy=policy, mode=mode):
                     self.finished(host, "e2e_waits", mode, rounds)
+
+    def assertUses(self, host, tenant, wanted, whole):
+        """It is served that part of `whole` (SM-nanoseconds a second, unlimited): no more, and not much less."""
+        seen = []
+        for _ in range(TRIES):
+            seen.append(self.served(host)[tenant] / MEASURE_S / whole)
+            self.assertLess(seen[-1], wanted * 1.1 + 0.02, seen)
+            if seen[-1] > wanted * 0.75:
+                return
+        self.fail(f"{tenant} should have {wanted:.2f}, but had {seen}")
+
+    def set(self, host, tenant, *settings):
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_sm_limit_holds_originals_in_time(self):
+        host = self.tenants("fair", alice={"forms": "off"}, bob={})
+        guest = self.loop(host, "alice")
+        self.settle()
+        whole = self.served(host)["alice"] / MEASURE_S
+        for percent in (30, 60):
+            self.set(host, "alice", f"sm_limit={percent}")
+            self.settle()
+            self.assertUses(host, "alice", percent / 100, whole)
+        self.set(host, "alice", "sm_limit=100")
+        self.settle()
+        self.assertMost(host, "alice", 0.9)
+        self.assertGreater(self.served(host)["alice"] / MEASURE_S / whole, 0.8)
+        guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_that_a_session_asks_for(self):
+        """Of each session for itself, below its tenant's; another session of the tenant has its own."""
+        host = self.tenants("fair", alice={"forms": "off", "sm_limit": 80}, bob={})
+        guests = [self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "100"})]
+        self.settle()
+        whole = self.served(host)["alice"] / MEASURE_S / 0.8
+        guests.pop().kill()
+        host.wait_idle()
+        guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "20"}))
+        self.settle()
+        self.assertUses(host, "alice", 0.2, whole)
+        guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "30"}))
+        self.settle()
+        self.assertUses(host, "alice", 0.5, whole)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_gives_runs_so_many_sms(self):
+        """A tenant alone, whose kernels would run as they are without a limit."""
+        lines = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']
+        host = self.host({"alice": {"sm_limit": 25}}, log="debug", host_lines=lines)
+        guest = self.loop(host, "alice", "wide")
+        lib.until(lambda: any("forms: twins tenant=alice" in line for line in host.process.errors), 20, "twins are made")
+        self.settle()
+        trace = os.path.join(self.folder(), "trace")
+        for words in (("start", "--run-dir", host.run_dir, trace), ("stop", "--run-dir", host.run_dir)):
+            result = host.weir("trace", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.settle()
+        guest.kill()
+        text = host.weir("trace", "show", trace).stdout
+        sms, = re.findall(r"(\d+) SMs", text)
+        starts = re.findall(r"^\S+ start .*", text, re.M)
+        self.assertGreater(len(starts), 10)
+        for start in starts:
+            first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
+            self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
 
     def test_off_is_off(self):
         host = self.tenants("off", alice={}, bob={})
