@@ -94,6 +94,14 @@ enum weir_status weir_gates_create(struct weir_worker *worker) WEIR_MUST_CHECK;
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
 
+struct weir_status_prediction;
+/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row);
+
+/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
+void weir_gates_keep(struct weir_worker *worker);
+
 /** Weight, priority or SM limit may be others. @thread main */
 void weir_gates_tenant_changed(struct weir_tenant *tenant);
 

@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_SCHED_PRIVATE_H
 
 #include "base/clock.h"
+#include "host_backend/forms/cache.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/forms/run.h"
 #include "host_backend/sched/gate.h"
@@ -112,6 +113,13 @@ struct weir_gate {
     atomic_bool crowded; /* several tenants came within the last second */
     int priority_least, priority_greatest;
 
+    /* Main thread: what is kept of durations (keep.c). */
+    struct weir_forms_cache times;
+    struct weir_hash times_key;
+    uint64_t kept_ns, kept_learned;
+    uint32_t keys_found; /* on disk */
+    bool told_not_kept;
+
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t watcher;
@@ -201,6 +209,15 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
 
 /** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
 uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
+
+/* keep.c. Main thread. */
+
+/** Take over what is on disk, if anything. */
+void weir_gate_times_open(struct weir_gate *gate);
+/** Keep what is known now. */
+void weir_gate_times_close(struct weir_gate *gate);
+
+/* gates.c */
 
 /** Give a stream the priority that its tenant's class has now. @thread session */
 void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream);

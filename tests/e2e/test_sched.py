@@ -4,6 +4,8 @@
 What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
 themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
 """
+import glob
+import json
 import os
 import re
 import time
@@ -230,6 +232,40 @@ class Sched(lib.Case):
         for start in starts:
             first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
             self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
+
+    def predictions(self, host):
+        result = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        row, = [json.loads(line) for line in result.stdout.splitlines()]
+        return row
+
+    def test_durations_are_kept_on_disk(self):
+        """From one host to the next; a damaged file is removed, and learning begins anew."""
+        folder = self.folder()
+        lines = ["", "[forms]", 'mode = "off"', f'cache_dir = "{folder}"']
+
+        def life(found):
+            host = self.host({"alice": {}, "bob": {}}, log="info", host_lines=lines)
+            before = self.predictions(host)
+            self.assertEqual((before["keys"] > 0, before["keys_found"] > 0), (found, found), before)
+            self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
+            host.wait_idle()
+            row = self.predictions(host)
+            self.assertGreaterEqual(row["keys"], 1)
+            self.assertGreater(row["known"], 0)
+            self.assertGreater(row["kernels"], 0)
+            self.assertGreater(row["kernel_mean"], 0)
+            self.assertEqual(host.stop(), 0)
+            path, = glob.glob(folder + "/*.times")
+            return path, [line for line in host.process.errors if "damaged file" in line]
+
+        path, _ = life(False)
+        life(True)
+        with open(path, "r+b") as f:
+            f.seek(100)
+            f.write(b"damaged")
+        self.assertEqual(len(life(False)[1]), 1)
+        self.assertEqual(life(True), (path, []))
 
     def test_off_is_off(self):
         host = self.tenants("off", alice={}, bob={})
