@@ -162,15 +162,21 @@ class Sched(lib.Case):
                 with self.subTest(policy=policy, mode=mode):
                     self.finished(host, "e2e_waits", mode, rounds)
 
-    def assertUses(self, host, tenant, wanted, whole):
-        """It is served that part of `whole` (SM-nanoseconds a second, unlimited): no more, and not much less."""
-        seen = []
-        for _ in range(TRIES):
-            seen.append(self.served(host)[tenant] / MEASURE_S / whole)
-            self.assertLess(seen[-1], wanted * 1.1 + 0.02, seen)
-            if seen[-1] > wanted * 0.75:
-                return
-        self.fail(f"{tenant} should have {wanted:.2f}, but had {seen}")
+    def recorded(self, host):
+        """What the scheduler is told and decides for a while, as text."""
+        trace = os.path.join(self.folder(), "trace")
+        for words in (("start", "--run-dir", host.run_dir, trace), ("stop", "--run-dir", host.run_dir)):
+            result = host.weir("trace", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.settle()
+        return host.weir("trace", "show", trace).stdout
+
+    def assertUses(self, host, tenant, wanted):
+        """It is served no more than that part of the GPU, and some of it: others use the cores, too."""
+        sms, = re.findall(r"(\d+) SMs", self.recorded(host))
+        used = self.served(host)[tenant] / (MEASURE_S * 1e9 * int(sms))
+        self.assertLess(used, wanted * 1.1 + 0.02)
+        self.assertGreater(used, wanted * 0.3)
 
     def set(self, host, tenant, *settings):
         result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
@@ -179,34 +185,26 @@ class Sched(lib.Case):
     def test_sm_limit_holds_originals_in_time(self):
         host = self.tenants("fair", alice={"forms": "off"}, bob={})
         guest = self.loop(host, "alice")
-        self.settle()
-        whole = self.served(host)["alice"] / MEASURE_S
         for percent in (30, 60):
             self.set(host, "alice", f"sm_limit={percent}")
             self.settle()
-            self.assertUses(host, "alice", percent / 100, whole)
+            self.assertUses(host, "alice", percent / 100)
+        limited = self.served(host)["alice"]
         self.set(host, "alice", "sm_limit=100")
         self.settle()
-        self.assertMost(host, "alice", 0.9)
-        self.assertGreater(self.served(host)["alice"] / MEASURE_S / whole, 0.8)
+        self.assertGreater(self.served(host)["alice"], 1.2 * limited)
         guest.kill()
         host.wait_idle()
         self.counts(host)
 
     def test_sm_limit_that_a_session_asks_for(self):
         """Of each session for itself, below its tenant's; another session of the tenant has its own."""
-        host = self.tenants("fair", alice={"forms": "off", "sm_limit": 80}, bob={})
-        guests = [self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "100"})]
-        self.settle()
-        whole = self.served(host)["alice"] / MEASURE_S / 0.8
-        guests.pop().kill()
-        host.wait_idle()
-        guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "20"}))
-        self.settle()
-        self.assertUses(host, "alice", 0.2, whole)
-        guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "30"}))
-        self.settle()
-        self.assertUses(host, "alice", 0.5, whole)
+        host = self.tenants("fair", alice={"forms": "off", "sm_limit": 40}, bob={})
+        guests = []
+        for asked, together in ((20, 0.2), (15, 0.35), (90, 0.4)):
+            guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": str(asked)}))
+            self.settle()
+            self.assertUses(host, "alice", together)
         for guest in guests:
             guest.kill()
         host.wait_idle()
@@ -219,16 +217,11 @@ class Sched(lib.Case):
         guest = self.loop(host, "alice", "wide")
         lib.until(lambda: any("forms: twins tenant=alice" in line for line in host.process.errors), 20, "twins are made")
         self.settle()
-        trace = os.path.join(self.folder(), "trace")
-        for words in (("start", "--run-dir", host.run_dir, trace), ("stop", "--run-dir", host.run_dir)):
-            result = host.weir("trace", *words)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.settle()
+        text = self.recorded(host)
         guest.kill()
-        text = host.weir("trace", "show", trace).stdout
         sms, = re.findall(r"(\d+) SMs", text)
         starts = re.findall(r"^\S+ start .*", text, re.M)
-        self.assertGreater(len(starts), 10)
+        self.assertGreater(len(starts), 5)
         for start in starts:
             first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
             self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
