@@ -145,6 +145,23 @@ struct weir_status_function {
     uint32_t counted; /* index of its session in the report; not in the text */
 };
 
+/* What a device's scheduler knows of durations, and how good that is (weir stats). Since the worker
+ * began. An error of 0.05 is 5 %. */
+struct weir_status_prediction {
+    char worker[WEIR_TENANT_NAME_BYTES]; /* "shared", or the tenant that it serves alone */
+    uint32_t device;                     /* the driver's ordinal */
+    uint32_t keys;                       /* kernels with a geometry, kinds of copies */
+    uint32_t keys_found;                 /* on disk when the worker began */
+    uint64_t asked;
+    uint64_t known;     /* of those questions */
+    uint64_t kernels;   /* predictions that were compared with what was seen */
+    double kernel_mean; /* relative error */
+    double kernel_median;
+    uint64_t copies;
+    double copy_mean;
+    double copy_median;
+};
+
 /* One setting of a tenant, where it was asked for (weir tenant). */
 struct weir_status_setting {
     char tenant[WEIR_TENANT_NAME_BYTES];
@@ -175,10 +192,12 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
-    struct weir_status_counted *counted; /* weir_control_stats() alone fills these two */
+    struct weir_status_counted *counted; /* weir_control_stats() alone fills these three */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
+    struct weir_status_prediction *predictions; /* as those */
+    size_t n_predictions;
     struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
     size_t n_settings;
     struct weir_status_note *notes;
@@ -198,7 +217,8 @@ struct weir_status_report {
 enum weir_status weir_control_status(const char *run_dir,
                                      struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
-/** Ask for the calls of its guests: counted and functions of the report. As above. @thread any */
+/** Ask for the calls of its guests and for predictions: counted, functions and predictions of the
+ * report. As above. @thread any */
 enum weir_status weir_control_stats(const char *run_dir,
                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 

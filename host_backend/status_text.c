@@ -64,6 +64,19 @@ static const struct field function_fields[] = {F(function, name, TEXT),   F(func
                                                F(function, posted, U64),  F(function, waited, U64),
                                                F(function, wait_ns, U64), F(function, max_ns, U64),
                                                F(function, busy_ns, U64), {0}};
+static const struct field prediction_fields[] = {F(prediction, worker, TEXT),
+                                                 F(prediction, device, U32),
+                                                 F(prediction, keys, U32),
+                                                 F(prediction, keys_found, U32),
+                                                 F(prediction, asked, U64),
+                                                 F(prediction, known, U64),
+                                                 F(prediction, kernels, U64),
+                                                 F(prediction, kernel_mean, REAL),
+                                                 F(prediction, kernel_median, REAL),
+                                                 F(prediction, copies, U64),
+                                                 F(prediction, copy_mean, REAL),
+                                                 F(prediction, copy_median, REAL),
+                                                 {0}};
 
 static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(setting, key, TEXT),
                                               F(setting, value, TEXT),  F(setting, before, TEXT),
@@ -142,6 +155,11 @@ void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
 void weir_status_text_function(FILE *out, const struct weir_status_function *row)
 {
     write_row(out, "function", function_fields, row);
+}
+
+void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row)
+{
+    write_row(out, "prediction", prediction_fields, row);
 }
 
 /* A string at *at (after its quote) into room; false when it does not end. */
@@ -282,6 +300,10 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "counted") == 0) {
         fields = counted_fields;
         object = grow((void **)&report->counted, &report->n_counted, sizeof *report->counted);
+    } else if (strcmp(row, "prediction") == 0) {
+        fields = prediction_fields;
+        object = grow((void **)&report->predictions, &report->n_predictions,
+                      sizeof *report->predictions);
     } else if (strcmp(row, "function") == 0 && report->n_counted != 0) {
         fields = function_fields;
         object = grow((void **)&report->functions, &report->n_functions, sizeof *report->functions);
@@ -328,6 +350,7 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->workers);
         free(report->counted);
         free(report->functions);
+        free(report->predictions);
         free(report->settings);
         free(report->notes);
         free(report);

@@ -115,7 +115,8 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         charge_filler(sched, done);
         return;
     }
-    if (!done->is_front || !is_compute(done) || (before = front_before(sched, done)) == NULL) {
+    if (!done->is_front || !is_compute(done) || done->place.sm_count != 0 ||
+        done->place.quota != 0 || (before = front_before(sched, done)) == NULL) {
         return;
     }
     claim = claim_ns(sched, done);
@@ -139,12 +140,14 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
 struct part {
     struct item *item;
     uint64_t service_ns;
+    uint32_t with;      /* the part whose range it shares; its own index: nobody's */
+    uint32_t range_sms; /* of that part: what all who share have of it */
 };
 
 #define PARTS_MAX 32u /* more fronts than that are never served at a time, not even together */
 
-static void pay(struct item *item, enum weir_sched_resource resource, uint64_t service_ns,
-                uint64_t ns)
+static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
+                uint64_t service_ns, uint64_t ns)
 {
     item->served_ns += service_ns;
     item->busy_ns += ns;
@@ -155,6 +158,9 @@ static void pay(struct item *item, enum weir_sched_resource resource, uint64_t s
         service_ns -= credit_ns;
     }
     item->queue->tenant->view.service_ns[resource] += service_ns;
+    if (resource == WEIR_SCHED_COMPUTE) {
+        limit_pay(sched, item, service_ns, ns);
+    }
 }
 
 static void charge_copies(struct weir_sched *sched, enum weir_sched_resource direction, uint64_t ns)
@@ -168,10 +174,45 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
     for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
         uint64_t part = left / count;
 
-        pay(i, direction, part, ns);
+        pay(sched, i, direction, part, ns);
         i->alone_ns += i->front_next == NULL && i->front_prev == NULL ? ns : 0;
         left -= part;
         count--;
+    }
+}
+
+static bool is_ranged(const struct item *item)
+{
+    return item->place.sm_count != 0 && item->place.quota == 0;
+}
+
+/* The first part of the same tenant whose range begins at the same SM; `count`: there is none. */
+static uint32_t find_range(const struct part *parts, uint32_t count, const struct item *item)
+{
+    uint32_t i = is_ranged(item) ? 0 : count;
+
+    while (i < count &&
+           (parts[i].item->queue->tenant != item->queue->tenant || !is_ranged(parts[i].item) ||
+            parts[i].item->place.sm_first != item->place.sm_first)) {
+        i++;
+    }
+    return i;
+}
+
+/* Several of a tenant's in one range: it pays for the range once, each as large as its own is. */
+static void share_range(struct part *parts, uint32_t count, uint32_t first)
+{
+    uint64_t sms = 0;
+    uint64_t whole_ns = 0;
+
+    for (uint32_t i = first; i < count; i++) {
+        sms += parts[i].with == first ? parts[i].item->place.sm_count : 0;
+        whole_ns += parts[i].with == first ? parts[i].service_ns : 0;
+    }
+    for (uint32_t i = first; i < count; i++) {
+        if (parts[i].with == first) {
+            parts[i].service_ns = whole_ns * parts[i].item->place.sm_count / sms;
+        }
     }
 }
 
@@ -187,13 +228,26 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     for (struct item *i = sched->front_first[0]; i != NULL && count < PARTS_MAX;
          i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
+        uint32_t with = find_range(parts, count, i);
 
         if (i->place.quota != 0) {
-            parts[count++] = (struct part){.item = i};
+            parts[count] = (struct part){.item = i, .with = count};
+            count++;
             sharing++;
+        } else if (with < count) {
+            uint32_t has = parts[with].range_sms;
+
+            sms = sms > has ? sms - has : 0;
+            sms = sms < left ? sms : left;
+            parts[with].range_sms += sms;
+            parts[count++] = (struct part){.item = i, .service_ns = ns * sms, .with = with};
+            share_range(parts, count, with);
+            left -= sms;
         } else if (left > 0 && (sharing == 0 || i->place.sm_count != 0)) {
             sms = sms < left ? sms : left;
-            parts[count++] = (struct part){.item = i, .service_ns = ns * sms};
+            parts[count] =
+                (struct part){.item = i, .service_ns = ns * sms, .with = count, .range_sms = sms};
+            count++;
             left -= sms;
         }
     }
@@ -247,7 +301,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         if (parts[i].service_ns == 0) {
             continue;
         }
-        pay(item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
+        pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         led |= item->queue->tenant == sched->reign.leader;
         if (count == 1) {
             item->alone_ns += ns;

@@ -95,15 +95,14 @@ static bool params_are_sound(const struct weir_sched_tenant_params *params)
            (unsigned)params->priority < WEIR_SCHED_PRIORITY_COUNT;
 }
 
-static void take_params(const struct weir_sched *sched, struct tenant *tenant,
+static void take_params(struct weir_sched *sched, struct tenant *tenant,
                         const struct weir_sched_tenant_params *params)
 {
-    uint32_t sms = (uint32_t)((uint64_t)sched->config.sms * params->sm_limit / 100);
-
     tenant->view.weight = params->weight;
     tenant->view.priority = params->priority;
-    tenant->view.sm_limit = sms > 0 ? sms : 1;
     tenant->sm_limit_pct = params->sm_limit;
+    limit_set(sched, tenant, &tenant->limit, params->sm_limit);
+    tenant->view.sm_limit = tenant->limit.sms;
 }
 
 static uint64_t packed(const struct tenant *tenant)
@@ -143,6 +142,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         status = policies_join(sched, tenant);
     }
     if (status != WEIR_OK) {
+        limit_drop(sched, tenant, &tenant->limit);
         table_remove(&sched->tenants, id);
         return status;
     }
@@ -214,6 +214,7 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
         queue->next->prev = queue->prev;
     }
     tenant->queue_count--;
+    limit_drop(sched, tenant, &queue->limit);
     table_remove(&sched->queues, queue->id);
 }
 
@@ -236,13 +237,14 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     tenant_refresh(sched, tenant);
     reign_forget(sched, tenant);
     policies_leave(sched, tenant);
+    limit_drop(sched, tenant, &tenant->limit);
     table_remove(&sched->tenants, id);
     decide(sched);
     return WEIR_OK;
 }
 
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant_id,
-                                      weir_sched_id *ret_queue)
+                                      uint32_t sm_limit, weir_sched_id *ret_queue)
 {
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
@@ -250,6 +252,9 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
 
     if (tenant == NULL) {
         return WEIR_ERR_STALE;
+    }
+    if (sm_limit < 1 || sm_limit > 100) {
+        return WEIR_ERR_INVALID;
     }
     status = table_add(&sched->queues, ret_queue, (void **)&queue);
     if (status != WEIR_OK) {
@@ -263,7 +268,8 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     }
     tenant->queues = queue;
     tenant->queue_count++;
-    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, 0);
+    limit_set(sched, tenant, &queue->limit, sm_limit);
+    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, sm_limit < 100 ? sm_limit : 0);
     return WEIR_OK;
 }
 

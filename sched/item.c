@@ -171,7 +171,7 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
         if (alone != 0 && (alone != tenant->view.id || sched->sole == NULL)) {
             weir_sched_close(sched);
         }
-    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 &&
+    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
                sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
         atomic_store(&sched->shared.alone, tenant->view.id);
     }

@@ -4,7 +4,8 @@
  * in one company nearly all of its time; less what others are known to have taken in between. A
  * kernel that was stopped teaches how long it took by the time in which it was served, for else
  * long ones would never be known where there is contention; each stop adds some microseconds of
- * draining to that. It says nothing about places.
+ * draining to that. It says nothing about places. Of one that never has more SMs than its limit,
+ * what the time on all would be is reckoned from them.
  */
 #include "sched/private.h"
 
@@ -16,11 +17,13 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     const struct weir_sched_place *place = &item->place;
     bool alone = NEARLY(item->alone_ns, item->busy_ns);
     bool paired = item->partner.key != 0 && NEARLY(item->partner_ns, item->busy_ns);
+    uint32_t sms = place->sm_count != 0 ? place->sm_count : sched->config.sms;
     const struct weir_policy_measure *measure;
 
-    if (alone && place->sm_count == 0 && place->quota == 0 && sched->config.predict != NULL) {
+    if (alone && place->quota == 0 && sms >= limit_sms(item->queue) &&
+        sched->config.predict != NULL) {
         weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
-                           item->params.blocks, took_ns);
+                           item->params.blocks, took_ns * sms / sched->config.sms);
     }
     if ((!alone && !paired) || item->interrupted || item->params.key == 0 ||
         item->params.class != WEIR_SCHED_KERNEL) {

@@ -64,6 +64,15 @@ struct task {
     uint64_t memory_bytes;
 };
 
+/* What of the SMs somebody may use; limit.c. */
+struct budget {
+    uint32_t sms;  /* all: no limit */
+    bool held;     /* it is used up */
+    int64_t left;  /* SM-nanoseconds, as of seen_ns */
+    uint64_t used; /* served since then */
+    uint64_t seen_ns;
+};
+
 /* Items in order: those on the device (granted, stopping, stopped), then those that wait. */
 struct queue {
     weir_sched_id id;
@@ -79,11 +88,16 @@ struct queue {
     uint64_t copies_ns; /* of that, copies */
     struct task task;   /* what has been granted of the task under way */
     struct task last_task;
+    struct budget limit;
+    bool held; /* by its limit or its tenant's: its compute waits */
 };
 
 struct tenant {
     struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
     uint32_t sm_limit_pct;
+    struct budget limit;                        /* of all its queues together */
+    uint32_t limits;                            /* its own, if it has one, and its queues' */
+    struct tenant *limited_next, *limited_prev; /* if it has any */
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
@@ -115,6 +129,7 @@ struct reign {
     bool tried[WEIR_POLICY_GROUP_MAX];   /* sample: has finished an item */
     uint32_t members;
     bool sample, spatial;
+    bool beside;             /* spatial, since the leader's SM limit leaves room for the other */
     uint64_t valid_until_ns; /* 0: until the kernels change */
 };
 
@@ -153,6 +168,8 @@ struct weir_sched {
     uint32_t busy_tenants; /* with items */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
+
+    struct tenant *limited; /* who has limits */
 
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
@@ -194,6 +211,19 @@ void fronts_disturb(struct weir_sched *sched);
 /** An item is done: did those before it hold the device? */
 void fronts_yield(struct weir_sched *sched, struct item *done);
 
+/* limit.c */
+void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *budget,
+               uint32_t pct);
+void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct budget *budget);
+/** An item was served so much, in so much time. */
+void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t service_ns, uint64_t ns);
+/** SMs that what can be moved may have of a queue. */
+uint32_t limit_sms(const struct queue *queue);
+/** Time of the whole device that it may still have granted; NEVER: no limit. */
+uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue);
+/** Who is held, and who not any more. */
+void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
+
 /* item.c */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
@@ -226,6 +256,7 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);
+void group_of(struct weir_sched *sched); /* the leader, and who has what its SM limit leaves */
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);

@@ -82,7 +82,8 @@ struct weir_sched_place {
 struct weir_sched_tenant_params {
     const char *name;  /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
-    uint32_t sm_limit; /* of 100, 1 .. 100: SMs that its movable work may have at a time */
+    uint32_t sm_limit; /* of 100, 1 .. 100: of the SMs that its movable work may have at a time, and
+                          of their time that everything else of its compute may take */
     enum weir_sched_priority priority;
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
 };
@@ -210,7 +211,7 @@ const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched
  * Close the way past the scheduler.
  *
  * It opens again (shared->alone) when one tenant alone has had work for quiet_ns; the first such
- * arrival opens it.
+ * arrival opens it. For a tenant with an SM limit, its own or a queue's, it stays closed.
  * @return the tenant that may have work on the device that the scheduler has not heard of, or 0.
  * @thread owner
  */
@@ -269,9 +270,13 @@ weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id t
 enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now_ns,
                                           weir_sched_id tenant);
 
-/** @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG @thread owner */
+/**
+ * @param sm_limit  as the tenant's, of this queue alone; the lower one holds. 100: none.
+ * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG
+ * @thread owner
+ */
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant,
-                                      weir_sched_id *ret_queue) WEIR_MUST_CHECK;
+                                      uint32_t sm_limit, weir_sched_id *ret_queue) WEIR_MUST_CHECK;
 
 /** Its items are withdrawn. @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
@@ -398,7 +403,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_ADD, /* value: weight | priority << 32 | sm_limit << 40 */
     WEIR_SCHED_REC_TENANT_SET, /* the same */
     WEIR_SCHED_REC_TENANT_REMOVE,
-    WEIR_SCHED_REC_QUEUE_ADD,
+    WEIR_SCHED_REC_QUEUE_ADD, /* value: sm_limit, 0: none */
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns
                              */

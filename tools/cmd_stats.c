@@ -1,4 +1,5 @@
-/* weir stats: what guests' calls did, by function, as a table or as JSON lines. */
+/* weir stats: what guests' calls did, by function, or how good predictions are; table or JSON
+ * lines. */
 #include "host_backend/control.h"
 #include "tools/command.h"
 
@@ -13,6 +14,7 @@ struct wish {
     long long session;  /* 0: any */
     bool all;
     bool json;
+    bool predictions;
 };
 
 typedef int (*compare_fn)(const void *left, const void *right);
@@ -147,6 +149,38 @@ static void print_json(const struct weir_status_counted *session,
     printf("]}\n");
 }
 
+static void print_prediction(const struct weir_status_prediction *p)
+{
+    printf("device %u, worker %s: %u keys, %u were found on disk; asked %llu, known %llu\n",
+           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
+           (unsigned long long)p->known);
+    printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n", "kernels and graphs",
+           (unsigned long long)p->kernels, p->kernel_median * 100, p->kernel_mean * 100);
+    printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n\n", "copies and memsets",
+           (unsigned long long)p->copies, p->copy_median * 100, p->copy_mean * 100);
+}
+
+static void print_prediction_json(const struct weir_status_prediction *p)
+{
+    printf("{\"device\":%u,\"worker\":\"%s\",\"keys\":%u,\"keys_found\":%u,\"asked\":%llu,"
+           "\"known\":%llu,\"kernels\":%llu,\"kernel_median\":%.3f,\"kernel_mean\":%.3f,"
+           "\"copies\":%llu,\"copy_median\":%.3f,\"copy_mean\":%.3f}\n",
+           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
+           (unsigned long long)p->known, (unsigned long long)p->kernels, p->kernel_median,
+           p->kernel_mean, (unsigned long long)p->copies, p->copy_median, p->copy_mean);
+}
+
+static void show_predictions(const struct weir_status_report *report, const struct wish *wish)
+{
+    for (size_t i = 0; i < report->n_predictions; i++) {
+        if (wish->json) {
+            print_prediction_json(&report->predictions[i]);
+        } else {
+            print_prediction(&report->predictions[i]);
+        }
+    }
+}
+
 static void show(const struct weir_status_report *report, const struct wish *wish,
                  compare_fn compare)
 {
@@ -189,7 +223,9 @@ int weir_cmd_stats(int argc, char **argv)
         {"session", "N", "only this session", &session, NULL},
         {"sort", "time|waited|calls", "what comes first (default time)", &sort, NULL},
         {"all", NULL, "all functions, not only the first 25", NULL, &wish.all},
-        {"json", NULL, "one JSON object a line, a session each", NULL, &wish.json},
+        {"predictions", NULL, "what the scheduler knows of durations, and how well, instead", NULL,
+         &wish.predictions},
+        {"json", NULL, "one JSON object a line, a session or device each", NULL, &wish.json},
         {.name = NULL},
     };
     int first;
@@ -216,7 +252,11 @@ int weir_cmd_stats(int argc, char **argv)
                 status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
         return WEIR_EXIT_FAILED;
     }
-    show(report, &wish, compare);
+    if (wish.predictions) {
+        show_predictions(report, &wish);
+    } else {
+        show(report, &wish, compare);
+    }
     weir_status_report_destroy(report);
     return WEIR_EXIT_OK;
 }

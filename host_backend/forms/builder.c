@@ -348,7 +348,8 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     forms->worker = worker;
     forms->config = worker->config.forms;
     forms->n_devices = worker->n_devices;
-    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes);
+    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
+                          ".twins");
     weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_forms_device *device = &forms->devices[i];

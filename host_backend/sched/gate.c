@@ -33,13 +33,13 @@ static struct weir_gate *gate_of(const struct weir_session *s)
     return s->worker->gates[s->device];
 }
 
-bool weir_gate_may_contend(const struct weir_session *session)
+bool weir_gate_may_want_runs(const struct weir_session *session)
 {
     struct weir_worker *worker = session->worker;
     uint32_t n = 0;
 
-    if (gate_of(session) == NULL) {
-        return false;
+    if (gate_of(session) == NULL || weir_gate_sm_limit_pct(session) < 100) {
+        return gate_of(session) != NULL;
     }
     pthread_mutex_lock(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -86,16 +86,18 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     }
     q->gate = gate;
     q->session = s;
+    q->sm_limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     status = add_member_locked(gate, s->tenant);
     if (status == WEIR_OK) {
         q->member = &gate->members[s->tenant->index];
-        status = weir_sched_queue_add(gate->sched, q->member->id, &q->id);
+        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, &q->id);
     }
     if (status == WEIR_OK) {
         q->next = gate->queues;
         gate->queues = q;
+        weir_gate_kick_locked(gate); /* a limit may have ended somebody's being alone */
     }
     pthread_mutex_unlock(&gate->lock);
     if (status != WEIR_OK) {
@@ -590,7 +592,8 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
         return false;
     }
     return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],
-                                memory_order_relaxed);
+                                memory_order_relaxed) ||
+           weir_gate_sm_limit_pct(session) < 100;
 }
 
 /* ---------------------------------------------------------------- a session's end */

@@ -98,6 +98,14 @@ enum weir_status weir_gates_create(struct weir_worker *worker) WEIR_MUST_CHECK;
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
 
+struct weir_status_prediction;
+/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row);
+
+/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
+void weir_gates_keep(struct weir_worker *worker);
+
 /** Weight, priority or SM limit may be others. @thread main */
 void weir_gates_tenant_changed(struct weir_tenant *tenant);
 
@@ -143,8 +151,8 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
  */
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint);
 
-/** Is there a scheduler, and another tenant that may come? @thread session */
-bool weir_gate_may_contend(const struct weir_session *session);
+/** Is there a scheduler, and an SM limit, or another tenant that may come? @thread session */
+bool weir_gate_may_want_runs(const struct weir_session *session);
 
 /** May what the session's work looks like matter to others now? @thread session */
 bool weir_gate_contends(const struct weir_session *session);

@@ -118,6 +118,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         status = make_sched(gate, &worker->config.scheduler, policies);
     }
     if (status == WEIR_OK) {
+        weir_gate_times_open(gate);
         gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
         status = gate->watching ? WEIR_OK : WEIR_ERR_NO_MEMORY;
     }
@@ -166,13 +167,13 @@ static void log_counts(struct weir_gate *gate)
     pthread_mutex_unlock(&gate->lock);
     weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
                   "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
-                  "stuck=%llu kernel_error=%.3f",
+                  "stuck=%llu keys=%u kernel_error=%.3f",
                   gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
                   (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
                   (unsigned long long)c.switches, (unsigned long long)c.stops,
                   (unsigned long long)c.resumes, (unsigned long long)c.rescues,
                   (unsigned long long)c.nonsense, c.items, (unsigned long long)gate->passed_stuck,
-                  predict.kernel_error);
+                  predict.keys, predict.kernels.mean);
 }
 
 void weir_gates_destroy(struct weir_worker *worker)
@@ -181,6 +182,7 @@ void weir_gates_destroy(struct weir_worker *worker)
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (worker->gates[i] != NULL) {
             log_counts(worker->gates[i]);
+            weir_gate_times_close(worker->gates[i]);
             destroy(worker->gates[i]);
             worker->gates[i] = NULL;
         }
@@ -212,6 +214,14 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
                                              .weight = atomic_load(&tenant->weight),
                                              .sm_limit = atomic_load(&tenant->sm_limit_pct),
                                              .priority = class_of(atomic_load(&tenant->priority))};
+}
+
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session)
+{
+    uint32_t granted = atomic_load_explicit(&session->tenant->sm_limit_pct, memory_order_relaxed);
+    uint32_t wish = session->wish.sm_pct;
+
+    return wish != 0 && wish < granted ? wish : granted;
 }
 
 void weir_gates_tenant_changed(struct weir_tenant *tenant)

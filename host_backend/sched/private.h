@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_SCHED_PRIVATE_H
 
 #include "base/clock.h"
+#include "host_backend/forms/cache.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/forms/run.h"
 #include "host_backend/sched/gate.h"
@@ -49,6 +50,7 @@ struct weir_gate_queue {
     struct weir_gate_member *member;
     struct weir_session *session;
     weir_sched_id id;
+    uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
@@ -115,6 +117,13 @@ struct weir_gate {
     atomic_bool crowded[WEIR_SCHED_PRIORITY_COUNT]; /* several tenants of a class came within the
                                                        last second; without levels: of any */
     int priority_least, priority_greatest;
+
+    /* Main thread: what is kept of durations (keep.c). */
+    struct weir_forms_cache times;
+    struct weir_hash times_key;
+    uint64_t kept_ns, kept_learned;
+    uint32_t keys_found; /* on disk */
+    bool told_not_kept;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
@@ -208,6 +217,18 @@ unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant 
 
 /** A tenant as the scheduler sees it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
+
+/** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
+
+/* keep.c. Main thread. */
+
+/** Take over what is on disk, if anything. */
+void weir_gate_times_open(struct weir_gate *gate);
+/** Keep what is known now. */
+void weir_gate_times_close(struct weir_gate *gate);
+
+/* gates.c */
 
 /** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
 void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,

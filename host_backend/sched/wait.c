@@ -16,7 +16,8 @@
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
-#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long */
+#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long, */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* with an SM limit by that, and up to so long */
 
 static void nap(uint64_t ns)
 {
@@ -85,6 +86,8 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 /* How long an item waits before it passes because what the session has in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
+    uint32_t limit_pct = weir_gate_sm_limit_pct(q->session);
+    uint64_t most_ns = limit_pct < 100 ? STUCK_LIMITED_NS : STUCK_PACE_MAX_NS;
     const struct weir_gate_entry *oldest;
     bool stuck;
 
@@ -96,8 +99,8 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
     if (!stuck) {
         return UINT64_MAX;
     }
-    ns *= STUCK_SHARE;
-    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > STUCK_PACE_MAX_NS ? STUCK_PACE_MAX_NS : ns;
+    ns *= 100 / limit_pct > STUCK_SHARE ? 100 / limit_pct : STUCK_SHARE;
+    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
 }
 
 /*

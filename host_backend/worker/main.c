@@ -31,6 +31,7 @@
 
 #define STOP_WAIT_S   4
 #define STACK_BYTES   (8u << 20)
+#define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 
 void weir_worker_sticky(struct weir_worker *worker, CUresult error)
@@ -281,9 +282,10 @@ static void loop(struct weir_worker *worker)
         {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->shares_fd, POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 3, -1) < 0 && errno != EINTR) {
+        if (poll(waits, 3, KEEP_MS) < 0 && errno != EINTR) {
             return;
         }
+        weir_gates_keep(worker);
         if (waits[0].revents != 0 && !on_message(worker)) {
             return;
         }

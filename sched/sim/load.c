@@ -179,8 +179,8 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
         status = add_one(&load->queues, &load->n_queues, &load->cap_queues, sizeof *load->queues);
     }
     if (status == WEIR_OK) {
-        load->queues[load->n_queues - 1] =
-            (struct weir_sim_queue){tenant, WEIR_SIM_NONE, WEIR_SIM_NONE};
+        load->queues[load->n_queues - 1] = (struct weir_sim_queue){
+            tenant, WEIR_SIM_NONE, WEIR_SIM_NONE, rec->value ? (uint32_t)rec->value : 100};
     }
     return status;
 }

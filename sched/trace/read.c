@@ -129,7 +129,9 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
     case WEIR_SCHED_REC_TENANT_REMOVE:
         return r->tenant ? NULL : "a tenant without an id";
     case WEIR_SCHED_REC_QUEUE_ADD:
-        return r->tenant && r->queue ? NULL : "a queue without tenant or id";
+        return !r->tenant || !r->queue ? "a queue without tenant or id"
+               : r->value > 100        ? "an SM limit that is not 1 .. 100"
+                                       : NULL;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return r->queue ? NULL : "a queue without an id";
     case WEIR_SCHED_REC_ARRIVE:

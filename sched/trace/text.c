@@ -98,6 +98,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_QUEUE_ADD:
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         fprintf(out, " queue=%" PRIx64, r->queue);
+        if (r->value) {
+            fprintf(out, " sm_limit=%u", (uint32_t)r->value);
+        }
         break;
     case WEIR_SCHED_REC_ARRIVE:
         print_arrival(out, r);

@@ -13,7 +13,9 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_KEEP     keep the temporary folders
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
+import atexit
 import ctypes
+import functools
 import ipaddress
 import json
 import os
@@ -376,7 +378,7 @@ class Host:
                     "--driver", self.driver, "--log", self.log, *self.args]
             if self.remote and self.remote.namespaces:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
-            env = dict(clean_environment(), **self.env, NOTIFY_SOCKET=notify_path)
+            env = dict(clean_environment(), XDG_CACHE_HOME=cache_home(), **self.env, NOTIFY_SOCKET=notify_path)
             self.process = Process(argv, env=env, name="weir serve")
 
             def ready():
@@ -488,6 +490,14 @@ class Host:
                 until(lambda p=pid: not pid_is_alive(p), 5, "the worker ends with its supervisor")
         if not os.environ.get("WEIR_E2E_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.cache
+def cache_home():
+    """What hosts keep from one to the next: in this test's processes, not in later runs."""
+    folder = tempfile.mkdtemp(prefix="weir-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def clean_environment():

@@ -112,7 +112,7 @@ class Forms(lib.Case):
         os.chmod(folder + "/cache", 0o777)
         cached, host = self.run_with(folder)
         self.assertEqual(cached, {"0"})
-        self.assertTrue(self.said(host, "no cache, not a folder that only we may write to"))
+        self.assertTrue(self.said(host, "cache: none, not a folder that only we may write to"))
         self.assertEqual(os.listdir(folder + "/cache"), [])
 
     def test_tenants_choose(self):

@@ -4,13 +4,16 @@
 What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
 themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
 """
+import glob
+import json
 import os
 import re
 import time
 
 import lib
 
-KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400")}
+KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400"),
+           "wide": ("--waves", "4", "--rounds", "300")}
 MEASURE_S = 2.0
 TRIES = 5
 CLOSE = 0.075
@@ -31,9 +34,9 @@ class Sched(lib.Case):
         return self.host(settings, args=["--policy", policy], log="info",
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
-    def loop(self, host, tenant, kernel="short", seconds=60, depth=16):
+    def loop(self, host, tenant, kernel="short", seconds=60, depth=16, env=None):
         guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
-                           "--depth", depth, tenant=tenant)
+                           "--depth", depth, tenant=tenant, env=env)
         guest.wait_line("^ready$")
         return guest
 
@@ -158,6 +161,104 @@ class Sched(lib.Case):
             for mode, rounds in modes:
                 with self.subTest(policy=policy, mode=mode):
                     self.finished(host, "e2e_waits", mode, rounds)
+
+    def recorded(self, host):
+        """What the scheduler is told and decides for a while, as text."""
+        trace = os.path.join(self.folder(), "trace")
+        for words in (("start", "--run-dir", host.run_dir, trace), ("stop", "--run-dir", host.run_dir)):
+            result = host.weir("trace", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.settle()
+        return host.weir("trace", "show", trace).stdout
+
+    def assertUses(self, host, tenant, wanted):
+        """It is served no more than that part of the GPU, and some of it: others use the cores, too."""
+        sms, = re.findall(r"(\d+) SMs", self.recorded(host))
+        used = self.served(host)[tenant] / (MEASURE_S * 1e9 * int(sms))
+        self.assertLess(used, wanted * 1.1 + 0.02)
+        self.assertGreater(used, wanted * 0.3)
+
+    def set(self, host, tenant, *settings):
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_sm_limit_holds_originals_in_time(self):
+        host = self.tenants("fair", alice={"forms": "off"}, bob={})
+        guest = self.loop(host, "alice")
+        for percent in (30, 60):
+            self.set(host, "alice", f"sm_limit={percent}")
+            self.settle()
+            self.assertUses(host, "alice", percent / 100)
+        limited = self.served(host)["alice"]
+        self.set(host, "alice", "sm_limit=100")
+        self.settle()
+        self.assertGreater(self.served(host)["alice"], 1.2 * limited)
+        guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_that_a_session_asks_for(self):
+        """Of each session for itself, below its tenant's; another session of the tenant has its own."""
+        host = self.tenants("fair", alice={"forms": "off", "sm_limit": 40}, bob={})
+        guests = []
+        for asked, together in ((20, 0.2), (15, 0.35), (90, 0.4)):
+            guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": str(asked)}))
+            self.settle()
+            self.assertUses(host, "alice", together)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_gives_runs_so_many_sms(self):
+        """A tenant alone, whose kernels would run as they are without a limit."""
+        lines = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']
+        host = self.host({"alice": {"sm_limit": 25}}, log="debug", host_lines=lines)
+        guest = self.loop(host, "alice", "wide")
+        lib.until(lambda: any("forms: twins tenant=alice" in line for line in host.process.errors), 20, "twins are made")
+        self.settle()
+        text = self.recorded(host)
+        guest.kill()
+        sms, = re.findall(r"(\d+) SMs", text)
+        starts = re.findall(r"^\S+ start .*", text, re.M)
+        self.assertGreater(len(starts), 5)
+        for start in starts:
+            first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
+            self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
+
+    def predictions(self, host):
+        result = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        row, = [json.loads(line) for line in result.stdout.splitlines()]
+        return row
+
+    def test_durations_are_kept_on_disk(self):
+        """From one host to the next; a damaged file is removed, and learning begins anew."""
+        folder = self.folder()
+        lines = ["", "[forms]", 'mode = "off"', f'cache_dir = "{folder}"']
+
+        def life(found):
+            host = self.host({"alice": {}, "bob": {}}, log="info", host_lines=lines)
+            before = self.predictions(host)
+            self.assertEqual((before["keys"] > 0, before["keys_found"] > 0), (found, found), before)
+            self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
+            host.wait_idle()
+            row = self.predictions(host)
+            self.assertGreaterEqual(row["keys"], 1)
+            self.assertGreater(row["known"], 0)
+            self.assertGreater(row["kernels"], 0)
+            self.assertGreater(row["kernel_mean"], 0)
+            self.assertEqual(host.stop(), 0)
+            path, = glob.glob(folder + "/*.times")
+            return path, [line for line in host.process.errors if "damaged file" in line]
+
+        path, _ = life(False)
+        life(True)
+        with open(path, "r+b") as f:
+            f.seek(100)
+            f.write(b"damaged")
+        self.assertEqual(len(life(False)[1]), 1)
+        self.assertEqual(life(True), (path, []))
 
     def test_off_is_off(self):
         host = self.tenants("off", alice={}, bob={})

@@ -105,7 +105,7 @@ static struct result measure(const char *policy, uint32_t tenants, uint64_t dura
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(sched, tenant, &queues[i]), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(sched, tenant, 100, &queues[i]), WEIR_OK);
         bring(sched, now_ns, queues, i, duration_ns);
         bring(sched, now_ns, queues, i, duration_ns);
     }
