@@ -200,7 +200,8 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = atomic_load(&tenant->weight),
                                              .sm_limit = atomic_load(&tenant->sm_limit_pct),
-                                             .priority = class_of(atomic_load(&tenant->priority))};
+                                             .priority = class_of(atomic_load(&tenant->priority)),
+                                             .exclusive = atomic_load(&tenant->exclusive)};
 }
 
 uint32_t weir_gate_sm_limit_pct(const struct weir_session *session)

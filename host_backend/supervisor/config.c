@@ -44,6 +44,7 @@ struct row {
 
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
+static const char *const shares[] = {"yes", "no", NULL};
 static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
 static const char *const forms_ptx[] = {"same", "any", NULL};
@@ -99,6 +100,7 @@ static const struct row tenant_rows[] = {
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
+    {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
