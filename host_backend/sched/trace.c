@@ -46,6 +46,13 @@ void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_
     }
 }
 
+void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name)
+{
+    if (gate->trace != NULL) {
+        weir_sched_trace_policy(gate->trace->trace, weir_clock_now_ns(), (uint8_t)kind, name);
+    }
+}
+
 /* ---------------------------------------------------------------- start */
 
 static void *flush(void *user)
