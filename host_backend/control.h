@@ -184,8 +184,9 @@ struct weir_status_report {
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
-    uint64_t kept_fds; /* device memory that the supervisor holds */
-    char config[512];  /* path of its weir.toml; "": none, or too long to say */
+    uint64_t kept_fds;                 /* device memory that the supervisor holds */
+    char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
+    char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_session *sessions;
@@ -200,7 +201,7 @@ struct weir_status_report {
     size_t n_predictions;
     struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
     size_t n_settings;
-    struct weir_status_note *notes;
+    struct weir_status_note *notes; /* weir_control_policy(), too */
     size_t n_notes;
 };
 
@@ -251,6 +252,19 @@ enum weir_status weir_control_tenant(const char *run_dir, const char *const *wor
  */
 enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/**
+ * Give the schedulers of a running host other policies.
+ *
+ * When it returns, they have them, or a note of the report (an "error") says why they do not.
+ *
+ * @param policy      as of weir_serve_params.
+ * @param ret_report  policy, and notes.
+ * @return WEIR_ERR_INVALID (control characters), WEIR_ERR_TOO_BIG, else as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_policy(const char *run_dir, const char *policy,
+                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

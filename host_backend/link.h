@@ -24,8 +24,9 @@ enum weir_link_type {
     WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
-    WEIR_LINK_TRACE, /* record a device into the descriptor that goes with it; none: no more */
-    WEIR_LINK_STOP,  /* end all sessions and exit */
+    WEIR_LINK_TRACE,  /* record a device into the descriptor that goes with it; none: no more */
+    WEIR_LINK_POLICY, /* other policies for its schedulers */
+    WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY, /* the driver is open */
     WEIR_LINK_KEEP,  /* hold this chunk's descriptor */
@@ -91,6 +92,7 @@ struct weir_link_message {
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_trace trace;
+        char policy[WEIR_SCHED_POLICY_BYTES];
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;

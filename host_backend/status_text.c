@@ -19,13 +19,10 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT),
-                                           F(report, run_dir, TEXT),
-                                           F(report, pid, U64),
-                                           F(report, age_s, REAL),
-                                           F(report, kept_fds, U64),
-                                           F(report, config, TEXT),
-                                           {0}};
+static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
+                                           F(report, pid, U64),      F(report, age_s, REAL),
+                                           F(report, kept_fds, U64), F(report, policy, TEXT),
+                                           F(report, config, TEXT),  {0}};
 static const struct field tenant_fields[] = {
     F(tenant, name, TEXT),          F(tenant, priority, TEXT),
     F(tenant, isolation, TEXT),     F(tenant, weight, U32),

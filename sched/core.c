@@ -101,14 +101,26 @@ static void take_params(struct weir_sched *sched, struct tenant *tenant,
     tenant->view.weight = params->weight;
     tenant->view.priority = params->priority;
     tenant->sm_limit_pct = params->sm_limit;
+    tenant->exclusive = params->exclusive;
     limit_set(sched, tenant, &tenant->limit, params->sm_limit);
     tenant->view.sm_limit = tenant->limit.sms;
 }
 
+static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->view.weight,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->view.priority,
+                                             .exclusive = tenant->exclusive,
+                                             .user = tenant->user};
+}
+
 static uint64_t packed(const struct tenant *tenant)
 {
-    return tenant->view.weight | (uint64_t)tenant->view.priority << 32 |
-           (uint64_t)tenant->sm_limit_pct << 40;
+    const struct weir_sched_tenant_params params = params_of(tenant);
+
+    return weir_sched_tenant_packed(&params);
 }
 
 enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns,
@@ -300,11 +312,7 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
         return WEIR_ERR_STALE;
     }
     *ret_info = (struct weir_sched_tenant_info){
-        .params = {.name = tenant->name,
-                   .weight = tenant->view.weight,
-                   .sm_limit = tenant->sm_limit_pct,
-                   .priority = tenant->view.priority,
-                   .user = tenant->user},
+        .params = params_of(tenant),
         .waited_ns = tenant->waited_ns,
         .finished = tenant->finished,
         .stops = tenant->stops,

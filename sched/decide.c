@@ -132,7 +132,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
         return; /* a new slice for the same group */
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
-        old->is_ready && all_movable(sched, old)) {
+        old->is_ready && !old->exclusive && !leader->exclusive && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
         group_of(sched);

@@ -134,7 +134,7 @@ void group_of(struct weir_sched *sched)
 
     group_alone(sched);
     view_refresh(sched, leader);
-    if (leader->limits == 0 || widest(leader) == sched->config.sms ||
+    if (leader->limits == 0 || leader->exclusive || widest(leader) == sched->config.sms ||
         !leader->view.kernel.movable || wants_all(leader) || sched->env.resize == NULL ||
         sched->policy[WEIR_POLICY_TOGETHER].ops != NULL) {
         return;
@@ -143,7 +143,7 @@ void group_of(struct weir_sched *sched)
         struct tenant *tenant = tenant_of(sched->ready[i]);
 
         view_refresh(sched, tenant);
-        if (tenant != leader && tenant->view.kernel.movable &&
+        if (tenant != leader && !tenant->exclusive && tenant->view.kernel.movable &&
             (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
             best = tenant;
         }
@@ -225,7 +225,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
         return false;
     }
     for (uint32_t i = 0; i < group->count; i++) {
-        if (group->member[i].ready >= sched->ready_count ||
+        if (group->member[i].ready >= sched->order_count ||
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
@@ -245,10 +245,11 @@ static void order_ready(struct weir_sched *sched)
     sched->order[0] = &sched->reign.leader->view;
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i] != sched->order[0]) {
+        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive) {
             sched->order[count++] = sched->ready[i];
         }
     }
+    sched->order_count = sched->reign.leader->exclusive ? 1 : count;
 }
 
 /* The places, cut to the tenants' limits. */
@@ -280,15 +281,16 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     struct reign *reign = &sched->reign;
     struct weir_policy_group plain = {.count = 1};
     struct weir_policy_group group;
-    struct weir_policy_together_view view = {
+    struct weir_policy_together_view view;
+
+    order_ready(sched);
+    view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
         .why = why,
         .ready = sched->order,
-        .ready_count = sched->ready_count,
+        .ready_count = sched->order_count,
         .slice_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns),
     };
-
-    order_ready(sched);
     plain.member[0].place = whole(sched, reign->leader);
     group = plain;
     sched->group_stale = false;

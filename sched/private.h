@@ -95,6 +95,7 @@ struct queue {
 struct tenant {
     struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
     uint32_t sm_limit_pct;
+    bool exclusive;                             /* never in a group with others */
     struct budget limit;                        /* of all its queues together */
     uint32_t limits;                            /* its own, if it has one, and its queues' */
     struct tenant *limited_next, *limited_prev; /* if it has any */
@@ -150,6 +151,7 @@ struct weir_sched {
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
     const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
     uint32_t ready_count, ready_capacity;
+    uint32_t order_count; /* without those that share with nobody */
     struct reign reign;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */

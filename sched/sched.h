@@ -85,6 +85,7 @@ struct weir_sched_tenant_params {
     uint32_t sm_limit; /* of 100, 1 .. 100: of the SMs that its movable work may have at a time, and
                           of their time that everything else of its compute may take */
     enum weir_sched_priority priority;
+    bool exclusive; /* it never has the compute resource together with others */
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
 };
 
@@ -253,7 +254,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
                                        weir_sched_id *ret_tenant) WEIR_MUST_CHECK;
 
 /**
- * Change weight, priority and SM limit; in force from the next decision on, which is made at once.
+ * Change all but name and user; in force from the next decision on, which is made at once.
  * params->name and user are not looked at.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_STALE
  * @thread owner
@@ -400,7 +401,7 @@ const char *weir_sched_check(const struct weir_sched *sched);
 
 /* What a trace is made of. Appended to, never reordered: files of it live on. */
 enum weir_sched_record_kind {
-    WEIR_SCHED_REC_TENANT_ADD, /* value: weight | priority << 32 | sm_limit << 40 */
+    WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
     WEIR_SCHED_REC_TENANT_SET, /* the same */
     WEIR_SCHED_REC_TENANT_REMOVE,
     WEIR_SCHED_REC_QUEUE_ADD, /* value: sm_limit, 0: none */
@@ -419,6 +420,24 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TICK,
     WEIR_SCHED_REC_KIND_COUNT
 };
+
+/** A tenant's parameters as they stand in records: not its name, nor user. @thread any */
+static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)
+{
+    return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
+           (uint64_t)params->exclusive << 48;
+}
+
+/** The other way round; of what is no such value with a weight of 0. @thread any */
+static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
+{
+    return (struct weir_sched_tenant_params){
+        .weight = value >> 49 == 0 ? (uint32_t)value : 0,
+        .priority = (enum weir_sched_priority)(value >> 32 & 0xff),
+        .sm_limit = (uint32_t)(value >> 40 & 0xff),
+        .exclusive = (value >> 48 & 1) != 0,
+    };
+}
 
 /* In flags of WEIR_SCHED_REC_FINISH, beside the item's own. */
 #define WEIR_SCHED_REC_THROUGH 0x4000u /* by weir_sched_finished_through() */

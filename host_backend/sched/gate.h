@@ -106,6 +106,9 @@ bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
 /** Now and then: what was learned of durations goes to disk when it is time. @thread main */
 void weir_gates_keep(struct weir_worker *worker);
 
+/** Other policies, as of [scheduler]; what is no list of them changes nothing. @thread main */
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
+
 /** Weight, priority or SM limit may be others. @thread main */
 void weir_gates_tenant_changed(struct weir_tenant *tenant);
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "host_backend/sched/trace.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,6 +47,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
     weir_gate_env_init(gate, &env);
+    gate->policies = *policies;
     status = weir_sched_create(&config, &env, &gate->sched);
     for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (policies->policy[kind] != NULL) {
@@ -150,6 +152,51 @@ enum weir_status weir_gates_create(struct weir_worker *worker)
     return status;
 }
 
+/* ---------------------------------------------------------------- other policies */
+
+static void put_in_force_locked(struct weir_gate *gate, int kind, const struct weir_policy_ops *ops)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status;
+
+    if (ops == gate->policies.policy[kind]) {
+        return; /* it goes on with what it knows */
+    }
+    status = ops != NULL ? weir_sched_policy_set(gate->sched, now_ns, ops)
+                         : weir_sched_policy_clear(gate->sched, now_ns, kind);
+    if (status != WEIR_OK) {
+        weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gate->device,
+                       ops != NULL ? ops->name : "none", weir_status_text(status));
+        return;
+    }
+    gate->policies.policy[kind] = ops;
+    weir_gate_trace_policy_locked(gate, kind, ops != NULL ? ops->name : NULL);
+}
+
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
+{
+    struct weir_policy_set policies;
+
+    if (weir_policy_set_parse(policy, &policies, NULL) != WEIR_OK) {
+        return; /* the supervisor has looked at it */
+    }
+    snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        struct weir_gate *gate = worker->gates[i];
+
+        if (gate == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&gate->lock);
+        for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+            put_in_force_locked(gate, kind, policies.policy[kind]);
+        }
+        weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+        pthread_mutex_unlock(&gate->lock);
+    }
+    weir_log_info("sched: policy=\"%s\"", policy);
+}
+
 /* ---------------------------------------------------------------- end */
 
 static void log_counts(struct weir_gate *gate)
@@ -213,7 +260,8 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = atomic_load(&tenant->weight),
                                              .sm_limit = atomic_load(&tenant->sm_limit_pct),
-                                             .priority = class_of(atomic_load(&tenant->priority))};
+                                             .priority = class_of(atomic_load(&tenant->priority)),
+                                             .exclusive = atomic_load(&tenant->exclusive)};
 }
 
 uint32_t weir_gate_sm_limit_pct(const struct weir_session *session)

@@ -108,6 +108,7 @@ struct weir_gate {
     uint32_t sms;
     uint64_t alone_limit_ns, inflight_ns;
     struct weir_sched_config config; /* of sched */
+    struct weir_policy_set policies; /* main thread */
     struct weir_marks *marks;
     const struct weir_sched_shared *shared;
     bool spin;             /* there are cores to spare: wait by spinning for a while */
@@ -183,6 +184,9 @@ void *weir_gate_watch(void *gate);
 
 /** For struct weir_sched_env: the record goes into the recording, if there is one. */
 void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
+
+/** A policy of a kind has been put in force; NULL: none is any more. */
+void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name);
 
 /** A tenant is new to the scheduler: say what it is called. */
 void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);

@@ -24,6 +24,9 @@ enum weir_isolation {
     WEIR_ISOLATION_PROCESS, /* a worker of its own */
 };
 
+/* May its kernels run beside others', where a policy puts some together? */
+enum weir_sharing { WEIR_SHARE_YES, WEIR_SHARE_NO };
+
 /* Bytes, or a share of the device's memory. Both 0: all of it. */
 struct weir_amount {
     uint64_t bytes;
@@ -39,6 +42,7 @@ struct weir_tenant_config {
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
     uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
+    enum weir_sharing share;
     enum weir_isolation isolation;
     struct weir_amount memory; /* of its devices, all together */
     struct weir_amount pinned; /* of the host's memory */

@@ -62,7 +62,13 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
-enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT, WEIR_WANTS_TRACE };
+enum weir_admin_wish {
+    WEIR_WANTS_STATUS,
+    WEIR_WANTS_STATS,
+    WEIR_WANTS_TENANT,
+    WEIR_WANTS_TRACE,
+    WEIR_WANTS_POLICY
+};
 
 struct weir_admin_client {
     int fd; /* -1: free */
@@ -117,6 +123,7 @@ struct weir_metrics_client {
 
 struct weir_supervisor {
     struct weir_host_config config;
+    char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
     struct weir_serve_params params;
     uint64_t started_ns;
     int signal_fd;
@@ -229,6 +236,19 @@ void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
  */
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char *request);
+
+/** One thing to say of a request; a lack of memory loses it. */
+void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
+/** May whoever is at the other end change something? root and the host's own user may. */
+bool weir_sup_may_change(const struct weir_admin_client *client);
+
+/* policy_admin.c */
+
+/** Give all schedulers other policies. @return false: the diagnosis says why not */
+bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
+/** A client's wish for it: done, or client->report says why not. @return false: no memory */
+bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             const char *policy);
 
 /* admin.c */
 

@@ -264,6 +264,10 @@ static bool on_message(struct weir_worker *worker)
             weir_gates_trace_stop(worker);
         }
         break;
+    case WEIR_LINK_POLICY:
+        message.policy[sizeof message.policy - 1] = 0;
+        weir_gates_policies_set(worker, message.policy);
+        break;
     case WEIR_LINK_STOP:
         return false;
     default:

@@ -60,6 +60,7 @@ struct weir_tenant {
     atomic_int forms; /* enum weir_forms_wish; not under the lock */
     /* For the scheduler; not under the lock: */
     atomic_uint weight, sm_limit_pct;
+    atomic_bool exclusive;
     atomic_int priority;        /* enum weir_priority */
     atomic_uint priority_epoch; /* how often it has changed */
     char key[WEIR_KEY_Z85_BYTES];

@@ -96,18 +96,9 @@ static bool map(struct replay *r, uint64_t id, enum space space, uint64_t mine)
     return weir_sim_idmap_set(&r->ids[space], id, mine);
 }
 
-static struct weir_sched_tenant_params tenant_params(const struct weir_sched_record *rec)
-{
-    return (struct weir_sched_tenant_params){
-        .weight = (uint32_t)rec->value,
-        .priority = (enum weir_sched_priority)(rec->value >> 32 & 0xff),
-        .sm_limit = (uint32_t)(rec->value >> 40),
-    };
-}
-
 static enum weir_status tell_tenant(struct replay *r, const struct weir_sched_record *rec)
 {
-    const struct weir_sched_tenant_params params = tenant_params(rec);
+    const struct weir_sched_tenant_params params = weir_sched_tenant_unpacked(rec->value);
     weir_sched_id id = mapped(r, rec->tenant, TENANT);
     enum weir_status status;
     if (rec->kind == WEIR_SCHED_REC_TENANT_SET) {

@@ -91,14 +91,12 @@ enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
 
 static const char *check_tenant(const struct weir_sched_record *r)
 {
-    uint64_t weight = r->value & UINT32_MAX;
-    uint64_t priority = r->value >> 32 & 0xff;
-    uint64_t sm_limit = r->value >> 40;
-    return !r->tenant                                  ? "a tenant without an id"
-           : !weight || weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
-           : priority >= WEIR_SCHED_PRIORITY_COUNT     ? "an unknown priority"
-           : !sm_limit || sm_limit > 100               ? "an SM limit that is not 1 .. 100"
-                                                       : NULL;
+    const struct weir_sched_tenant_params p = weir_sched_tenant_unpacked(r->value);
+    return !r->tenant                                      ? "a tenant without an id"
+           : !p.weight || p.weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
+           : p.priority >= WEIR_SCHED_PRIORITY_COUNT       ? "an unknown priority"
+           : !p.sm_limit || p.sm_limit > 100               ? "an SM limit that is not 1 .. 100"
+                                                           : NULL;
 }
 
 static const char *check_arrival(const struct weir_sched_record *r)

@@ -226,6 +226,69 @@ class Sched(lib.Case):
             first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
             self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
 
+    def policy(self, host, *words):
+        return host.weir("policy", "--run-dir", host.run_dir, *words)
+
+    def in_force(self, host):
+        result = self.policy(host)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line.split()[1] for line in result.stdout.splitlines()[1:4]]
+
+    def test_policies_change_while_work_is_under_way(self):
+        host = self.tenants("fair", alice={}, bob={})
+        guests = [self.loop(host, "alice", "short"), self.loop(host, "bob", "long")]
+        self.settle()
+        trace = os.path.join(self.folder(), "trace")
+        self.assertEqual(host.weir("trace", "start", "--run-dir", host.run_dir, trace).returncode, 0)
+        for words, force in (("complement", ["fair", "complement", "-"]),
+                             ("priority,waterfill,overlap", ["priority", "waterfill", "overlap"]),
+                             ("overlap,tensor", ["fair", "tensor", "overlap"]),
+                             ("fair", ["fair", "-", "-"])):
+            result = self.policy(host, "set", words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(self.in_force(host), force)
+            self.settle()
+            self.assertTrue(all(self.served(host, 0.5).values()), words)
+        self.set(host, "bob", "share=no")
+        self.settle()
+        self.assertEqual(host.weir("trace", "stop", "--run-dir", host.run_dir).returncode, 0)
+        text = host.weir("trace", "show", trace).stdout
+        # Kinds: 0 who is next, 1 who together, 2 in which order.
+        self.assertEqual(re.findall(r" policy kind=(\d \w+)", text), [
+            "0 fair", "1 complement", "0 priority", "1 waterfill", "2 overlap", "0 fair", "1 tensor", "1 none",
+            "2 none"])
+        self.assertRegex(text, r" tenant-set .* exclusive")
+        self.assertShare(host, "alice", 0.5)
+        for wrong in ("fairy", "fair,priority", "", "off", "x" * 300, "fair\n"):
+            result = self.policy(host, "set", wrong)
+            self.assertNotEqual(result.returncode, 0, wrong)
+            self.assertIn("weir policy: ", result.stderr)
+            self.assertEqual(self.in_force(host), ["fair", "-", "-"])
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_policies_of_the_file_are_followed(self):
+        lines = ["", "[scheduler]", 'policy = "priority"']
+        host = self.host({"alice": {}}, host_lines=lines)
+
+        def reload(policy):
+            host.host_lines[-1] = f'policy = "{policy}"'
+            host.write_config(host.tenants)
+            os.kill(host.pid, lib.signal.SIGHUP)
+
+        self.assertEqual(self.in_force(host)[0], "priority")
+        self.assertEqual(self.policy(host, "set", "fair").returncode, 0)
+        reload("priority")  # says what it said
+        self.settle()
+        self.assertEqual(self.in_force(host), ["fair", "-", "-"])
+        reload("priority,overlap")
+        lib.until(lambda: self.in_force(host) == ["priority", "-", "overlap"], 5, "the file is followed")
+        reload("off")
+        self.settle()
+        self.assertEqual(self.in_force(host), ["priority", "-", "overlap"])
+
     def predictions(self, host):
         result = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
