@@ -165,6 +165,12 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
                                      enum weir_origin source,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/**
+ * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
+ * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)
+ */
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 /** Its socket goes and its sessions end. */
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /**

@@ -51,6 +51,28 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     }
 }
 
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd)
+{
+    bool owned = tenant->config.user[0] != 0;
+    enum weir_status status = weir_listen_unix(path, owned ? 0600 : mode, ret_fd);
+    uint32_t uid;
+
+    if (status != WEIR_OK || !owned) {
+        return status;
+    }
+    status = weir_user_id(tenant->config.user, &uid);
+    if (status == WEIR_OK && chown(path, uid, (gid_t)-1) != 0) {
+        status = WEIR_ERR_DENIED;
+    }
+    if (status != WEIR_OK) {
+        close(*ret_fd);
+        unlink(path);
+        *ret_fd = -1;
+    }
+    return status;
+}
+
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int n = snprintf(tenant->path, sizeof tenant->path, "%s/%s.sock", sup->config.run_dir,
@@ -60,8 +82,8 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
-        status =
-            weir_listen_unix(tenant->path, (mode_t)sup->config.socket_mode, &tenant->listen_fd);
+        status = weir_sup_listen_for(tenant, tenant->path, (mode_t)sup->config.socket_mode,
+                                     &tenant->listen_fd);
     }
     if (status != WEIR_OK) {
         tenant->listen_fd = -1;
@@ -165,6 +187,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
     } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
         weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
+    } else if (tenant != NULL && !tenant->gone && strcmp(tenant->config.user, config->user) != 0) {
+        weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
     } else if (tenant == NULL) {
         tenant = slot_for(sup, config->name);
         if (tenant == NULL) {
@@ -182,6 +206,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->source = source;
     tenant->base = *config;
     tenant->base.isolation = isolation;
+    if (!tenant->gone) {
+        memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
+    }
     merge(tenant, &merged);
     bool changed = memcmp(&tenant->config, &merged, sizeof merged) != 0;
 

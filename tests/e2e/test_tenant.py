@@ -2,6 +2,7 @@
 """weir tenant and weir top: a running host's tenants shown and changed."""
 import os
 import pty
+import socket
 import subprocess
 import termios
 import time
@@ -103,6 +104,42 @@ class Tenant(lib.Case):
         self.finished(host, "e2e_minimal", tenant="carol")
         self.steady_undisturbed(steady)
         host.wait_idle()
+
+    def test_a_socket_of_its_own_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("giving sockets to users needs root")
+        host = self.host({"alice": {}, "bob": {"user": "nobody"}},
+                         host_lines=["socket_mode = 0o666"],
+                         args=("--cdi", os.path.join(self.folder(), "weir.json")))
+        self.tenant(host, "add", "carol", "user=12345")
+        for name, uid in (("bob", 65534), ("carol", 12345)):
+            for path in (host.socket(name), f"{host.run_dir}/containers/{name}/default.sock",
+                         f"{host.run_dir}/vm/{name}.sock"):
+                info = os.stat(path)
+                self.assertEqual((info.st_uid, info.st_mode & 0o777), (uid, 0o600), path)
+        self.assertEqual(os.stat(host.socket("alice")).st_mode & 0o777, 0o666)
+        os.chmod(host.folder, 0o755)
+
+        def as_user(uid):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                pid = os.fork()
+                if pid == 0:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                    try:
+                        s.connect(host.socket("carol"))
+                        os._exit(0)
+                    except PermissionError:
+                        os._exit(1)
+                return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+        self.assertEqual(as_user(12345), 0)
+        self.assertEqual(as_user(65534), 1)
+        for wrong, why in (("user=no-such-user", "there is no user 'no-such-user'"),
+                           ("user=-1", "name or number"), ("user=4294967295", "name or number")):
+            self.assertIn(why, self.tenant(host, "add", "dave", wrong, expect=1).stderr)
+        self.assertIn("restart", self.tenant(host, "set", "carol", "user=1", expect=1).stderr)
 
     def test_the_group_may_look_but_not_change(self):
         if os.geteuid() != 0:
