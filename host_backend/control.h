@@ -1,9 +1,9 @@
 /*
  * The host seen from outside: start it, ask it how it is.
  *
- * tools/ uses this header and no other of host_backend. `weir serve` is weir_serve_main(),
- * `weir worker` (hidden: the supervisor executes it) is weir_worker_main(), `weir status` is
- * weir_control_status().
+ * tools/ and slurm/ use this header and no other of host_backend. `weir serve` is
+ * weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
+ * `weir status` is weir_control_status().
  *
  * Source: docs/design/host.md
  */

@@ -28,9 +28,10 @@ enum weir_link_type {
     WEIR_LINK_POLICY, /* other policies for its schedulers */
     WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
-    WEIR_LINK_READY, /* the driver is open */
-    WEIR_LINK_KEEP,  /* hold this chunk's descriptor */
-    WEIR_LINK_DROP,  /* let go of a chunk */
+    WEIR_LINK_READY,       /* the driver is open */
+    WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
+    WEIR_LINK_DROP,        /* let go of a chunk */
+    WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -54,7 +55,9 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index; /* picks the window; constant for a name while the supervisor lives */
+    uint32_t index; /* picks the window; another tenant's only after TENANT_FREE */
+    uint32_t
+        goings; /* TENANT_GONE, TENANT_FREE: how often the index was to go, to tell them apart */
     struct weir_tenant_config config;
 };
 

@@ -203,9 +203,10 @@ static void log_counts(struct weir_gate *gate)
 {
     struct weir_predict_stats predict;
     struct weir_sched_counts c;
-    uint64_t passed = 0;
+    uint64_t passed;
 
     pthread_mutex_lock(&gate->lock);
+    passed = gate->passed_gone;
     weir_sched_count(gate->sched, &c);
     weir_predict_stats(gate->predict, &predict);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -295,6 +296,8 @@ void weir_gates_tenant_changed(struct weir_tenant *tenant)
 
 void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
+    struct weir_gate_member *member;
+
     for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
         struct weir_gate *gate = tenant->worker->gates[i];
 
@@ -302,17 +305,18 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
             continue;
         }
         pthread_mutex_lock(&gate->lock);
-        if (gate->members[tenant->index].id != 0) {
-            (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(),
-                                           gate->members[tenant->index].id);
+        member = &gate->members[tenant->index];
+        if (member->id != 0) {
+            (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
+            weir_gate_kick_locked(gate); /* it carries out what this has led to */
         }
         for (int k = 0; k < WEIR_SCHED_PRIORITY_COUNT; k++) {
-            if (gate->last_member[k] == &gate->members[tenant->index]) {
+            if (gate->last_member[k] == member) {
                 gate->last_member[k] = NULL;
             }
         }
-        gate->members[tenant->index].id = 0;
-        gate->members[tenant->index].tenant = NULL;
+        gate->passed_gone += member->passed;
+        *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
         pthread_mutex_unlock(&gate->lock);
     }
 }

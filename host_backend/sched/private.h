@@ -138,6 +138,7 @@ struct weir_gate {
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
     uint64_t crowded_until_ns[WEIR_SCHED_PRIORITY_COUNT];
+    uint64_t passed_gone;  /* items beside it of tenants that are gone */
     uint64_t passed_stuck; /* items: what was in flight before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
     struct weir_gate_member *last_member[WEIR_SCHED_PRIORITY_COUNT]; /* that came by the slow way */

@@ -31,7 +31,8 @@ enum row_kind {
     ROW_LIMIT, /* any number of bytes */
     ROW_DEVICES,
     ROW_PCT,
-    ROW_BOOL
+    ROW_BOOL,
+    ROW_USER
 };
 
 struct row {
@@ -109,6 +110,7 @@ static const struct row tenant_rows[] = {
     {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
     {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
+    {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -332,6 +334,27 @@ static bool store_bool(const struct row *row, char *to, const struct weir_toml_v
     return true;
 }
 
+/* A name, or a number without one. */
+static bool store_user(const struct row *row, char *to, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    uint32_t uid;
+
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low &&
+        value->integer <= row->high) {
+        snprintf(to, row->size, "%lld", (long long)value->integer);
+        return true;
+    }
+    if (value->kind != WEIR_TOML_STRING || strlen(value->string) >= row->size) {
+        return WRONG(value, "'%s' must be a user's name or number", row->key);
+    }
+    if (value->string[0] != 0 && weir_user_id(value->string, &uid) != WEIR_OK) {
+        return WRONG(value, "'%s': there is no user '%s' here", row->key, value->string);
+    }
+    memcpy(to, value->string, strlen(value->string) + 1);
+    return true;
+}
+
 static bool store(const struct row *row, void *object, const struct weir_toml_value *value,
                   struct weir_diag *diag)
 {
@@ -357,6 +380,8 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
         return store_pct(row, to, value, diag);
     case ROW_BOOL:
         return store_bool(row, to, value, diag);
+    case ROW_USER:
+        return store_user(row, to, value, diag);
     }
     return false;
 }
@@ -479,7 +504,7 @@ bool weir_setting_is_live(size_t setting)
 {
     const char *key = setting_row(setting)->key;
 
-    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0;
+    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0 && strcmp(key, "user") != 0;
 }
 
 int weir_setting_find(const char *key)
@@ -574,6 +599,7 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
     case ROW_NAME:
     case ROW_KEY:
     case ROW_DEVICES:
+    case ROW_USER:
     case ROW_U64:
     case ROW_BYTES:
     case ROW_LIMIT:

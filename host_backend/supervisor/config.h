@@ -9,6 +9,7 @@
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
+#define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
 #define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
@@ -49,6 +50,7 @@ struct weir_tenant_config {
     uint32_t sessions_max;
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
+    char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */
 };
 
 struct weir_host_config {
@@ -120,6 +122,13 @@ enum weir_status weir_devices_parse(const char *text, char *ret_list) WEIR_MUST_
 
 /** Are all devices of a list also in another, "" being all? Compares as they are written. */
 bool weir_devices_among(const char *list, const char *all);
+
+/**
+ * The number of a user who is given by name or number.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no number of a user), WEIR_ERR_NOT_FOUND (no such name)
+ * @thread main: asks for names with getpwnam()
+ */
+enum weir_status weir_user_id(const char *text, uint32_t *ret_uid) WEIR_MUST_CHECK;
 
 /** An amount of a whole; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);

@@ -1,6 +1,7 @@
-/* Values of weir.toml that have a grammar of their own: amounts of memory, lists of devices. */
+/* What stands behind the keys of weir.toml: amounts, lists of devices, users. */
 #include "host_backend/supervisor/config.h"
 
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,4 +121,26 @@ bool weir_devices_among(const char *list, const char *all)
         list += n + (list[n] == ',');
     }
     return true;
+}
+
+enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
+{
+    const struct passwd *known;
+    unsigned long long number;
+    char *end;
+
+    if (*text >= '0' && *text <= '9') {
+        number = strtoull(text, &end, 10);
+        if (*end != 0 || number >= UINT32_MAX) { /* the last one is nobody's: -1 */
+            return WEIR_ERR_INVALID;
+        }
+        *ret_uid = (uint32_t)number;
+        return WEIR_OK;
+    }
+    known = getpwnam(text);
+    if (known == NULL) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    *ret_uid = known->pw_uid;
+    return WEIR_OK;
 }

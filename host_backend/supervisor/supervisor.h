@@ -37,8 +37,9 @@ struct weir_sup_tenant {
     char path[108];
     int vm_listen_fd; /* for QEMU (ivshmem.c); -1: none */
     char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
-    bool used; /* this slot; a slot is never given to another tenant */
-    bool gone; /* removed */
+    uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
+    bool used;       /* this slot: until nothing is left of it in its worker */
+    bool gone;       /* removed */
 };
 
 struct weir_sup_worker {
@@ -172,8 +173,18 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
                                      enum weir_origin source,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/**
+ * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
+ * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)
+ */
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 /** Its socket goes and its sessions end. */
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Its worker has nothing left of the tenant that went as the number `goings`. */
+void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings);
+/** A worker has died, and with it all that it had of tenants that are gone. */
+void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /**
  * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
  * @param text  "": back to what its source says.

@@ -247,7 +247,12 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_drop_all(sup, worker);
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
+    weir_sup_tenants_died(sup, worker);
     if (sup->stopping) {
+        return;
+    }
+    if (!w->used) {
+        weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
         return;
     }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
@@ -358,6 +363,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_DROP:
         weir_sup_drop(sup, worker, message.chunk.id);
+        break;
+    case WEIR_LINK_TENANT_FREE:
+        weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
         break;
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:

@@ -33,6 +33,7 @@
 #define STACK_BYTES   (8u << 20)
 #define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
+#define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
 
 void weir_worker_sticky(struct weir_worker *worker, CUresult error)
 {
@@ -88,16 +89,49 @@ static void end_sessions(struct weir_worker *worker, const struct weir_tenant *t
     pthread_mutex_unlock(&worker->lock);
 }
 
-static void on_tenant_gone(struct weir_worker *worker, uint32_t index)
+static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
-    struct weir_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[index] : NULL;
+    struct weir_tenant *tenant =
+        message->index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[message->index] : NULL;
 
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
+        tenant->goings = message->goings;
         pthread_mutex_unlock(&worker->lock);
         end_sessions(worker, tenant);
     }
+}
+
+/* Free the tenants that are gone and of whom nothing is left; are there others who are gone? */
+static bool free_gone(struct weir_worker *worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_TENANT_FREE};
+    bool others = false;
+
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_tenant *tenant = worker->tenants[i];
+        bool busy;
+
+        if (tenant == NULL || !tenant->gone) {
+            continue;
+        }
+        pthread_mutex_lock(&worker->lock);
+        /* The builder of kernels' forms holds images for longer than their sessions live. */
+        busy = tenant->n_arrivals != 0 || weir_image_store_in_use(&tenant->images);
+        if (!busy) {
+            worker->tenants[i] = NULL;
+        }
+        pthread_mutex_unlock(&worker->lock);
+        others |= busy;
+        if (!busy) {
+            message.tenant.index = i;
+            message.tenant.goings = tenant->goings;
+            weir_tenant_destroy(tenant);
+            (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+        }
+    }
+    return others;
 }
 
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
@@ -233,7 +267,7 @@ static bool on_message(struct weir_worker *worker)
         on_tenant(worker, &message.tenant);
         break;
     case WEIR_LINK_TENANT_GONE:
-        on_tenant_gone(worker, message.tenant.index);
+        on_tenant_gone(worker, &message.tenant);
         break;
     case WEIR_LINK_GUEST:
         if (fd >= 0) {
@@ -286,7 +320,7 @@ static void loop(struct weir_worker *worker)
         {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->shares_fd, POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 3, KEEP_MS) < 0 && errno != EINTR) {
+        if (poll(waits, 3, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
             return;
         }
         weir_gates_keep(worker);

@@ -216,6 +216,12 @@ static const struct setting_row {
     {"memory", "-1GiB", NULL},
     {"pinned", "lots", NULL},
     {"sessions", "12", "12"},
+    {"user", "root", "root"},
+    {"user", "4000000000", "4000000000"}, /* needs no name */
+    {"user", "no such user", NULL},
+    {"user", "-1", NULL},
+    {"user", "4294967295", NULL},
+    {"user", "0x10", NULL},
     {"forms", "off", "off"},
     {"isolation", "process", "process"},
     {"devices", "0, 1", "0,1"},
