@@ -4,7 +4,6 @@
 What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
 themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
 """
-import os
 import re
 import time
 
@@ -17,14 +16,6 @@ CLOSE = 0.075
 SETTLE_S = 0.7
 
 
-def load():
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
-    if not os.access(path, os.X_OK):
-        raise lib.unittest.SkipTest("no sched_load")
-    return path
-
-
 class Sched(lib.Case):
     def tenants(self, policy, starve_ms=1000, **settings):
         """A host with these tenants' settings, under a policy."""
@@ -32,7 +23,7 @@ class Sched(lib.Case):
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
     def loop(self, host, tenant, kernel="short", seconds=60, depth=16):
-        guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
+        guest = self.guest(host, "sched_load", "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
                            "--depth", depth, tenant=tenant)
         guest.wait_line("^ready$")
         return guest
@@ -115,7 +106,7 @@ class Sched(lib.Case):
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})
-        self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
+        self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
         self.finished(host, "e2e_waits", "event")
         host.wait_idle()
         counts = self.counts(host)

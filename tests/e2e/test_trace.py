@@ -10,20 +10,12 @@ import lib
 BUSY_S = 1.2
 
 
-def load():
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
-    if not os.access(path, os.X_OK):
-        raise lib.unittest.SkipTest("no sched_load")
-    return path
-
-
 class Trace(lib.Case):
     def tenants(self, policy="fair"):
         return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
 
     def loop(self, host, tenant):
-        guest = self.guest(host, load(), "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
+        guest = self.guest(host, "sched_load", "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
                            "--seconds", "60", "--depth", "4", tenant=tenant)
         guest.wait_line("^ready$")
         return guest
