@@ -42,7 +42,7 @@ struct weir_link_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     char run_dir[WEIR_CONFIG_PATH_BYTES];
-    char listen_tcp[WEIR_CONFIG_PATH_BYTES];
+    char listen_tcp[WEIR_CONFIG_PATH_BYTES]; /* with the socket that listens there; or "" */
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];

@@ -427,6 +427,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                                               : weir_status_text(status));
         }
     }
+    status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
@@ -453,7 +454,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     sup->params = *params;
-    sup->signal_fd = sup->admin_fd = sup->metrics_fd = sup->libvirt.link = -1;
+    sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
@@ -490,6 +491,9 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
+    if (sup->tcp_fd >= 0) {
+        close(sup->tcp_fd);
+    }
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

@@ -129,6 +129,7 @@ struct weir_supervisor {
     uint64_t started_ns;
     int signal_fd;
     int admin_fd;
+    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
     bool stopping;
     int exit_status;
@@ -161,6 +162,22 @@ struct weir_supervisor {
  * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
  */
 enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
+
+/* listen_tcp.c */
+
+/**
+ * Listen on "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT" or "*:PORT".
+ * @return false, with errno; EINVAL: it is none of these
+ */
+bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
+
+/**
+ * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket
+ * outlives the workers that accept from it: guests that come while one is being replaced wait in
+ * its backlog, as they do in that of a tenant's socket.
+ * @return WEIR_OK, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 
 /* tenants.c */
 

@@ -438,11 +438,16 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
+        params.tcp_fd = worker->tcp_fd > 0 ? worker->tcp_fd : 0;
         params.secret_key = key;
     }
     unlink(worker->zmq_path);
     status = weir_zmq_server_create(&params, &worker->zmq);
     explicit_bzero(key, sizeof key);
+    if (worker->tcp_fd >= 0) {
+        close(worker->tcp_fd);
+        worker->tcp_fd = -1;
+    }
     if (status != WEIR_OK) {
         weir_log_error("worker: cannot listen for ZeroMQ endpoint=%s why=\"%s\"",
                        params.n_endpoints == 2 ? endpoint : ipc, weir_status_text(status));

@@ -354,9 +354,8 @@ static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
     enum weir_status status;
-    int fd;
 
-    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK ||
+    if (weir_link_receive(worker->link, &message, &worker->tcp_fd) != WEIR_OK ||
         message.type != WEIR_LINK_CONFIG) {
         return WEIR_WORKER_EXIT_USAGE;
     }
@@ -452,6 +451,7 @@ int weir_worker_main(int argc, char **argv)
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
+    worker->tcp_fd = -1;
     worker->wake_fd = worker->shares_fd = worker->prints.fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);

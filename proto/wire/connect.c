@@ -356,7 +356,7 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     return WEIR_ERR_UNSUPPORTED;
 }
 
-/* The port of a worker that is being replaced is closed for a moment: not yet "nobody is there". */
+/* The port of a host that is being restarted is closed for a moment: not yet "nobody is there". */
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
                                 uint64_t closed_port_end_ns)
 {

@@ -64,6 +64,7 @@ class Places:
             self.softgpu = os.path.join(bundle, "libweir-softgpu.so")
             self.cuda = os.path.join(bundle, "cuda")
             self.programs = os.path.join(bundle, "e2e")
+            self.bench = os.path.join(bundle, "bench")
             # e2e_hostile speaks zmq itself and has no library folder of its own.
             os.environ.setdefault("WEIR_LIBZMQ", os.path.join(bundle, "lib", "libzmq.so.5"))
         elif build:
@@ -74,6 +75,7 @@ class Places:
             self.softgpu = os.path.join(build, "softgpu/libweir-softgpu.so")
             self.cuda = os.path.join(build, "tests/cuda")
             self.programs = os.path.join(build, "tests/e2e")
+            self.bench = os.path.join(build, "tests/bench")
         else:
             raise SystemExit("set WEIR_E2E_BUILD or WEIR_E2E_BUNDLE (see tests/e2e/lib.py)")
         for path in (self.weir, os.path.join(self.guest_lib, "libcuda.so.1"), self.softgpu):
@@ -81,7 +83,7 @@ class Places:
                 raise SystemExit(f"not built: {path}")
 
     def program(self, name):
-        for folder in (self.programs, self.cuda):
+        for folder in (self.programs, self.cuda, self.bench, os.path.join(self.bench, "forms")):
             path = os.path.join(folder, name)
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 return path
@@ -669,12 +671,9 @@ class Case(unittest.TestCase):
 
     def busy(self, host, tenant, seconds=60):
         """A guest that launches kernels without end, on a host that schedules."""
-        where = (os.path.join(places.build, "tests/bench") if places.build
-                 else os.path.join(os.path.dirname(places.programs), "bench"))
-        program = os.path.join(where, "sched_load")
-        if not os.access(program, os.X_OK) or not host.tenant(tenant)["scheduled"]:
+        if not host.tenant(tenant)["scheduled"]:
             self.skipTest("nothing is scheduled here")
-        guest = self.guest(host, program, "loop", "--blocks", "16", "--rounds", "300", "--us",
+        guest = self.guest(host, "sched_load", "loop", "--blocks", "16", "--rounds", "300", "--us",
                            "1000", "--seconds", seconds, "--depth", "4", tenant=tenant)
         guest.wait_line("^ready$")
         return guest

@@ -20,14 +20,6 @@ CLOSE = 0.075
 SETTLE_S = 0.7
 
 
-def load():
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
-    if not os.access(path, os.X_OK):
-        raise lib.unittest.SkipTest("no sched_load")
-    return path
-
-
 class Sched(lib.Case):
     def tenants(self, policy, starve_ms=1000, **settings):
         """A host with these tenants' settings, under a policy."""
@@ -35,7 +27,7 @@ class Sched(lib.Case):
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
     def loop(self, host, tenant, kernel="short", seconds=60, depth=16, env=None):
-        guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
+        guest = self.guest(host, "sched_load", "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
                            "--depth", depth, tenant=tenant, env=env)
         guest.wait_line("^ready$")
         return guest
@@ -118,7 +110,7 @@ class Sched(lib.Case):
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})
-        self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
+        self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
         self.finished(host, "e2e_waits", "event")
         host.wait_idle()
         counts = self.counts(host)
@@ -304,7 +296,7 @@ class Sched(lib.Case):
             host = self.host({"alice": {}, "bob": {}}, log="info", host_lines=lines)
             before = self.predictions(host)
             self.assertEqual((before["keys"] > 0, before["keys_found"] > 0), (found, found), before)
-            self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
+            self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
             host.wait_idle()
             row = self.predictions(host)
             self.assertGreaterEqual(row["keys"], 1)

@@ -10,22 +10,12 @@ import lib
 BUSY_S = 1.2
 
 
-def load(name="sched_load"):
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    folder = os.path.join(bundle, "bench") if bundle else os.path.join(build, "tests/bench")
-    paths = [path for path in (os.path.join(folder, name), os.path.join(folder, "forms", name))
-             if os.access(path, os.X_OK)]
-    if not paths:
-        raise lib.unittest.SkipTest(f"no {name}")
-    return paths[0]
-
-
 class Trace(lib.Case):
     def tenants(self, policy="fair"):
         return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
 
     def loop(self, host, tenant):
-        guest = self.guest(host, load(), "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
+        guest = self.guest(host, "sched_load", "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
                            "--seconds", "60", "--depth", "4", tenant=tenant)
         guest.wait_line("^ready$")
         return guest
@@ -94,7 +84,7 @@ class Trace(lib.Case):
         host = self.tenants()
         path = os.path.join(self.folder(), "tensor.trace")
         self.trace(host, "start", path)
-        guests = [self.guest(host, load("forms_load"), kernel, tenant=tenant)
+        guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
                   for kernel, tenant in (("tg", "alice"), ("pf", "bob"))]
         for guest, kernel in zip(guests, ("tg", "pf")):
             guest.say(f"input {kernel} quick")

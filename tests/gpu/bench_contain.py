@@ -298,10 +298,11 @@ class Bench(bench_sched.Bench):
         then = len(bob.lines)
         bob.wait_line("^total ", self.left_s(), after=bob.since)
         on = sum(n for _, n in self.slots(bob.lines[then:]))
-        self.row(f"{self.name}: alice takes more than her quota, bob works", f"{said['error']}; had {said['got'] >> 20} MiB",
-                 f"{on} after that", "OutOfMemoryError",
+        self.row(f"{self.name}: alice takes more than her quota, bob works",
+                 f"{said['error']}; had {said['got'] >> 20} MiB", f"{on} after that", "OutOfMemoryError",
                  said["error"].startswith("OutOfMemoryError") and on > 0)
-        self.row(f"{self.name}: and afterwards alice", "works" if said["works"] else "does not", "", "works", said["works"])
+        self.row(f"{self.name}: and afterwards alice", "works" if said["works"] else "does not", "", "works",
+                 said["works"])
 
     # ---------------------------------------------------------------- all
 
