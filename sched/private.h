@@ -202,6 +202,10 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);

@@ -450,12 +450,14 @@ class Bench:
         for name in MEASURES:
             if name not in wanted or (name == "torch" and not self.have_torch()):
                 continue
+            begin = time.monotonic()
             try:
                 bad += self.groups(name, *rows_of[name]) if name in rows_of else others[name]()
             except self.lib.Stuck as error:
                 bad += 1
                 self.notes.append(f"{name}: {error}")
             suite.page(f"Sharing: {name}", self.texts.get(name, "nothing"))
+            self.notes.append(f"{name} took {time.monotonic() - begin:.0f} s")
         kernels = ", ".join(f"{us} us in {waves} waves: {took:.1f}" for (us, waves), (_, took) in sorted(self.rounds.items()))
         suite.page("Sharing: notes", f"Calibrated: {kernels}.\n\n```\n" + "\n".join(self.notes) + "\n```")
         suite.write("sched.tsv", "".join(self.tsv))

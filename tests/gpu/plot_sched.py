@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape
 
 # By arrangement, the same in all pictures; the first whose name begins so.
 COLORS = (("time slicing", "#888888"), ("alone", "#cccccc"), ("plain streams", "#cc79a7"), ("one by one", "#444444"),
-          ("MPS threads", "#d55e00"), ("MPS priority", "#d55e00"), ("MPS", "#e69f00"), ("Weir fair,", "#0072b2"),
-          ("Weir priority", "#0072b2"), ("Weir fair", "#56b4e9"), ("", "#009e73"))
+          ("model, best", "#009e73"), ("model", "#882255"), ("MPS threads", "#d55e00"), ("MPS priority", "#d55e00"),
+          ("MPS", "#e69f00"), ("Weir fair,", "#0072b2"), ("Weir priority", "#0072b2"), ("Weir fair", "#56b4e9"),
+          ("", "#009e73"))
 LEFT, RIGHT, TOP, PLOT_HEIGHT, FONT = 60, 20, 44, 240, 11
 GROUP_GAP = 8
 LINES_WIDTH = 560
@@ -112,8 +113,8 @@ def bars(title, unit, cases, series, log=False, level=None):
             value = series[name][i]
             if value is not None and (value > 0 or not log):
                 height = axis.height(value)
-                svg.add("rect", hint=f"{case}, {name}: {value:.4g}", x=left + k * bar, y=bottom - height, width=bar - 0.5,
-                        height=height, fill=color, class_="bar")
+                svg.add("rect", hint=f"{case}, {name}: {value:.4g}", x=left + k * bar, y=bottom - height,
+                        width=bar - 0.5, height=height, fill=color, class_="bar")
         x, y = left + bar * len(series) / 2, bottom + 12
         svg.add("text", case, x=x, y=y, text_anchor="end", transform=f"rotate(-45 {x:g} {y:g})")
     if level:
@@ -173,7 +174,8 @@ class Figures:
         """found: {(arrangement, case): value}"""
         kinds = list(dict.fromkeys(kind for kind, _ in found))
         cases = list(dict.fromkeys(case for _, case in found))
-        return bars(title, unit, cases, {kind: [found.get((kind, case)) for case in cases] for kind in kinds}, log, level)
+        series = {kind: [found.get((kind, case)) for case in cases] for kind in kinds}
+        return bars(title, unit, cases, series, log, level)
 
     def fairness(self):
         worst = {k: 100 * max(v) for k, v in self.of("fairness", "share off in a second").items()}
@@ -212,8 +214,8 @@ class Figures:
         for (kind, _), values in self.of("transfers", "ms").items():
             times.setdefault(kind, []).extend(values)
         windows = sorted((int(kind.split()[-1]), sum(v) / len(v), min(v), max(v)) for kind, v in times.items()
-                         if "overlap" in kind)
-        levels = {kind: sum(v) / len(v) for kind, v in times.items() if "overlap" not in kind}
+                         if kind.startswith("Weir fair,overlap"))
+        levels = {kind: sum(v) / len(v) for kind, v in times.items() if not kind.startswith("Weir fair,overlap")}
         return windows and curve("CuMAS's twelve applications: all done after", "ms, mean; least to most",
                                  "window, tasks", windows, levels)
 
