@@ -114,7 +114,7 @@ struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
     int variant; /* enum weir_forms_variant */
-    uint32_t blocks_per_sm;
+    uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
 };
 
