@@ -58,7 +58,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     m->image_hash = module->image->hash;
     m->image_bytes = module->image->bytes;
     m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
-    if (m->image == NULL || !copy_options(m, options) || !weir_forms_enqueue(m, NULL)) {
+    if (m->image == NULL || !copy_options(m, options) ||
+        !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
         weir_forms_module_put(m);
         return;
     }

@@ -115,7 +115,7 @@ struct weir_forms_choice {
     enum weir_ptx_form form;
     int variant;      /* enum weir_forms_variant */
     bool uses_matrix; /* instructions: tensor cores */
-    uint32_t blocks_per_sm;
+    uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
 };
 

@@ -48,6 +48,7 @@ class Forms(lib.Case):
             self.finished(host, "drv_streams_many")
         host.wait_idle()
         self.assertTrue(self.said(host, r"forms: capped .* ready=1"), host.process.tail())
+        self.assertTrue(self.said(host, r"forms: roomy .* ready=1"), host.process.tail())
         counts = self.counts(host)
         self.assertEqual(counts["started"], counts["finished"])
         self.assertEqual(counts["stuck"], 0)
