@@ -162,6 +162,17 @@ struct weir_status_prediction {
     double copy_median;
 };
 
+/*
+ * One counter of kernels that could be stopped (host_backend/forms/counts.def): of the
+ * weir_status_counted before it, how many of its launches became what; or of a device.
+ */
+struct weir_status_count {
+    char name[24];
+    uint64_t n;
+    uint32_t counted; /* index of its session in the report; not in the text */
+    char device[16];  /* the driver's ordinal, of a device's */
+};
+
 /* One setting of a tenant, where it was asked for (weir tenant). */
 struct weir_status_setting {
     char tenant[WEIR_TENANT_NAME_BYTES];
@@ -193,11 +204,15 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
-    struct weir_status_counted *counted; /* weir_control_stats() alone fills these three */
+    struct weir_status_counted *counted; /* weir_control_stats() alone fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
-    struct weir_status_prediction *predictions; /* as those */
+    struct weir_status_count *forms; /* of sessions, in their order */
+    size_t n_forms;
+    struct weir_status_count *runs; /* of devices */
+    size_t n_runs;
+    struct weir_status_prediction *predictions;
     size_t n_predictions;
     struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
     size_t n_settings;

@@ -75,6 +75,10 @@ static const struct field prediction_fields[] = {F(prediction, worker, TEXT),
                                                  F(prediction, copy_median, REAL),
                                                  {0}};
 
+static const struct field form_fields[] = {F(count, name, TEXT), F(count, n, U64), {0}};
+static const struct field run_fields[] = {
+    F(count, device, TEXT), F(count, name, TEXT), F(count, n, U64), {0}};
+
 static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(setting, key, TEXT),
                                               F(setting, value, TEXT),  F(setting, before, TEXT),
                                               F(setting, base, TEXT),   F(setting, origin, TEXT),
@@ -157,6 +161,16 @@ void weir_status_text_function(FILE *out, const struct weir_status_function *row
 void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row)
 {
     write_row(out, "prediction", prediction_fields, row);
+}
+
+void weir_status_text_form(FILE *out, const struct weir_status_count *row)
+{
+    write_row(out, "form", form_fields, row);
+}
+
+void weir_status_text_run(FILE *out, const struct weir_status_count *row)
+{
+    write_row(out, "run", run_fields, row);
 }
 
 /* A string at *at (after its quote) into room; false when it does not end. */
@@ -307,6 +321,15 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
         if (object != NULL) {
             ((struct weir_status_function *)object)->counted = (uint32_t)report->n_counted - 1;
         }
+    } else if (strcmp(row, "form") == 0 && report->n_counted != 0) {
+        fields = form_fields;
+        object = grow((void **)&report->forms, &report->n_forms, sizeof *report->forms);
+        if (object != NULL) {
+            ((struct weir_status_count *)object)->counted = (uint32_t)report->n_counted - 1;
+        }
+    } else if (strcmp(row, "run") == 0) {
+        fields = run_fields;
+        object = grow((void **)&report->runs, &report->n_runs, sizeof *report->runs);
     } else {
         known = false;
         *ret_end = strcmp(row, "end") == 0;
@@ -348,6 +371,8 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->counted);
         free(report->functions);
         free(report->predictions);
+        free(report->forms);
+        free(report->runs);
         free(report->settings);
         free(report->notes);
         free(report);

@@ -1,5 +1,5 @@
-/* weir stats: what guests' calls did, by function, or how good predictions are; table or JSON
- * lines. */
+/* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
+ * predictions are. Tables or JSON lines. */
 #include "host_backend/control.h"
 #include "tools/command.h"
 
@@ -88,8 +88,31 @@ static void add_to(struct weir_status_function *total, const struct weir_status_
     total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
 }
 
+/* The counters of one session, or of one device: they lie together. */
+static size_t counts_of(const struct weir_status_count *rows, size_t n, size_t first)
+{
+    size_t last = first;
+    while (last < n && rows[last].counted == rows[first].counted &&
+           strcmp(rows[last].device, rows[first].device) == 0) {
+        last++;
+    }
+    return last - first;
+}
+
+static void print_counts(const char *what, const struct weir_status_count *rows, size_t n,
+                         bool json)
+{
+    printf(json ? "\"%s\":{" : "%s:", what);
+    for (size_t i = 0; i < n; i++) {
+        printf(json ? "%s\"%s\":%llu" : "%s %s %llu", i ? "," : "", rows[i].name,
+               (unsigned long long)rows[i].n);
+    }
+    printf(json ? "}" : "\n");
+}
+
 static void print_table(const struct weir_status_counted *session,
-                        const struct weir_status_function *functions, size_t n, bool all)
+                        const struct weir_status_function *functions, size_t n,
+                        const struct weir_status_count *forms, size_t n_forms, bool all)
 {
     struct weir_status_function total = {.name = "total"};
     printf("session %llu, tenant %s, %s (pid %llu) via %s, %s %.1f s\n",
@@ -108,6 +131,9 @@ static void print_table(const struct weir_status_counted *session,
         printf("(%zu more: --all)\n", n - ROWS_SHOWN);
     }
     print_function(&total);
+    if (n_forms) {
+        print_counts("kernels", forms, n_forms, false);
+    }
     printf("\n");
 }
 
@@ -130,7 +156,8 @@ static void print_json_text(const char *text)
 }
 
 static void print_json(const struct weir_status_counted *session,
-                       const struct weir_status_function *functions, size_t n)
+                       const struct weir_status_function *functions, size_t n,
+                       const struct weir_status_count *forms, size_t n_forms)
 {
     printf("{\"session\":%llu,\"tenant\":\"%s\",\"program\":", (unsigned long long)session->id,
            session->tenant);
@@ -146,7 +173,27 @@ static void print_json(const struct weir_status_counted *session,
                (unsigned long long)f->waited, (unsigned long long)f->wait_ns,
                (unsigned long long)f->max_ns, (unsigned long long)f->busy_ns);
     }
-    printf("]}\n");
+    printf("],");
+    print_counts("kernels", forms, n_forms, true);
+    printf("}\n");
+}
+
+/* Of each device, behind the sessions. */
+static void show_runs(const struct weir_status_report *report, bool json)
+{
+    for (size_t first = 0, n; first < report->n_runs; first += n) {
+        char what[64];
+        n = counts_of(report->runs, report->n_runs, first);
+        if (json) {
+            printf("{\"device\":\"%s\",", report->runs[first].device);
+            print_counts("runs", report->runs + first, n, true);
+            printf("}\n");
+        } else {
+            snprintf(what, sizeof what, "device %s, kernels that can be stopped",
+                     report->runs[first].device);
+            print_counts(what, report->runs + first, n, false);
+        }
+    }
 }
 
 static void print_prediction(const struct weir_status_prediction *p)
@@ -185,9 +232,14 @@ static void show(const struct weir_status_report *report, const struct wish *wis
                  compare_fn compare)
 {
     size_t at = 0;
+    size_t form = 0;
     size_t shown = 0;
     for (size_t i = 0; i < report->n_counted; i++) {
         size_t first = at;
+        const struct weir_status_count *forms = report->n_forms ? report->forms + form : NULL;
+        bool has_forms = form < report->n_forms && forms->counted == i;
+        size_t n_forms = has_forms ? counts_of(report->forms, report->n_forms, form) : 0;
+        form += n_forms;
         while (at < report->n_functions && report->functions[at].counted == i) {
             at++;
         }
@@ -200,14 +252,17 @@ static void show(const struct weir_status_report *report, const struct wish *wis
             qsort(functions, at - first, sizeof *functions, compare);
         }
         if (wish->json) {
-            print_json(&report->counted[i], functions, at - first);
+            print_json(&report->counted[i], functions, at - first, forms, n_forms);
         } else {
-            print_table(&report->counted[i], functions, at - first, wish->all);
+            print_table(&report->counted[i], functions, at - first, forms, n_forms, wish->all);
         }
         shown++;
     }
     if (!shown && !wish->json) {
         printf("(no sessions)\n");
+    }
+    if (!wish->tenant && !wish->session) {
+        show_runs(report, wish->json);
     }
 }
 

@@ -377,14 +377,15 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
 static void log_runs(uint32_t device, struct weir_runs *runs)
 {
     struct weir_runs_counts c;
+    char text[512];
+    int n = 0;
 
     weir_runs_count(runs, &c);
-    weir_log_info("forms: runs device=%u started=%llu finished=%llu stops=%llu resumes=%llu "
-                  "leases=%llu resizes=%llu restarts=%llu stuck=%llu",
-                  device, (unsigned long long)c.started, (unsigned long long)c.finished,
-                  (unsigned long long)c.stops, (unsigned long long)c.resumes,
-                  (unsigned long long)c.leases, (unsigned long long)c.resizes,
-                  (unsigned long long)c.restarts, (unsigned long long)c.stuck);
+#define WEIR_RUNS_ROW(name)                                                                        \
+    n += snprintf(text + n, sizeof text - (size_t)n, " " #name "=%llu", (unsigned long long)c.name);
+#include "host_backend/forms/counts.def"
+#undef WEIR_RUNS_ROW
+    weir_log_info("forms: runs device=%u%s", device, text);
 }
 
 static void device_finish(struct weir_forms_device *device)

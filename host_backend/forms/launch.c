@@ -278,44 +278,77 @@ bool weir_forms_is_auto(const struct weir_session *session, const struct weir_fu
     return m != NULL && m->mode == WEIR_FORMS_AUTO;
 }
 
+/* The kernel of a launch, or why it can only be the original. */
+static struct weir_forms_kernel *find(struct weir_session *session, struct weir_function *function,
+                                      const struct weir_stream *stream,
+                                      const struct weir_op_launch_in *in,
+                                      enum weir_forms_launched *ret_why)
+{
+    struct weir_forms_module *m = weir_forms_here(session, function->forms);
+    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
+
+    *ret_why = m == NULL                 ? WEIR_FORMS_LAUNCHED_NOT_YET
+               : k == NULL || k->useless ? WEIR_FORMS_LAUNCHED_NO_TWIN
+               : !attributes_ok(in)      ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
+               : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
+               : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
+                   ? WEIR_FORMS_LAUNCHED_NEVER
+               : weir_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
+               : !weir_forms_bind(session, m)           ? WEIR_FORMS_LAUNCHED_NOT_YET
+                                                        : WEIR_FORMS_LAUNCHED_PERSISTENT;
+    return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
+}
+
+/* How it would be launched as a twin; PERSISTENT, or why not. */
+static enum weir_forms_launched choose(struct weir_session *session, struct weir_forms_kernel *k,
+                                       CUfunction native, const struct weir_op_launch_in *in,
+                                       struct weir_forms_choice *c)
+{
+    const struct weir_driver *d = session->driver;
+    struct weir_forms_module *m = k->module;
+    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
+
+    c->kernel = k;
+    if (!mirror_attributes(d, k, native)) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->uses_matrix = k->info->uses_matrix;
+    c->form = choose_form(m->device->forms, k, m->mode);
+    weir_forms_fit(session, k, native, c->form, threads, in->shared_bytes);
+    if (!mirror_attributes(d, k, native)) { /* a twin more */
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->variant = (int)weir_forms_variant_next(d, k);
+    c->blocks_per_sm = k->fit.per_sm[c->variant];
+    c->blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+    c->workers = (uint64_t)m->device->sms * c->blocks_per_sm;
+    if (c->blocks_per_sm == 0) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    if (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c->blocks, c->workers)) {
+        return WEIR_FORMS_LAUNCHED_SHORT;
+    }
+    c->task_blocks =
+        weir_forms_task_next(k, (enum weir_forms_variant)c->variant, c->blocks, c->workers);
+    return WEIR_FORMS_LAUNCHED_PERSISTENT;
+}
+
 bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
                        CUfunction native, const struct weir_stream *stream,
                        const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
 {
-    struct weir_forms_module *m = weir_forms_here(session, function->forms);
-    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
-    const struct weir_driver *d = session->driver;
-    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
-    struct weir_forms_choice c = {.kernel = k};
+    enum weir_forms_launched why;
+    struct weir_forms_kernel *k = find(session, function, stream, in, &why);
 
-    if (k == NULL || k->useless || !attributes_ok(in) || !geometry_ok(in) ||
-        atomic_load_explicit(&k->never_stop, memory_order_relaxed) ||
-        weir_stream_capturing(session, stream) || !weir_forms_bind(session, m)) {
-        return false;
+    if (k != NULL) {
+        *ret_choice = (struct weir_forms_choice){.kernel = k};
+        why = choose(session, k, native, in, ret_choice);
+        k->launches[WEIR_PTX_FORM_ORIGINAL] += why != WEIR_FORMS_LAUNCHED_PERSISTENT;
     }
-    if (!mirror_attributes(d, k, native)) {
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
+    if (why != WEIR_FORMS_LAUNCHED_PERSISTENT) {
+        weir_forms_note(session, why);
     }
-    c.uses_matrix = k->info->uses_matrix;
-    c.form = choose_form(m->device->forms, k, m->mode);
-    weir_forms_fit(session, k, native, c.form, threads, in->shared_bytes);
-    if (!mirror_attributes(d, k, native)) { /* a twin more */
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
-    }
-    c.blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
-    c.variant = (int)weir_forms_variant_next(d, k);
-    c.blocks_per_sm = k->fit.per_sm[c.variant];
-    c.workers = (uint64_t)m->device->sms * c.blocks_per_sm;
-    if (c.blocks_per_sm == 0 || (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c.blocks, c.workers))) {
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
-    }
-    c.task_blocks =
-        weir_forms_task_next(k, (enum weir_forms_variant)c.variant, c.blocks, c.workers);
-    *ret_choice = c;
-    return true;
+    return why == WEIR_FORMS_LAUNCHED_PERSISTENT;
 }
 
 bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
@@ -326,9 +359,13 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
 
     if (start_calmly(session, choice, stream->o.native, in, order) != CUDA_SUCCESS) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        weir_forms_note(session, WEIR_FORMS_LAUNCHED_DRIVER);
         return false;
     }
     k->launches[choice->form]++;
+    weir_forms_note(session, choice->form == WEIR_PTX_FORM_PERSISTENT
+                                 ? WEIR_FORMS_LAUNCHED_PERSISTENT
+                                 : WEIR_FORMS_LAUNCHED_TICKET);
     k->others[choice->variant].launched = true;
     return true;
 }

@@ -318,9 +318,14 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&runs->lock);
-    if (run->no_stop || run->state == WEIR_RUN_FINISHED) {
+    if (run->state == WEIR_RUN_FINISHED) {
+        runs->counts.no_finished++;
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (run->no_stop) {
+        runs->counts.no_leaving++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if (runs->calm != 0) {
+        runs->counts.no_calm++;
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = weir_run_ask(run, runs->control, true);
@@ -602,6 +607,13 @@ bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_
     none = !any_of(runs, owner);
     pthread_mutex_unlock(&runs->lock);
     return none;
+}
+
+void weir_runs_stop_missed(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->counts.no_run++;
+    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)

@@ -230,8 +230,15 @@ static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunct
                         const struct weir_stream *stream, const struct weir_op_launch_in *in,
                         struct weir_forms_choice *ret_choice)
 {
-    return f->forms != NULL && (!weir_forms_is_auto(s, f) || weir_gate_wants_runs(s, &f->hint)) &&
-           weir_forms_choose(s, f, native, stream, in, ret_choice);
+    if (f->forms == NULL) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
+        return false;
+    }
+    if (weir_forms_is_auto(s, f) && !weir_gate_wants_runs(s, &f->hint)) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
+        return false;
+    }
+    return weir_forms_choose(s, f, native, stream, in, ret_choice);
 }
 
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,

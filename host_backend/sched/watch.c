@@ -230,6 +230,8 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
     case WEIR_GATE_STOP:
         if (run != NULL) {
             result = weir_run_stop(run, a->lease_ns);
+        } else {
+            weir_forms_stop_missed(gate->worker->forms, gate->device);
         }
         if (result != CUDA_SUCCESS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);

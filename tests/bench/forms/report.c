@@ -313,22 +313,31 @@ static void write_stops(const struct weir_forms_results *results, FILE *out)
 
 static void write_resizes(const struct weir_forms_results *results, FILE *out)
 {
-    fprintf(out,
-            "### Resizing while it runs, us\n\nFrom the host's decision until the workers' "
-            "counters say so. Asked for: %.0f.\n\n"
-            "| kernel | SMs | block | changes | fewer: p50 | max | more: p50 | max | results |\n"
-            "|---|---|---|---|---|---|---|---|---|\n",
-            WEIR_FORMS_GOAL_RESIZE_US);
+    char text[32];
+
+    fprintf(
+        out,
+        "### Resizing while it runs, us\n\nFrom the host's decision until the workers' "
+        "counters say so. Asked for: %.0f, above the block that a worker must end as for a stop; "
+        "one that has taken its next task before it hears of the change does that, too.\n\n"
+        "| kernel | form | SMs | block | changes | fewer: p50 | max | p50 - block | more: p50 | "
+        "max | results |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n",
+        WEIR_FORMS_GOAL_RESIZE_US);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         for (uint32_t size = 0; size < WEIR_FORMS_SIZE_COUNT; size++) {
             const struct weir_forms_item *item = &results->items[k][size];
             const struct weir_forms_resizes *r = &item->resizes;
 
             if (r->shrink.n) {
-                fprintf(out, "| %s | %u, %u | %.2f | %u | %.1f | %.1f | %.1f | %.1f | %s |\n",
-                        weir_forms_kernels[k]->name, r->sms, r->sms_kept, item->block_us,
-                        r->shrink.n, r->shrink.p50, r->shrink.max, r->grow.p50, r->grow.max,
-                        r->wrong ? "DIFFERENT" : "equal");
+                fprintf(
+                    out,
+                    "| %s | %s | %u, %u | %.2f | %u | %.1f | %.1f | %.1f | %.1f | %.1f | %s |\n",
+                    weir_forms_kernels[k]->name,
+                    weir_forms_variant_text(&item->timings[item->chosen].variant, text), r->sms,
+                    r->sms_kept, item->block_us, r->shrink.n, r->shrink.p50, r->shrink.max,
+                    r->shrink.p50 - item->block_us, r->grow.p50, r->grow.max,
+                    r->wrong ? "DIFFERENT" : "equal");
             }
         }
     }
