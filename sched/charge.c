@@ -17,6 +17,8 @@
  */
 #include "sched/private.h"
 
+#define LONG_NS 50000000u /* nothing that is known takes so long */
+
 static bool goes_before(const struct item *a, const struct item *b)
 {
     if (a->waits != b->waits) {
@@ -38,7 +40,7 @@ void front_add(struct weir_sched *sched, struct item *item)
     }
     item->is_front = true;
     item->head_ns = item->waits ? item->head_ns : sched->now_ns;
-    item->disturbed |= sched->fillers != 0 && is_compute(item);
+    item->beside_filler |= sched->fillers != 0;
     item->front_prev = after;
     item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
     *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
@@ -79,30 +81,38 @@ static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done
     uint64_t served_ns = done->served_ns / sched->config.sms;
     uint64_t claim = done->predicted_ns > served_ns ? done->predicted_ns - served_ns : 0;
 
-    return min_u64(claim, sched->now_ns - done->head_ns);
+    return min_u64(claim, sched->now_ns - done->started_ns);
 }
 
-/* Was it done as if nothing had been before it? */
-static bool went_past(const struct weir_sched *sched, const struct item *done)
+/* Was it done as if nothing had been before it? Or has that been there for very long? */
+static bool went_past(const struct weir_sched *sched, const struct item *before,
+                      const struct item *done)
 {
+    uint64_t alone_ns =
+        done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
+
     return done->served_ns == 0 &&
-           (done->predicted_ns == 0 ||
-            sched->now_ns - done->head_ns <= done->predicted_ns * 3 / 2 + sched->config.launch_ns);
+           (sched->now_ns - done->head_ns <= alone_ns || sched->now_ns - before->head_ns > LONG_NS);
 }
 
 void fronts_disturb(struct weir_sched *sched)
 {
     for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL; i = i->front_next) {
-        i->disturbed = true;
+        i->beside_filler = true;
     }
 }
 
 /* It had what others left; they pay for their own time, whatever it did meanwhile. */
 static void charge_filler(struct weir_sched *sched, struct item *done)
 {
-    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] +=
-        claim_ns(sched, done) * sched->config.sms;
+    struct item *before = front_before(sched, done);
+    uint64_t claim = claim_ns(sched, done);
+
+    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     done->disturbed = true;
+    if (before != NULL) {
+        before->beside_ns += claim;
+    }
 }
 
 void fronts_yield(struct weir_sched *sched, struct item *done)
@@ -124,13 +134,15 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     before->beside_ns += claim;
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     done->disturbed = true;
-    past = went_past(sched, done);
+    before->disturbed |= done->predicted_ns == 0;
+    past = went_past(sched, before, done);
     for (front = before; front != done; front = next) {
         next = front->front_next;
         if (past && !front->waits && front->place.sm_count == 0 && front->place.quota == 0 &&
             front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;
+            front->disturbed = true;
             front_add(sched, front);
         }
     }

@@ -351,11 +351,18 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
     return true;
 }
 
-/* May a queue have so much more on the device? One item at least, unless its limit holds it. */
+/*
+ * May a queue have so much more on the device? One item at least, unless its limit holds it. Few of
+ * what is not known: it may be long, and others' turns would come late.
+ */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
     if ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) == 0) {
         bound_ns = min_u64(bound_ns, limit_room_ns(sched, queue));
+    }
+    if (queue->on_device >= UNKNOWN_MAX && sched->ready_count > 1 &&
+        queue->listed->prev->predicted_ns == 0) {
+        return false;
     }
     return queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns;
 }

@@ -9,8 +9,8 @@
  *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
- * all tenants' service together may be more than the device's time. What ran beside a filler is not
- * learned from, so every eighth turn of a leader is one without.
+ * all tenants' service together may be more than the device's time. From what ran beside a
+ * filler only gross errors are learned, so every eighth turn of a leader is one without.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.

@@ -38,6 +38,12 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     }
 }
 
+/* Beside a filler it took longer by an unknown time: that tells of gross errors only. */
+static bool is_about(uint64_t took_ns, uint64_t predicted_ns)
+{
+    return took_ns <= 2 * predicted_ns && predicted_ns <= 2 * took_ns;
+}
+
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
@@ -45,6 +51,9 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
         return;
     }
     took_ns -= item->beside_ns;
+    if (item->beside_filler && is_about(took_ns, item->predicted_ns)) {
+        return;
+    }
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
         learn_kernel(sched, item, took_ns);
     } else if (NEARLY(item->alone_ns, item->busy_ns) && sched->config.predict != NULL) {

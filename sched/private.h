@@ -22,6 +22,7 @@
 #define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
+#define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -34,10 +35,11 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
-    bool waits;       /* as a front it does not hold the device, as has been seen */
-    bool filler;      /* granted below the leader's work */
-    bool disturbed;   /* moved, or not seen from its beginning: nothing is learned from it */
-    bool interrupted; /* has been stopped: what is learned is the time it was served */
+    bool waits;         /* as a front it does not hold the device, as has been seen */
+    bool filler;        /* granted below the leader's work */
+    bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
+    bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
+    bool interrupted;   /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;

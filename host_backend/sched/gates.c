@@ -94,6 +94,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    pthread_mutexattr_t mutex;
     pthread_condattr_t attr;
     enum weir_status status;
 
@@ -110,7 +111,12 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     gate->priority_least = worker->devices[device].about.stream_priority_least;
     gate->priority_greatest = worker->devices[device].about.stream_priority_greatest;
     gate->levels = worker->real && gate->priority_least - gate->priority_greatest + 1 >= LEVELS_MIN;
-    pthread_mutex_init(&gate->lock, NULL);
+    pthread_mutexattr_init(&mutex);
+    if (gate->spin) { /* held for less than a wake-up takes */
+        pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP);
+    }
+    pthread_mutex_init(&gate->lock, &mutex);
+    pthread_mutexattr_destroy(&mutex);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&gate->work, &attr);
