@@ -44,7 +44,8 @@ static bool may_fill(const struct weir_sched *sched, const struct item *item)
         return false;
     }
     return item->queue->tenant->view.priority < leader->view.priority ||
-           (item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
+           (sched->config.fill == WEIR_SCHED_FILL_ALL && item->predicted_ns != 0 &&
+            block_ns(sched, item) <= BLOCK_MAX_NS);
 }
 
 /* Does the leader's work teach nothing that is not known? */

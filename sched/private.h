@@ -125,7 +125,8 @@ struct reign {
     struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
     uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
     bool preempt;
-    bool rescue; /* the watchdog's: nobody is asked before it is over */
+    bool has_equals; /* others of the leader's class, or above, are ready */
+    bool rescue;     /* the watchdog's: nobody is asked before it is over */
     struct tenant *member[WEIR_POLICY_GROUP_MAX];
     struct weir_sched_place place[WEIR_POLICY_GROUP_MAX];
     uint64_t key[WEIR_POLICY_GROUP_MAX]; /* of the kernels for which it was made */
