@@ -354,10 +354,9 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 /* May a queue have so much more on the device? One item at least, unless its limit holds it. */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) == 0) {
-        bound_ns = min_u64(bound_ns, limit_room_ns(sched, queue));
-    }
-    return queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns;
+    return queue->on_device == 0 || (queue_rest_ns(sched, queue) < bound_ns &&
+                                     ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0 ||
+                                      limit_has_room(sched, queue)));
 }
 
 /* A queue's next items, as far as the bound lets them. */

@@ -225,7 +225,9 @@ void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct bu
 void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t service_ns, uint64_t ns);
 /** SMs that what can be moved may have of a queue. */
 uint32_t limit_sms(const struct queue *queue);
-/** Time of the whole device that it may still have granted; NEVER: no limit. */
+/** May a queue have more on the device of what cannot be moved? */
+bool limit_has_room(const struct weir_sched *sched, const struct queue *queue);
+/** Time of the whole device that it may still have; NEVER: no limit. */
 uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue);
 /** Who is held, and who not any more. */
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
