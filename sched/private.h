@@ -269,6 +269,8 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
+/** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
+void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 const struct weir_sched_place *group_place(const struct weir_sched *sched,
                                            const struct tenant *tenant); /* NULL: not a member */

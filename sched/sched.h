@@ -148,7 +148,7 @@ struct weir_sched_env {
     void (*log)(void *user, const char *line);
 };
 
-#define WEIR_SCHED_UNKNOWN UINT64_MAX
+#define WEIR_SCHED_UNKNOWN    UINT64_MAX
 #define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
 struct weir_sched_config {
