@@ -170,8 +170,10 @@ class Sched(lib.Case):
         sms, = re.findall(r"(\d+) SMs", self.recorded(host))
         seen = []
         while len(seen) < TRIES and (not seen or seen[-1] < wanted * 0.3):
-            seen.append(self.served(host)[tenant] / (MEASURE_S * 1e9 * int(sms)))
-            self.assertLess(seen[-1], wanted * 1.1 + 0.02, seen)
+            begin = time.monotonic()
+            served = self.served(host)[tenant]  # of a time that may be longer where cores are few
+            seen.append(served / ((time.monotonic() - begin) * 1e9 * int(sms)))
+            self.assertLess(seen[-1], wanted * 1.1 + 0.1, seen)
         self.assertGreater(seen[-1], wanted * 0.3, seen)
 
     def set(self, host, tenant, *settings):
