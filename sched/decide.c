@@ -381,14 +381,13 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct tenant *te
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) == 0) {
-        bound_ns = min_u64(bound_ns, limit_room_ns(sched, queue));
-    }
     if (queue->on_device >= UNKNOWN_MAX && sched->reign.has_equals &&
         queue->listed->prev->predicted_ns == 0) {
         return false;
     }
-    return queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns;
+    return queue->on_device == 0 || (queue_rest_ns(sched, queue) < bound_ns &&
+                                     ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0 ||
+                                      limit_has_room(sched, queue)));
 }
 
 /* A queue's next items, as far as the bound lets them. */
