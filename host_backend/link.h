@@ -55,9 +55,8 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index; /* picks the window; another tenant's only after TENANT_FREE */
-    uint32_t
-        goings; /* TENANT_GONE, TENANT_FREE: how often the index was to go, to tell them apart */
+    uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
+    uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
     struct weir_tenant_config config;
 };
 
