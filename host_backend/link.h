@@ -62,6 +62,7 @@ struct weir_link_tenant {
 
 struct weir_link_guest {
     uint32_t tenant_index;
+    uint32_t goings; /* of weir_link_tenant: who comes to an earlier tenant is turned away */
     int64_t pid;
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
@@ -72,6 +73,7 @@ struct weir_link_region {
     uint64_t bytes;
     int64_t pid; /* QEMU's; 0: not known */
     uint32_t tenant_index;
+    uint32_t goings; /* as of weir_link_guest */
 };
 
 struct weir_link_chunk {
