@@ -107,7 +107,7 @@ class Tenant(lib.Case):
 
     def test_many_come_and_go(self):
         """More than there are places for: each is free again when nothing is left of its tenant."""
-        host = self.host({"alice": {}})
+        host = self.host({"alice": {}}, args=("--cdi", os.path.join(self.folder(), "weir.json")))
         steady = self.steady(host, tenant="alice")
         before = None
         for i in range(80):
