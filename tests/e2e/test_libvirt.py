@@ -200,6 +200,23 @@ class Metadata(lib.Case):
         self.has(host, weight=7, quota_bytes=128 << 20, source="libvirt")
         self.finished(host, "e2e_quota", "check", 128 << 20, tenant="vm1")
 
+    def test_attach_again_keeps_what_it_does_not_name(self):
+        self.libvirt.define("vm3")
+        self.addCleanup(self.libvirt.virsh, "undefine", "vm3")
+        host = self.followed_host({"bob": {}})
+        self.connected(host)
+
+        def attach(*settings):
+            done = lib.run_weir("attach", "--connect", self.libvirt.url, "--run-dir", host.run_dir, *settings, "vm3")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return self.libvirt.virsh("metadata", "vm3", URI)
+
+        self.assertRegex(attach("--weight", "300", "--memory", "64MiB"), 'weight="300" memory="64MiB"')
+        self.assertRegex(attach(), 'weight="300" memory="64MiB"')
+        self.has(host, tenant="vm3", weight=300, quota_bytes=64 << 20)
+        self.assertRegex(attach("--weight", "200"), 'weight="200" memory="64MiB"')
+        self.has(host, tenant="vm3", weight=200, quota_bytes=64 << 20)
+
     def test_no_libvirtd(self):
         host = self.followed_host({"vm1": {}}, uri="qemu+unix:///system?socket=/nonexistent")
         self.finished(host, "e2e_minimal", tenant="vm1")
