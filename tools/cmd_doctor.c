@@ -169,10 +169,13 @@ static void print_routes(const char *url)
 
 static bool check_host(const char *run_dir, const char *url)
 {
-    if (strncmp(url, "ivshmem://", 10) == 0) {
-        ok("host: this is a virtual machine's guest, and its device is the way: %s", url + 10);
-        print_routes(url);
-        return true;
+    static const char *const of_machines[] = {"ivshmem://", "vsock://", "virtio-serial://"};
+    for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
+        if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
+            ok("host: this is a virtual machine's guest, and the way is %s", url);
+            print_routes(url);
+            return true;
+        }
     }
     if (strncmp(url, "tcp://", 6) == 0) {
         ok("remote host: %s", url);
