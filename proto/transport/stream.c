@@ -110,6 +110,24 @@ static enum weir_status receive_frame(struct stream *s, uint64_t spin_ns, uint64
     return status;
 }
 
+/*
+ * A machine that was reset leaves its connections behind, and no word comes of it. Its new kernel
+ * answers what is sent to them. A guest that does not read meanwhile has a buffer to be filled:
+ * then nothing is sent any more, which it cannot miss.
+ */
+static void ping(struct stream *s)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    if (!s->view.base || s->link->ops->silent || now_ns - s->pinged_ns < WEIR_STREAM_PING_NS) {
+        return;
+    }
+    s->pinged_ns = now_ns;
+    int saved_errno = errno;
+    enum weir_status status = weir_stream_send_frame(s, WEIR_STREAM_PING, NULL, 0, NULL, 0, 0);
+    (void)status; /* a guest that is gone shows when reading */
+    errno = saved_errno;
+}
+
 static enum weir_status stream_receive(struct weir_transport *t,
                                        const struct weir_record **ret_record, const void **ret_bulk,
                                        size_t *ret_bulk_bytes, uint64_t spin_ns,
@@ -118,6 +136,9 @@ static enum weir_status stream_receive(struct weir_transport *t,
     struct stream *s = stream_of(t);
     enum weir_status status =
         receive_frame(s, spin_ns, timeout_ns ? weir_deadline_after(timeout_ns) : 0);
+    if (status == WEIR_ERR_TIMED_OUT) {
+        ping(s);
+    }
     if (status != WEIR_OK) {
         return status;
     }

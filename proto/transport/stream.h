@@ -61,6 +61,9 @@ struct weir_stream_link {
 
 #define WEIR_STREAM_BEAT_NS UINT64_C(1000000000)
 
+/* Of an idle host's end, over links without beats. */
+#define WEIR_STREAM_PING_NS UINT64_C(10000000000)
+
 /* Read and not yet received, at one end. */
 #define WEIR_STREAM_WINDOW_BYTES (64u << 20)
 
@@ -69,7 +72,8 @@ struct weir_stream_link {
 enum weir_stream_kind {
     WEIR_STREAM_HELLO = 1, /* guest to host, first; the head is weir.control.Hello */
     WEIR_STREAM_WELCOME,   /* the answer; the head is weir.control.Welcome */
-    WEIR_STREAM_RECORD
+    WEIR_STREAM_RECORD,
+    WEIR_STREAM_PING /* host to guest, empty: says nothing, but a kernel that is new refuses it */
 };
 
 struct weir_stream_frame {

@@ -25,6 +25,8 @@ static bool frame_is_possible(const struct weir_stream_frame *frame)
     case WEIR_STREAM_RECORD:
         return weir_record_check_length(frame->head_bytes) == WEIR_OK &&
                frame->bulk_bytes <= WEIR_BULK_MAX_BYTES;
+    case WEIR_STREAM_PING:
+        return frame->head_bytes == 0 && frame->bulk_bytes == 0;
     default:
         return false;
     }
@@ -64,6 +66,10 @@ static enum weir_status end_node_locked(struct stream *s)
     struct weir_stream_node *node = s->partial;
     struct weir_record record;
     s->partial = NULL;
+    if (node->frame.kind == WEIR_STREAM_PING) {
+        free(node);
+        return WEIR_OK;
+    }
     if (node->frame.kind == WEIR_STREAM_RECORD) {
         memcpy(&record, node->bytes, sizeof record);
         if (record.len_bytes != node->frame.head_bytes) {

@@ -22,6 +22,7 @@ struct stream {
     struct weir_segment_view view;
     int wake_fd;
     struct weir_stream_node *held; /* the receiver's: borrowed by its caller */
+    uint64_t pinged_ns;            /* the receiver's */
     pthread_t helper;
     bool has_helper; /* out_lock */
     bool stop;       /* out_lock */

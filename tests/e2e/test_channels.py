@@ -7,6 +7,7 @@ where host and program are on one kernel.
 """
 import os
 import random
+import re
 import signal
 import socket
 import time
@@ -229,6 +230,62 @@ class Guest(test_kvm.Base):
         status, said = machine.run("WEIR_HOST=vsock://1 /cuda/drv_memory")
         self.assertNotEqual(status, 0)
         self.assertIn("no tenant of this host has the vsock_cid 1", said)
+
+
+class Attach(test_kvm.Attach):
+    """weir attach --channel, with libvirt's own daemon."""
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_attach_and_detach_while_it_runs(self):
+        libvirt = self.libvirt()
+        kvm.kernel()
+        folder = self.folder()
+        image = kvm.make_root(folder, ["drv_modules"], modules=kvm.modules_called(*kvm.SERIAL))
+        domain = kvm.Domain(libvirt, "vm-pc", folder, image)
+        self.addCleanup(domain.discard)
+        host = self.host(tenants=("alice",))
+        domain.start()
+        said = self.on("attach", domain, host, "--channel", "virtio-serial", "--ports", "1")
+        self.assertIn("gets no virtio-serial controller: 1 port comes with the next start", said)
+        domain.stop()
+        domain.start()
+        said = self.on("attach", domain, host, "--channel", "virtio-serial", "--ports", "2")
+        self.assertIn("the running machine has 2 ports of tenant vm-pc", said)
+        domain.run("while ! test -e /dev/vport0p2 -o -e /dev/vport1p2; do usleep 100000; done")
+        status, output = domain.run("/cuda/drv_modules")
+        self.assertEqual((status, output.strip()), expected("drv_modules"))
+        self.assertIn("2 ports already", self.on("attach", domain, host, "--channel", "virtio-serial",
+                                                 "--ports", "2"))
+        self.on("detach", domain, host)
+        lib.until(lambda: "weir.0" not in domain.xml(), 20, "the guest lets go of it", 0.2)
+        self.assertNotRegex(domain.xml("--inactive"), r"weir\.(0|dev)")
+        domain.stop()
+        self.on("attach", domain, host, "--channel", "virtio-serial")
+        domain.start()
+        status, output = domain.run("/cuda/drv_modules")
+        self.assertEqual((status, output.strip()), expected("drv_modules"))
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_vsock_is_written_into_the_definition(self):
+        """No more can be seen where the kernel has no vhost_vsock."""
+        domain, host = self.domain(self.libvirt(), programs=())
+        said = self.on("attach", domain, host, "--channel", "vsock")
+        cid = host.weir("tenant", "show", "--run-dir", host.run_dir, domain.name).stdout
+        cid = re.search(r"vsock_cid\s*=?\s*(\d+)", cid)[1]
+        self.assertIn(f"vsock with CID {cid}", said)
+        self.assertIn(f"<cid auto='no' address='{cid}'/>", domain.xml("--inactive"))
+        self.assertIn("already", self.on("attach", domain, host, "--channel", "vsock"))
+        self.on("detach", domain, host)
+        self.assertNotIn("vsock", domain.xml("--inactive"))
+
+    def test_what_is_wrong_is_said(self):
+        for args, why in ((("--channel", "pigeon"), "no channel 'pigeon'"),
+                          (("--ports", "3"), "--ports is for --channel virtio-serial"),
+                          (("--channel", "virtio-serial", "--ports", "0"), "from 1 to 30")):
+            with self.subTest(args):
+                self.assertIn(why, self.weir("attach", *args, "vm", expect=2))
+
+    test_q35_gets_it_with_the_next_start = None  # inherited: test_kvm.py runs it
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ static void lying_frames_end_the_connection(void **state)
     }
     frames[0].magic ^= 1;
     frames[1].kind = 0;
-    frames[2].kind = WEIR_STREAM_RECORD + 1;
+    frames[2].kind = WEIR_STREAM_PING; /* with a head */
     frames[3].head_bytes = 31;
     frames[4].head_bytes = WEIR_RECORD_MAX_BYTES + 8;
     frames[5].bulk_bytes = WEIR_BULK_MAX_BYTES + 1;
@@ -110,6 +110,9 @@ static void frames_come_in_any_pieces(void **state)
         assert_int_equal(bulk_bytes, sizeof message.bulk);
         assert_memory_equal(bulk, message.bulk, sizeof message.bulk);
     }
+    const struct weir_stream_frame ping = {.magic = WEIR_STREAM_MAGIC, .kind = WEIR_STREAM_PING};
+    put(peer, &ping, sizeof ping);
+    assert_int_equal(receive(t, 0), WEIR_ERR_TIMED_OUT); /* it says nothing */
     put(peer, bytes, 40);
     close(peer); /* in the middle */
     assert_int_equal(receive(t, SECOND), WEIR_ERR_CLOSED);
