@@ -203,6 +203,22 @@ enum weir_status weir_control_tenant(const char *run_dir, const char *const *wor
     return ask_report(run_dir, request, ret_report);
 }
 
+enum weir_status weir_control_policy(const char *run_dir, const char *policy,
+                                     struct weir_status_report **ret_report)
+{
+    char request[256];
+
+    for (const char *c = policy; *c != 0; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            return WEIR_ERR_INVALID;
+        }
+    }
+    if (snprintf(request, sizeof request, "policy %s\n", policy) >= (int)sizeof request) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    return ask_report(run_dir, request, ret_report);
+}
+
 enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
                                     struct weir_status_report **ret_report)
 {

@@ -1,9 +1,9 @@
 /*
  * The host seen from outside: start it, ask it how it is.
  *
- * tools/ uses this header and no other of host_backend. `weir serve` is weir_serve_main(),
- * `weir worker` (hidden: the supervisor executes it) is weir_worker_main(), `weir status` is
- * weir_control_status().
+ * tools/ and slurm/ use this header and no other of host_backend. `weir serve` is
+ * weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
+ * `weir status` is weir_control_status().
  *
  * Source: docs/design/host.md
  */
@@ -145,6 +145,34 @@ struct weir_status_function {
     uint32_t counted; /* index of its session in the report; not in the text */
 };
 
+/* What a device's scheduler knows of durations, and how good that is (weir stats). Since the worker
+ * began. An error of 0.05 is 5 %. */
+struct weir_status_prediction {
+    char worker[WEIR_TENANT_NAME_BYTES]; /* "shared", or the tenant that it serves alone */
+    uint32_t device;                     /* the driver's ordinal */
+    uint32_t keys;                       /* kernels with a geometry, kinds of copies */
+    uint32_t keys_found;                 /* on disk when the worker began */
+    uint64_t asked;
+    uint64_t known;     /* of those questions */
+    uint64_t kernels;   /* predictions that were compared with what was seen */
+    double kernel_mean; /* relative error */
+    double kernel_median;
+    uint64_t copies;
+    double copy_mean;
+    double copy_median;
+};
+
+/*
+ * One counter of kernels that could be stopped (host_backend/forms/counts.def): of the
+ * weir_status_counted before it, how many of its launches became what; or of a device.
+ */
+struct weir_status_count {
+    char name[24];
+    uint64_t n;
+    uint32_t counted; /* index of its session in the report; not in the text */
+    char device[16];  /* the driver's ordinal, of a device's */
+};
+
 /* One setting of a tenant, where it was asked for (weir tenant). */
 struct weir_status_setting {
     char tenant[WEIR_TENANT_NAME_BYTES];
@@ -167,21 +195,28 @@ struct weir_status_report {
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
-    uint64_t kept_fds; /* device memory that the supervisor holds */
-    char config[512];  /* path of its weir.toml; "": none, or too long to say */
+    uint64_t kept_fds;                 /* device memory that the supervisor holds */
+    char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
+    char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_session *sessions;
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
-    struct weir_status_counted *counted; /* weir_control_stats() alone fills these two */
+    struct weir_status_counted *counted; /* weir_control_stats() alone fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
+    struct weir_status_count *forms; /* of sessions, in their order */
+    size_t n_forms;
+    struct weir_status_count *runs; /* of devices */
+    size_t n_runs;
+    struct weir_status_prediction *predictions;
+    size_t n_predictions;
     struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
     size_t n_settings;
-    struct weir_status_note *notes;
+    struct weir_status_note *notes; /* weir_control_policy(), too */
     size_t n_notes;
 };
 
@@ -198,7 +233,8 @@ struct weir_status_report {
 enum weir_status weir_control_status(const char *run_dir,
                                      struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
-/** Ask for the calls of its guests: counted and functions of the report. As above. @thread any */
+/** Ask for the calls of its guests and for predictions: counted, functions and predictions of the
+ * report. As above. @thread any */
 enum weir_status weir_control_stats(const char *run_dir,
                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
@@ -231,6 +267,19 @@ enum weir_status weir_control_tenant(const char *run_dir, const char *const *wor
  */
 enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/**
+ * Give the schedulers of a running host other policies.
+ *
+ * When it returns, they have them, or a note of the report (an "error") says why they do not.
+ *
+ * @param policy      as of weir_serve_params.
+ * @param ret_report  policy, and notes.
+ * @return WEIR_ERR_INVALID (control characters), WEIR_ERR_TOO_BIG, else as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_policy(const char *run_dir, const char *policy,
+                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

@@ -24,12 +24,14 @@ enum weir_link_type {
     WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
-    WEIR_LINK_TRACE, /* record a device into the descriptor that goes with it; none: no more */
-    WEIR_LINK_STOP,  /* end all sessions and exit */
+    WEIR_LINK_TRACE,  /* record a device into the descriptor that goes with it; none: no more */
+    WEIR_LINK_POLICY, /* other policies for its schedulers */
+    WEIR_LINK_STOP,   /* end all sessions and exit */
     /* To the supervisor. */
-    WEIR_LINK_READY, /* the driver is open */
-    WEIR_LINK_KEEP,  /* hold this chunk's descriptor */
-    WEIR_LINK_DROP,  /* let go of a chunk */
+    WEIR_LINK_READY,       /* the driver is open */
+    WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
+    WEIR_LINK_DROP,        /* let go of a chunk */
+    WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -40,7 +42,7 @@ struct weir_link_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     char run_dir[WEIR_CONFIG_PATH_BYTES];
-    char listen_tcp[WEIR_CONFIG_PATH_BYTES];
+    char listen_tcp[WEIR_CONFIG_PATH_BYTES]; /* with the socket that listens there; or "" */
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
@@ -53,7 +55,9 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index; /* picks the window; constant for a name while the supervisor lives */
+    uint32_t index; /* picks the window; another tenant's only after TENANT_FREE */
+    uint32_t
+        goings; /* TENANT_GONE, TENANT_FREE: how often the index was to go, to tell them apart */
     struct weir_tenant_config config;
 };
 
@@ -98,6 +102,7 @@ struct weir_link_message {
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_trace trace;
+        char policy[WEIR_SCHED_POLICY_BYTES];
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;

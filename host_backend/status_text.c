@@ -19,13 +19,10 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT),
-                                           F(report, run_dir, TEXT),
-                                           F(report, pid, U64),
-                                           F(report, age_s, REAL),
-                                           F(report, kept_fds, U64),
-                                           F(report, config, TEXT),
-                                           {0}};
+static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
+                                           F(report, pid, U64),      F(report, age_s, REAL),
+                                           F(report, kept_fds, U64), F(report, policy, TEXT),
+                                           F(report, config, TEXT),  {0}};
 static const struct field tenant_fields[] = {
     F(tenant, name, TEXT),          F(tenant, priority, TEXT),
     F(tenant, isolation, TEXT),     F(tenant, weight, U32),
@@ -64,6 +61,23 @@ static const struct field function_fields[] = {F(function, name, TEXT),   F(func
                                                F(function, posted, U64),  F(function, waited, U64),
                                                F(function, wait_ns, U64), F(function, max_ns, U64),
                                                F(function, busy_ns, U64), {0}};
+static const struct field prediction_fields[] = {F(prediction, worker, TEXT),
+                                                 F(prediction, device, U32),
+                                                 F(prediction, keys, U32),
+                                                 F(prediction, keys_found, U32),
+                                                 F(prediction, asked, U64),
+                                                 F(prediction, known, U64),
+                                                 F(prediction, kernels, U64),
+                                                 F(prediction, kernel_mean, REAL),
+                                                 F(prediction, kernel_median, REAL),
+                                                 F(prediction, copies, U64),
+                                                 F(prediction, copy_mean, REAL),
+                                                 F(prediction, copy_median, REAL),
+                                                 {0}};
+
+static const struct field form_fields[] = {F(count, name, TEXT), F(count, n, U64), {0}};
+static const struct field run_fields[] = {
+    F(count, device, TEXT), F(count, name, TEXT), F(count, n, U64), {0}};
 
 static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(setting, key, TEXT),
                                               F(setting, value, TEXT),  F(setting, before, TEXT),
@@ -142,6 +156,21 @@ void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
 void weir_status_text_function(FILE *out, const struct weir_status_function *row)
 {
     write_row(out, "function", function_fields, row);
+}
+
+void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row)
+{
+    write_row(out, "prediction", prediction_fields, row);
+}
+
+void weir_status_text_form(FILE *out, const struct weir_status_count *row)
+{
+    write_row(out, "form", form_fields, row);
+}
+
+void weir_status_text_run(FILE *out, const struct weir_status_count *row)
+{
+    write_row(out, "run", run_fields, row);
 }
 
 /* A string at *at (after its quote) into room; false when it does not end. */
@@ -282,12 +311,25 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "counted") == 0) {
         fields = counted_fields;
         object = grow((void **)&report->counted, &report->n_counted, sizeof *report->counted);
+    } else if (strcmp(row, "prediction") == 0) {
+        fields = prediction_fields;
+        object = grow((void **)&report->predictions, &report->n_predictions,
+                      sizeof *report->predictions);
     } else if (strcmp(row, "function") == 0 && report->n_counted != 0) {
         fields = function_fields;
         object = grow((void **)&report->functions, &report->n_functions, sizeof *report->functions);
         if (object != NULL) {
             ((struct weir_status_function *)object)->counted = (uint32_t)report->n_counted - 1;
         }
+    } else if (strcmp(row, "form") == 0 && report->n_counted != 0) {
+        fields = form_fields;
+        object = grow((void **)&report->forms, &report->n_forms, sizeof *report->forms);
+        if (object != NULL) {
+            ((struct weir_status_count *)object)->counted = (uint32_t)report->n_counted - 1;
+        }
+    } else if (strcmp(row, "run") == 0) {
+        fields = run_fields;
+        object = grow((void **)&report->runs, &report->n_runs, sizeof *report->runs);
     } else {
         known = false;
         *ret_end = strcmp(row, "end") == 0;
@@ -328,6 +370,9 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->workers);
         free(report->counted);
         free(report->functions);
+        free(report->predictions);
+        free(report->forms);
+        free(report->runs);
         free(report->settings);
         free(report->notes);
         free(report);

@@ -18,7 +18,11 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report);
 
 /** Write one row of `weir stats`; a session's functions follow it. @thread any */
 void weir_status_text_counted(FILE *out, const struct weir_status_counted *row);
+void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row);
 void weir_status_text_function(FILE *out, const struct weir_status_function *row);
+void weir_status_text_form(FILE *out, const struct weir_status_count *row);
+/** Of a device: behind all sessions. @thread any */
+void weir_status_text_run(FILE *out, const struct weir_status_count *row);
 
 /**
  * Read what weir_status_text_write() wrote.

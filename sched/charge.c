@@ -8,16 +8,24 @@
  * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
  * of blocks share SMs with each other, and what they have is charged in equal parts.
  *
+ * The device may let one that came later go in between. When such a one ends, what it is known to
+ * take is charged to its tenant, and the one before it gets a credit.
+ *
  * An item that is at the front may be waiting itself: for a host function, for a value, for a
- * kernel that comes later. Nobody says so; but when one behind it ends that was served nothing,
- * those before it do not hold the device. They are dealt to last from then on.
+ * kernel that comes later. Nobody says so; but when one behind it ends as soon as if it had been
+ * alone, those before it do not hold the device. They are dealt to last from then on.
  */
 #include "sched/private.h"
+
+#define LONG_NS 50000000u /* nothing that is known takes so long */
 
 static bool goes_before(const struct item *a, const struct item *b)
 {
     if (a->waits != b->waits) {
         return b->waits;
+    }
+    if (a->filler != b->filler) {
+        return b->filler;
     }
     return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
 }
@@ -31,6 +39,8 @@ void front_add(struct weir_sched *sched, struct item *item)
         after = after->front_prev;
     }
     item->is_front = true;
+    item->head_ns = item->waits ? item->head_ns : sched->now_ns;
+    item->beside_filler |= sched->fillers != 0;
     item->front_prev = after;
     item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
     *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
@@ -53,18 +63,86 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
-void fronts_yield(struct weir_sched *sched, const struct item *done)
+/* The first that is not kept to a place, if the item is behind it. */
+static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
-    struct item *front, *next;
+    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    if (!done->is_front || !is_compute(done) || done->served_ns != 0) {
+    while (front != item &&
+           (front->waits || front->place.sm_count != 0 || front->place.quota != 0)) {
+        front = front->front_next;
+    }
+    return front != item ? front : NULL;
+}
+
+/* What an item that is done must have been served beside those before it. */
+static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done)
+{
+    uint64_t served_ns = done->served_ns / sched->config.sms;
+    uint64_t claim = done->predicted_ns > served_ns ? done->predicted_ns - served_ns : 0;
+
+    return min_u64(claim, sched->now_ns - done->started_ns);
+}
+
+/* Was it done as if nothing had been before it? Or has that been there for very long? */
+static bool went_past(const struct weir_sched *sched, const struct item *before,
+                      const struct item *done)
+{
+    uint64_t alone_ns =
+        done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
+
+    return done->served_ns == 0 &&
+           (sched->now_ns - done->head_ns <= alone_ns || sched->now_ns - before->head_ns > LONG_NS);
+}
+
+void fronts_disturb(struct weir_sched *sched)
+{
+    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL; i = i->front_next) {
+        i->beside_filler = true;
+    }
+}
+
+/* It had what others left; they pay for their own time, whatever it did meanwhile. */
+static void charge_filler(struct weir_sched *sched, struct item *done)
+{
+    struct item *before = front_before(sched, done);
+    uint64_t claim = claim_ns(sched, done);
+
+    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
+    done->disturbed = true;
+    if (before != NULL) {
+        before->beside_ns += claim;
+    }
+}
+
+void fronts_yield(struct weir_sched *sched, struct item *done)
+{
+    struct item *before, *front, *next;
+    uint64_t claim;
+    bool past;
+
+    if (done->filler && done->is_front) {
+        charge_filler(sched, done);
         return;
     }
-    for (front = sched->front_first[WEIR_SCHED_COMPUTE]; front != done; front = next) {
+    if (!done->is_front || !is_compute(done) || done->place.sm_count != 0 ||
+        done->place.quota != 0 || (before = front_before(sched, done)) == NULL) {
+        return;
+    }
+    claim = claim_ns(sched, done);
+    before->queue->tenant->credit_ns += claim * sched->config.sms;
+    before->beside_ns += claim;
+    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
+    done->disturbed = true;
+    before->disturbed |= done->predicted_ns == 0;
+    past = went_past(sched, before, done);
+    for (front = before; front != done; front = next) {
         next = front->front_next;
-        if (!front->waits && front->place.sm_count == 0) {
+        if (past && !front->waits && front->place.sm_count == 0 && front->place.quota == 0 &&
+            front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;
+            front->disturbed = true;
             front_add(sched, front);
         }
     }
@@ -74,16 +152,27 @@ void fronts_yield(struct weir_sched *sched, const struct item *done)
 struct part {
     struct item *item;
     uint64_t service_ns;
+    uint32_t with;      /* the part whose range it shares; its own index: nobody's */
+    uint32_t range_sms; /* of that part: what all who share have of it */
 };
 
 #define PARTS_MAX 32u /* more fronts than that are never served at a time, not even together */
 
-static void pay(struct item *item, enum weir_sched_resource resource, uint64_t service_ns,
-                uint64_t ns)
+static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
+                uint64_t service_ns, uint64_t ns)
 {
     item->served_ns += service_ns;
     item->busy_ns += ns;
+    if (resource == WEIR_SCHED_COMPUTE) { /* what it was charged for others' work */
+        uint64_t credit_ns = min_u64(item->queue->tenant->credit_ns, service_ns);
+
+        item->queue->tenant->credit_ns -= credit_ns;
+        service_ns -= credit_ns;
+    }
     item->queue->tenant->view.service_ns[resource] += service_ns;
+    if (resource == WEIR_SCHED_COMPUTE) {
+        limit_pay(sched, item, service_ns, ns);
+    }
 }
 
 static void charge_copies(struct weir_sched *sched, enum weir_sched_resource direction, uint64_t ns)
@@ -97,10 +186,45 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
     for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
         uint64_t part = left / count;
 
-        pay(i, direction, part, ns);
+        pay(sched, i, direction, part, ns);
         i->alone_ns += i->front_next == NULL && i->front_prev == NULL ? ns : 0;
         left -= part;
         count--;
+    }
+}
+
+static bool is_ranged(const struct item *item)
+{
+    return item->place.sm_count != 0 && item->place.quota == 0;
+}
+
+/* The first part of the same tenant whose range begins at the same SM; `count`: there is none. */
+static uint32_t find_range(const struct part *parts, uint32_t count, const struct item *item)
+{
+    uint32_t i = is_ranged(item) ? 0 : count;
+
+    while (i < count &&
+           (parts[i].item->queue->tenant != item->queue->tenant || !is_ranged(parts[i].item) ||
+            parts[i].item->place.sm_first != item->place.sm_first)) {
+        i++;
+    }
+    return i;
+}
+
+/* Several of a tenant's in one range: it pays for the range once, each as large as its own is. */
+static void share_range(struct part *parts, uint32_t count, uint32_t first)
+{
+    uint64_t sms = 0;
+    uint64_t whole_ns = 0;
+
+    for (uint32_t i = first; i < count; i++) {
+        sms += parts[i].with == first ? parts[i].item->place.sm_count : 0;
+        whole_ns += parts[i].with == first ? parts[i].service_ns : 0;
+    }
+    for (uint32_t i = first; i < count; i++) {
+        if (parts[i].with == first) {
+            parts[i].service_ns = whole_ns * parts[i].item->place.sm_count / sms;
+        }
     }
 }
 
@@ -116,13 +240,26 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     for (struct item *i = sched->front_first[0]; i != NULL && count < PARTS_MAX;
          i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
+        uint32_t with = find_range(parts, count, i);
 
         if (i->place.quota != 0) {
-            parts[count++] = (struct part){.item = i};
+            parts[count] = (struct part){.item = i, .with = count};
+            count++;
             sharing++;
+        } else if (with < count) {
+            uint32_t has = parts[with].range_sms;
+
+            sms = sms > has ? sms - has : 0;
+            sms = sms < left ? sms : left;
+            parts[with].range_sms += sms;
+            parts[count++] = (struct part){.item = i, .service_ns = ns * sms, .with = with};
+            share_range(parts, count, with);
+            left -= sms;
         } else if (left > 0 && (sharing == 0 || i->place.sm_count != 0)) {
             sms = sms < left ? sms : left;
-            parts[count++] = (struct part){.item = i, .service_ns = ns * sms};
+            parts[count] =
+                (struct part){.item = i, .service_ns = ns * sms, .with = count, .range_sms = sms};
+            count++;
             left -= sms;
         }
     }
@@ -176,7 +313,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         if (parts[i].service_ns == 0) {
             continue;
         }
-        pay(item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
+        pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         led |= item->queue->tenant == sched->reign.leader;
         if (count == 1) {
             item->alone_ns += ns;

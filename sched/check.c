@@ -65,7 +65,7 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
     if (candidate != NULL && !is_compute(candidate) && queue->listed == NULL) {
         return "a copy that could be granted is not listed";
     }
-    if (queue->heads != (on_device > 0 && is_compute(queue->first))) {
+    if (queue->heads != (on_device > 0 && is_compute(queue->first) && !queue->held)) {
         return "a queue does not know what is at its head";
     }
     return NULL;
@@ -79,6 +79,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     uint32_t queues = 0;
     uint32_t waiting = 0;
     uint32_t heads = 0;
+    uint32_t limits = tenant->limit.sms < sched->config.sms;
     bool is_ready = false;
 
     for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -97,6 +98,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         }
         waiting += queue->listed != NULL && is_compute(queue->listed);
         heads += queue->heads;
+        limits += queue->limit.sms < sched->config.sms;
         sums->memory += queue->task.memory_bytes;
         queues++;
     }
@@ -119,6 +121,9 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         tenant->granted != state_count[WEIR_SCHED_GRANTED] + state_count[WEIR_SCHED_STOPPING]) {
         return "a tenant's counts are wrong";
     }
+    if (tenant->limits != limits) {
+        return "a tenant's limits are counted wrong";
+    }
     if (is_ready != tenant->is_ready || is_ready != (waiting + heads > 0)) {
         return "a tenant with work is not ready, or one without is";
     }
@@ -138,7 +143,10 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             if (next != NULL && item->waits && !next->waits) {
                 return "what waits is before what works on the device";
             }
-            if (next != NULL && item->waits == next->waits &&
+            if (next != NULL && item->waits == next->waits && item->filler && !next->filler) {
+                return "a filler is before what it fills the gaps of";
+            }
+            if (next != NULL && item->waits == next->waits && item->filler == next->filler &&
                 item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }

@@ -5,8 +5,8 @@
  * Without a policy of kind ORDER they are granted in that order: while one tenant alone copies that
  * way, up to alone_ns; else up to inflight_ns of predicted rest in the direction, so that the copy
  * engine never waits and a newcomer waits for little more than the copy that runs. With such a
- * policy a copy is granted when it is first of its queue and fewer than two are on the device: one
- * runs, one follows at once, everything else is still to be decided.
+ * policy a copy is granted when it is first of its queue and the device has less than inflight_ns
+ * to do in that direction: one runs, one follows at once, everything else is still to be decided.
  *
  * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
  * under way and its last one are kept, because live the items behind the next one are not known
@@ -15,6 +15,8 @@
  * Source: CuMAS (ICS 2016) 3.1, 3.2
  */
 #include "sched/private.h"
+
+#include <string.h>
 
 #define ORDERED_ON_DEVICE 2u
 
@@ -117,18 +119,102 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
 
 /* ---- granting ---- */
 
+static uint64_t rest_ns(const struct weir_sched *sched, const struct item *item)
+{
+    bool compute = resource_of(item) == WEIR_SCHED_COMPUTE;
+    uint64_t served_ns = compute ? item->served_ns / sched->config.sms : item->served_ns;
+
+    return item->counted_ns - min_u64(served_ns, item->counted_ns);
+}
+
 /* Predicted rest of what is at work in a direction, or on the SMs. */
 static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource resource)
 {
     uint64_t sum_ns = 0;
 
     for (const struct item *i = sched->front_first[resource]; i != NULL; i = i->front_next) {
-        uint64_t served =
-            resource == WEIR_SCHED_COMPUTE ? i->served_ns / sched->config.sms : i->served_ns;
-
-        sum_ns += i->counted_ns - min_u64(served, i->counted_ns);
+        sum_ns += rest_ns(sched, i);
     }
     return sum_ns;
+}
+
+/* What the last task had of a resource, and this one has not had yet. */
+static uint64_t missing_ns(const struct queue *queue, const struct task *known,
+                           enum weir_sched_resource resource)
+{
+    uint64_t last_ns = queue->last_task.ns[resource];
+
+    return last_ns - min_u64(known->ns[resource], last_ns);
+}
+
+/*
+ * What a queue's task under way still takes of each resource: what is granted, what waits behind
+ * it, and where the queue ends early, what its last task had. A task whose next copy to the device
+ * waits is asked about by itself.
+ */
+static void task_rest(const struct weir_sched *sched, const struct queue *queue,
+                      struct task *ret_rest)
+{
+    struct task known = queue->task;
+    const struct item *item = queue->first;
+
+    *ret_rest = (struct task){0};
+    for (; item != queue->candidate; item = item->next) {
+        ret_rest->ns[resource_of(item)] += rest_ns(sched, item);
+    }
+    for (; item != NULL && resource_of(item) != WEIR_SCHED_TO_DEVICE &&
+           !begins_task(&known, resource_of(item));
+         item = item->next) {
+        ret_rest->ns[resource_of(item)] += item->counted_ns;
+        known.ns[resource_of(item)] += item->counted_ns;
+    }
+    if (item == NULL && queue->first != NULL && known.ns[WEIR_SCHED_TO_DEVICE] > 0) {
+        if (known.ns[WEIR_SCHED_FROM_DEVICE] == 0) {
+            ret_rest->ns[WEIR_SCHED_COMPUTE] += missing_ns(queue, &known, WEIR_SCHED_COMPUTE);
+        }
+        ret_rest->ns[WEIR_SCHED_FROM_DEVICE] += missing_ns(queue, &known, WEIR_SCHED_FROM_DEVICE);
+    }
+}
+
+/* Put a task behind what there is: each resource is free when that is done. */
+static void busy_append(uint64_t *busy_ns, const struct task *rest)
+{
+    const uint64_t *ns = rest->ns;
+
+    if (ns[WEIR_SCHED_TO_DEVICE] > 0) {
+        busy_ns[WEIR_SCHED_TO_DEVICE] += ns[WEIR_SCHED_TO_DEVICE];
+        busy_ns[WEIR_SCHED_COMPUTE] =
+            max_u64(busy_ns[WEIR_SCHED_COMPUTE], busy_ns[WEIR_SCHED_TO_DEVICE]);
+    }
+    if (ns[WEIR_SCHED_COMPUTE] > 0) {
+        busy_ns[WEIR_SCHED_COMPUTE] += ns[WEIR_SCHED_COMPUTE];
+        busy_ns[WEIR_SCHED_FROM_DEVICE] =
+            max_u64(busy_ns[WEIR_SCHED_FROM_DEVICE], busy_ns[WEIR_SCHED_COMPUTE]);
+    }
+    busy_ns[WEIR_SCHED_FROM_DEVICE] += ns[WEIR_SCHED_FROM_DEVICE];
+}
+
+/* Until each resource is free of the tasks under way, one behind the other: those that copy to the
+ * device come last. */
+static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_ns)
+{
+    struct task rest;
+    struct queue *queue;
+    uint32_t at = 0;
+
+    memset(ret_busy_ns, 0, RESOURCES * sizeof *ret_busy_ns);
+    while ((queue = table_next(&sched->queues, &at)) != NULL) {
+        if (queue->first != NULL &&
+            !(queue->first->is_front && resource_of(queue->first) == WEIR_SCHED_TO_DEVICE)) {
+            task_rest(sched, queue, &rest);
+            busy_append(ret_busy_ns, &rest);
+        }
+    }
+    for (const struct item *i = sched->front_first[WEIR_SCHED_TO_DEVICE]; i != NULL;
+         i = i->front_next) {
+        task_rest(sched, i->queue, &rest);
+        busy_append(ret_busy_ns, &rest);
+    }
 }
 
 static void grant_copy(struct weir_sched *sched, struct queue *queue)
@@ -232,9 +318,7 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
     };
     uint32_t pick;
 
-    for (int i = 0; i < RESOURCES; i++) {
-        view.busy_ns[i] = busy_ns(sched, (enum weir_sched_resource)i);
-    }
+    busy_with_tasks(sched, view.busy_ns);
     pick = policy->ops->order(policy, &view);
     if (pick >= count && pick != WEIR_POLICY_WAIT) {
         policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_NONSENSE, "named no task", NULL);
@@ -243,13 +327,29 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
     return pick;
 }
 
+/* Is it time to decide which copy is next? Else *wake_ns is when it will be. */
+static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
+{
+    uint64_t left_ns = busy_ns(sched, way);
+
+    if (sched->copies_on[way] == 0 ||
+        (sched->copies_on[way] < ORDERED_ON_DEVICE && left_ns <= sched->config.inflight_ns)) {
+        return true;
+    }
+    if (sched->copies_on[way] < ORDERED_ON_DEVICE) {
+        *wake_ns = min_u64(*wake_ns, sched->now_ns +
+                                         max_u64(left_ns - sched->config.inflight_ns, WAKE_MIN_NS));
+    }
+    return false;
+}
+
 static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource way,
                            uint64_t *wake_ns)
 {
     struct weir_policy_task tasks[WEIR_POLICY_TASKS_MAX];
     struct queue *queues[WEIR_POLICY_TASKS_MAX];
 
-    while (sched->copies_on[way] < ORDERED_ON_DEVICE) {
+    while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
         struct queue *queue = starved(sched, way);
         uint32_t count;
         uint32_t pick;

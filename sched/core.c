@@ -18,9 +18,10 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .quiet_ns = 2000000,
         .starve_ns = 2000000000,
         .lease_ns = 2000000000,
-        .stop_ns = 25000, /* 11-20 us until seen, and a task of about 10 us */
-        .launch_ns = 5000,
+        .stop_ns = 25000,   /* 11-20 us until seen, and a task of about 10 us */
+        .launch_ns = 12000, /* an end seen on the host, a launch, its first block */
         .overhead_ppm = 15000,
+        .order_window = 8,
     };
 }
 
@@ -29,7 +30,8 @@ static bool config_is_sound(const struct weir_sched_config *config)
     return config->sms > 0 && config->sms <= 65536 && config->alone_ns > 0 &&
            config->inflight_ns > 0 && config->guess_ns > 0 && config->quiet_ns > 0 &&
            config->starve_ns > 0 && config->lease_ns > 0 && config->stop_ns > 0 &&
-           config->launch_ns > 0 && config->overhead_ppm > 0;
+           config->launch_ns > 0 && config->overhead_ppm > 0 && config->order_window >= 2 &&
+           config->order_window <= WEIR_SCHED_WINDOW_MAX;
 }
 
 enum weir_status weir_sched_create(const struct weir_sched_config *config,
@@ -93,21 +95,32 @@ static bool params_are_sound(const struct weir_sched_tenant_params *params)
            (unsigned)params->priority < WEIR_SCHED_PRIORITY_COUNT;
 }
 
-static void take_params(const struct weir_sched *sched, struct tenant *tenant,
+static void take_params(struct weir_sched *sched, struct tenant *tenant,
                         const struct weir_sched_tenant_params *params)
 {
-    uint32_t sms = (uint32_t)((uint64_t)sched->config.sms * params->sm_limit / 100);
-
     tenant->view.weight = params->weight;
     tenant->view.priority = params->priority;
-    tenant->view.sm_limit = sms > 0 ? sms : 1;
     tenant->sm_limit_pct = params->sm_limit;
+    tenant->exclusive = params->exclusive;
+    limit_set(sched, tenant, &tenant->limit, params->sm_limit);
+    tenant->view.sm_limit = tenant->limit.sms;
+}
+
+static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->view.weight,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->view.priority,
+                                             .exclusive = tenant->exclusive,
+                                             .user = tenant->user};
 }
 
 static uint64_t packed(const struct tenant *tenant)
 {
-    return tenant->view.weight | (uint64_t)tenant->view.priority << 32 |
-           (uint64_t)tenant->sm_limit_pct << 40;
+    const struct weir_sched_tenant_params params = params_of(tenant);
+
+    return weir_sched_tenant_packed(&params);
 }
 
 enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns,
@@ -141,6 +154,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         status = policies_join(sched, tenant);
     }
     if (status != WEIR_OK) {
+        limit_drop(sched, tenant, &tenant->limit);
         table_remove(&sched->tenants, id);
         return status;
     }
@@ -212,6 +226,7 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
         queue->next->prev = queue->prev;
     }
     tenant->queue_count--;
+    limit_drop(sched, tenant, &queue->limit);
     table_remove(&sched->queues, queue->id);
 }
 
@@ -234,13 +249,14 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     tenant_refresh(sched, tenant);
     reign_forget(sched, tenant);
     policies_leave(sched, tenant);
+    limit_drop(sched, tenant, &tenant->limit);
     table_remove(&sched->tenants, id);
     decide(sched);
     return WEIR_OK;
 }
 
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant_id,
-                                      weir_sched_id *ret_queue)
+                                      uint32_t sm_limit, weir_sched_id *ret_queue)
 {
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
@@ -248,6 +264,9 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
 
     if (tenant == NULL) {
         return WEIR_ERR_STALE;
+    }
+    if (sm_limit < 1 || sm_limit > 100) {
+        return WEIR_ERR_INVALID;
     }
     status = table_add(&sched->queues, ret_queue, (void **)&queue);
     if (status != WEIR_OK) {
@@ -261,7 +280,8 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     }
     tenant->queues = queue;
     tenant->queue_count++;
-    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, 0);
+    limit_set(sched, tenant, &queue->limit, sm_limit);
+    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, sm_limit < 100 ? sm_limit : 0);
     return WEIR_OK;
 }
 
@@ -292,11 +312,7 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
         return WEIR_ERR_STALE;
     }
     *ret_info = (struct weir_sched_tenant_info){
-        .params = {.name = tenant->name,
-                   .weight = tenant->view.weight,
-                   .sm_limit = tenant->sm_limit_pct,
-                   .priority = tenant->view.priority,
-                   .user = tenant->user},
+        .params = params_of(tenant),
         .waited_ns = tenant->waited_ns,
         .finished = tenant->finished,
         .stops = tenant->stops,

@@ -27,6 +27,9 @@ static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_
     reign->linger_until_ns = 0;
     reign->rescue = false;
     reign->preempt = true;
+    reign->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
+    reign->filler = NULL;
+    leader->reigns++;
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
 
@@ -39,6 +42,9 @@ void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
             reign->leader = NULL;
             group_alone(sched);
         }
+    }
+    if (reign->filler == tenant) {
+        reign->filler = NULL;
     }
     if (sched->sole == tenant) {
         sched->sole = NULL;
@@ -126,10 +132,10 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
         return; /* a new slice for the same group */
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
-        old->is_ready && all_movable(sched, old)) {
+        old->is_ready && !old->exclusive && !leader->exclusive && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
-        group_alone(sched);
+        group_of(sched);
         sched->group_stale = true;
         sched->group_why = why;
     }
@@ -240,26 +246,45 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
     return true;
 }
 
-/*
- * Stop what is on the device of tenants that are not members. Of a queue the first that can be is
- * enough: what is behind it waits for it.
- */
+/* Of a queue the first that can be is enough: what is behind it waits for it. */
+static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint64_t *wake_ns)
+{
+    struct item *item = queue->first;
+    uint32_t left = queue->on_device;
+
+    for (; left > 0 && item->state == WEIR_SCHED_GRANTED; left--, item = item->next) {
+        if (should_stop(sched, item, wake_ns)) {
+            item_stop(sched, item);
+            break;
+        }
+    }
+}
+
+/* Stop what is on the device of tenants that are not members. */
 static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
     for (; front != NULL && sched->reign.preempt; front = front->front_next) {
-        struct item *item = front;
-        uint32_t left = front->queue->on_device;
-
-        if (front->queue->tenant->view.member) {
-            continue;
+        if (!front->queue->tenant->view.member) {
+            stop_queue(sched, front->queue, wake_ns);
         }
-        for (; left > 0 && item->state == WEIR_SCHED_GRANTED; left--, item = item->next) {
-            if (should_stop(sched, item, wake_ns)) {
-                item_stop(sched, item);
-                break;
-            }
+    }
+}
+
+/* Stop what is held by an SM limit; what has no range will be when its budget is used up. */
+static void hold(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    for (; front != NULL && sched->limited != NULL; front = front->front_next) {
+        if (front->queue->held) {
+            stop_queue(sched, front->queue, wake_ns);
+        } else if (front->place.sm_count == 0 &&
+                   (front->params.flags & WEIR_SCHED_STOPPABLE) != 0) {
+            uint64_t room_ns = limit_room_ns(sched, front->queue);
+
+            *wake_ns = min_u64(*wake_ns, room_ns != NEVER ? sched->now_ns + room_ns : NEVER);
         }
     }
 }
@@ -270,9 +295,16 @@ static struct weir_sched_place place_of(const struct weir_sched *sched, const st
                                         const struct weir_sched_place *place)
 {
     static const struct weir_sched_place anywhere;
+    struct weir_sched_place own = *place;
+    uint32_t limit = limit_sms(item->queue);
 
-    return (item->params.flags & WEIR_SCHED_MOVABLE) != 0 || sched->reign.members > 1 ? *place
-                                                                                      : anywhere;
+    if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
+        return sched->reign.members > 1 ? *place : anywhere;
+    }
+    if (limit < (own.sm_count != 0 ? own.sm_count : sched->config.sms)) {
+        own.sm_count = limit;
+    }
+    return own;
 }
 
 /* What a member has on the device: let it go on, and where it belongs now. */
@@ -281,7 +313,7 @@ static void settle(struct weir_sched *sched, struct queue *queue,
 {
     struct item *item = queue->first;
 
-    for (uint32_t left = queue->on_device; left > 0; left--, item = item->next) {
+    for (uint32_t left = queue->held ? 0 : queue->on_device; left > 0; left--, item = item->next) {
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if (!is_compute(item)) {
@@ -319,15 +351,31 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
     return true;
 }
 
+/*
+ * May a queue have so much more on the device? One item at least, unless its limit holds it. Few of
+ * what is not known: it may be long, and others' turns would come late.
+ */
+static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
+{
+    if ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) == 0) {
+        bound_ns = min_u64(bound_ns, limit_room_ns(sched, queue));
+    }
+    if (queue->on_device >= UNKNOWN_MAX && sched->ready_count > 1 &&
+        queue->listed->prev->predicted_ns == 0) {
+        return false;
+    }
+    return queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns;
+}
+
 /* A queue's next items, as far as the bound lets them. */
 static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns)
 {
     struct item *item;
-    bool restricted = queue->tenant != sched->reign.leader && member_place->sm_count != 0;
+    bool restricted = member_place->sm_count != 0 &&
+                      (queue->tenant != sched->reign.leader || sched->reign.beside);
 
-    while ((item = queue->listed) != NULL && is_compute(item) &&
-           (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
+    while ((item = queue->listed) != NULL && is_compute(item) && has_room(sched, queue, bound_ns)) {
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
@@ -339,8 +387,8 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
 }
 
 /* When a queue's turn to be granted more comes, if its head is at work. */
-static void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-                     uint64_t *wake_ns)
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns)
 {
     uint64_t rest_ns = queue_rest_ns(sched, queue);
 
@@ -350,6 +398,32 @@ static void wake_for(const struct weir_sched *sched, const struct queue *queue, 
     }
     rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
     *wake_ns = min_u64(*wake_ns, sched->now_ns + (rest_ns > WAKE_MIN_NS ? rest_ns : WAKE_MIN_NS));
+}
+
+/*
+ * Has somebody who is not a member more than one piece of work on the device, which nobody stops?
+ * Streams take turns there: the member's work would come between them, and who is served when could
+ * not be told from what is seen done. So the members begin when the last of it runs, whose SMs they
+ * take as they become free. Lower classes do not count: the device lets them wait.
+ */
+static bool is_crowded(const struct weir_sched *sched)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    if (sched->now_ns >= sched->reign.clear_by_ns) {
+        return false; /* it may be waiting for what we hold back */
+    }
+    for (; front != NULL; front = front->front_next) {
+        const struct tenant *tenant = front->queue->tenant;
+
+        if (!tenant->view.member && !front->waits && !front->filler &&
+            front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
+            is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
+            tenant->view.priority == sched->reign.leader->view.priority) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void serve_member(struct weir_sched *sched, struct tenant *tenant,
@@ -414,9 +488,14 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         group_ask(sched, sched->group_why);
     }
     evict(sched, wake_ns);
-    for (uint32_t i = 0; i < reign->members; i++) {
-        serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+    if (is_crowded(sched)) {
+        *wake_ns = min_u64(*wake_ns, reign->clear_by_ns);
+    } else {
+        for (uint32_t i = 0; i < reign->members; i++) {
+            serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+        }
     }
+    fill(sched, wake_ns);
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (reign->linger_until_ns != 0) {
         *wake_ns = min_u64(*wake_ns, reign->linger_until_ns);
@@ -452,6 +531,7 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
 {
     bool lingers;
 
+    limits_look(sched, wake_ns);
     look_at_leader(sched);
     lingers = sched->reign.leader != NULL && !sched->reign.leader->is_ready;
     if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
@@ -459,6 +539,7 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     } else if (sched->ready_count == 1) {
         rule_alone(sched, wake_ns);
     }
+    hold(sched, wake_ns);
 }
 
 void decide(struct weir_sched *sched)

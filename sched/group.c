@@ -1,8 +1,9 @@
 /*
  * The group: the leader and whom it shares the device with, each with its place.
  *
- * Three ways to one: the leader alone; the leader beside the one it took the device from (a
- * newcomer that needs few SMs, FLEP's spatial preemption); what the policy `together` says.
+ * Four ways to one: the leader alone; the leader beside the one it took the device from (a
+ * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside the one
+ * that waits longest for the SMs that the limit leaves; what the policy `together` says.
  */
 #include "sched/private.h"
 
@@ -16,6 +17,7 @@ static void group_clear(struct weir_sched *sched)
     reign->members = 0;
     reign->sample = false;
     reign->spatial = false;
+    reign->beside = false;
     reign->valid_until_ns = 0;
 }
 
@@ -102,7 +104,60 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
     sched->reign.spatial = true;
 }
 
-/* The one that needed few SMs now needs more: it gets all, and the other is stopped. */
+/* Has a tenant compute to be granted that goes where it likes? */
+static bool wants_all(const struct tenant *tenant)
+{
+    const struct queue *queue = tenant->queues;
+
+    while (queue != NULL && (queue->listed == NULL || !is_compute(queue->listed) ||
+                             (queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0)) {
+        queue = queue->next;
+    }
+    return queue != NULL;
+}
+
+/* SMs that a tenant's movable work can have, by its own limit and its queues'. */
+static uint32_t widest(const struct tenant *tenant)
+{
+    uint32_t sms = 0;
+
+    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        sms = limit_sms(queue) > sms ? limit_sms(queue) : sms;
+    }
+    return sms;
+}
+
+void group_of(struct weir_sched *sched)
+{
+    struct tenant *leader = sched->reign.leader;
+    struct tenant *best = NULL;
+
+    group_alone(sched);
+    view_refresh(sched, leader);
+    if (leader->limits == 0 || leader->exclusive || widest(leader) == sched->config.sms ||
+        !leader->view.kernel.movable || wants_all(leader) || sched->env.resize == NULL ||
+        sched->policy[WEIR_POLICY_TOGETHER].ops != NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        view_refresh(sched, tenant);
+        if (tenant != leader && !tenant->exclusive && tenant->view.kernel.movable &&
+            (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
+            best = tenant;
+        }
+    }
+    if (best != NULL) {
+        group_spatial(sched, best, widest(leader));
+        sched->reign.beside = true;
+    }
+}
+
+/*
+ * The one that needed few SMs now needs more: it gets all, and the other is stopped. Likewise one
+ * with a limit whose next cannot be moved: that is held to it in time.
+ */
 void group_outgrown(struct weir_sched *sched)
 {
     struct reign *reign = &sched->reign;
@@ -112,6 +167,12 @@ void group_outgrown(struct weir_sched *sched)
         return;
     }
     view_refresh(sched, leader);
+    if (reign->beside) {
+        if (wants_all(leader) || !reign->member[1]->is_ready) {
+            group_of(sched);
+        }
+        return;
+    }
     if (leader->view.kernel.need_sms > reign->place[0].sm_count &&
         reign->place[0].sm_count < leader->view.sm_limit) {
         group_alone(sched);
@@ -164,7 +225,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
         return false;
     }
     for (uint32_t i = 0; i < group->count; i++) {
-        if (group->member[i].ready >= sched->ready_count ||
+        if (group->member[i].ready >= sched->order_count ||
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
@@ -184,10 +245,11 @@ static void order_ready(struct weir_sched *sched)
     sched->order[0] = &sched->reign.leader->view;
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i] != sched->order[0]) {
+        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive) {
             sched->order[count++] = sched->ready[i];
         }
     }
+    sched->order_count = sched->reign.leader->exclusive ? 1 : count;
 }
 
 /* The places, cut to the tenants' limits. */
@@ -219,15 +281,16 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     struct reign *reign = &sched->reign;
     struct weir_policy_group plain = {.count = 1};
     struct weir_policy_group group;
-    struct weir_policy_together_view view = {
+    struct weir_policy_together_view view;
+
+    order_ready(sched);
+    view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
         .why = why,
         .ready = sched->order,
-        .ready_count = sched->ready_count,
+        .ready_count = sched->order_count,
         .slice_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns),
     };
-
-    order_ready(sched);
     plain.member[0].place = whole(sched, reign->leader);
     group = plain;
     sched->group_stale = false;

@@ -94,6 +94,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     tenant->waited_ns += sched->now_ns - item->arrived_ns;
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
+    sched->fillers += item->filler;
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
@@ -111,8 +112,8 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->place = *place;
     grant(sched, item);
     sched->counts.starts++;
-    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, 0);
-    sched->env.start(sched->env.user, item->id, item->params.user, place);
+    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, item->filler);
+    sched->env.start(sched->env.user, item->id, item->params.user, place, item->filler);
 }
 
 void item_stop(struct weir_sched *sched, struct item *item)
@@ -170,7 +171,7 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
         if (alone != 0 && (alone != tenant->view.id || sched->sole == NULL)) {
             weir_sched_close(sched);
         }
-    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 &&
+    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
                sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
         atomic_store(&sched->shared.alone, tenant->view.id);
     }
@@ -235,6 +236,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
 
     front_remove(sched, item);
+    sched->fillers -= item->filler;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     if (resource != WEIR_SCHED_COMPUTE) {
@@ -307,7 +309,8 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
     }
     time_is(sched, now_ns);
     tenant = item->queue->tenant;
-    finish(sched, item, took_ns, item->is_front || took_ns != 0, 0);
+    finish(sched, item, took_ns, took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0),
+           0);
     tenant_refresh(sched, tenant);
     decide(sched);
     return WEIR_OK;

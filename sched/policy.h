@@ -167,7 +167,9 @@ struct weir_policy_order_view {
     const struct weir_policy_task *tasks;
     uint32_t task_count; /* 1 .. WEIR_POLICY_TASKS_MAX: of the highest class that has any, in the
                             order in which they could have begun */
-    uint64_t busy_ns[WEIR_SCHED_RESOURCE_COUNT];    /* predicted rest of what each has granted */
+    /* Until each is free of the tasks under way, by predictions and, for what is not known yet, by
+     * their queues' last tasks; those that copy to the device count as the last. */
+    uint64_t busy_ns[WEIR_SCHED_RESOURCE_COUNT];
     uint64_t memory_used_bytes, memory_limit_bytes; /* limit 0: none */
 };
 
@@ -213,13 +215,20 @@ struct weir_policy_ops {
     /** Kind NEXT. Asked while two tenants or more are ready, or one behind a leader. Mandatory. */
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
+    /**
+     * Kind NEXT. Who may have what the leader leaves of the device (fill.c)? Asked about every
+     * millisecond. NULL: nobody.
+     * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
+     */
+    uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,
                      struct weir_policy_group *group);
     /**
-     * Kind ORDER. Asked when a direction has room: while it is in force a copy is granted only when
-     * it is first of its queue on the device, and two a direction at most are granted. Mandatory.
+     * Kind ORDER. Asked when a direction has less than inflight_ns to do: while it is in force a
+     * copy is granted only when it is first of its queue on the device, and two a direction at most
+     * are granted. Mandatory.
      * @return index into view->tasks, or WEIR_POLICY_WAIT: none now; asked again when something
      *         changes, past it after starve_ns.
      */

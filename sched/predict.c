@@ -190,6 +190,33 @@ static double into_mean(double mean, uint64_t count, double value)
     return mean + (value - mean) / (double)(count < ERROR_WINDOW ? count + 1 : ERROR_WINDOW);
 }
 
+static void count_error(struct errors *errors, double error)
+{
+    double at = error > 0 ? (log2(error) - ERROR_BIN_FIRST) * ERROR_BINS_TWICE : 0;
+
+    errors->sum += error;
+    errors->count++;
+    errors->bin[at < 0 ? 0 : at >= ERROR_BINS ? ERROR_BINS - 1 : (uint32_t)at]++;
+}
+
+static struct weir_predict_error sum_up(const struct errors *errors)
+{
+    uint64_t below = 0;
+    uint32_t i = 0;
+
+    if (errors->count == 0) {
+        return (struct weir_predict_error){0};
+    }
+    while ((below += errors->bin[i]) * 2 < errors->count) {
+        i++;
+    }
+    return (struct weir_predict_error){
+        .count = errors->count,
+        .mean = errors->sum / (double)errors->count,
+        .median = exp2((i + 0.5) / ERROR_BINS_TWICE + ERROR_BIN_FIRST),
+    };
+}
+
 /* What was said before, against what was seen. */
 static void judge(struct weir_predict *predict, enum weir_sched_class class, struct model *model,
                   double said, double took)
@@ -197,11 +224,7 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
     double error = fabs(said - took) / took;
 
     model->error = into_mean(model->error, model->samples - 1, error);
-    if (is_kernel(class)) {
-        predict->kernel_error = into_mean(predict->kernel_error, predict->kernel_errors++, error);
-    } else {
-        predict->copy_error = into_mean(predict->copy_error, predict->copy_errors++, error);
-    }
+    count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
 void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -260,7 +283,7 @@ void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_
         .asked = predict->asked,
         .known = predict->known,
         .learned = predict->learned,
-        .kernel_error = predict->kernel_error,
-        .copy_error = predict->copy_error,
+        .kernels = sum_up(&predict->kernels),
+        .copies = sum_up(&predict->copies),
     };
 }

@@ -75,18 +75,23 @@ enum weir_status weir_predict_save(const struct weir_predict *predict, void *buf
 {
     size_t bytes = weir_predict_save_bytes(predict);
     uint8_t *at = buffer;
+    uint32_t count = 0;
 
     if (bytes > capacity_bytes) {
         return WEIR_ERR_TOO_BIG;
     }
     memcpy(at, MAGIC, 8);
     put(at + 8, VERSION, 4);
-    put(at + 12, predict->count, 4);
     at += HEADER_BYTES;
     for (uint32_t i = predict->oldest; i != 0; i = predict->entry[i - 1].newer) {
-        put_entry(at, &predict->entry[i - 1]);
-        at += ENTRY_BYTES;
+        if (predict->entry[i - 1].class != WEIR_SCHED_GRAPH) {
+            put_entry(at, &predict->entry[i - 1]);
+            at += ENTRY_BYTES;
+            count++;
+        }
     }
+    put((uint8_t *)buffer + 12, count, 4);
+    bytes = (size_t)(at - (uint8_t *)buffer) + TRAILER_BYTES;
     put(at, weir_hash64_of(buffer, bytes - TRAILER_BYTES), 8);
     *ret_bytes = bytes;
     return WEIR_OK;

@@ -22,6 +22,17 @@ struct entry {
     struct model model;
 };
 
+/* Errors of predictions, counted in bins that grow by 2^(1/16) each from 2^-10 on. */
+#define ERROR_BINS       256u
+#define ERROR_BIN_FIRST  (-10.0)
+#define ERROR_BINS_TWICE 16.0
+
+struct errors {
+    double sum;
+    uint64_t count;
+    uint32_t bin[ERROR_BINS];
+};
+
 struct weir_predict {
     uint32_t capacity, count;
     uint32_t bucket_mask;
@@ -29,8 +40,7 @@ struct weir_predict {
     uint32_t *bucket;        /* index + 1 */
     struct entry *entry;
     uint64_t asked, known, learned;
-    double kernel_error, copy_error;
-    uint64_t kernel_errors, copy_errors; /* how many of each are in the means */
+    struct errors kernels, copies;
 };
 
 /* The entry of a key, made if `make`, moved to the newest; NULL: there is none. */

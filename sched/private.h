@@ -21,6 +21,8 @@
 #define RESCUE_SLICE_NS  500000u
 #define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
+#define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
+#define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -33,9 +35,11 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
-    bool waits;       /* as a front it does not hold the device, as has been seen */
-    bool disturbed;   /* moved, or not seen from its beginning: nothing is learned from it */
-    bool interrupted; /* has been stopped: what is learned is the time it was served */
+    bool waits;         /* as a front it does not hold the device, as has been seen */
+    bool filler;        /* granted below the leader's work */
+    bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
+    bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
+    bool interrupted;   /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
@@ -45,11 +49,13 @@ struct item {
     uint64_t arrived_ns;
     uint64_t since_ns;   /* waits since; of a stopped one: stopped since */
     uint64_t started_ns; /* when it was granted or, later, resumed */
+    uint64_t head_ns;    /* first of its queue on the device since */
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
     uint64_t served_ns;  /* charged for it, as service is; corrected by done_blocks */
     uint64_t busy_ns;    /* time in which it was served */
     uint64_t alone_ns;   /* of that, without company */
+    uint64_t beside_ns;  /* of that, what others took in between */
     uint64_t partner_ns; /* of that, in the company of `partner` alone */
     struct company partner;
 };
@@ -58,6 +64,15 @@ struct item {
 struct task {
     uint64_t ns[RESOURCES];
     uint64_t memory_bytes;
+};
+
+/* What of the SMs somebody may use; limit.c. */
+struct budget {
+    uint32_t sms;  /* all: no limit */
+    bool held;     /* it is used up */
+    int64_t left;  /* SM-nanoseconds, as of seen_ns */
+    uint64_t used; /* served since then */
+    uint64_t seen_ns;
 };
 
 /* Items in order: those on the device (granted, stopping, stopped), then those that wait. */
@@ -75,18 +90,26 @@ struct queue {
     uint64_t copies_ns; /* of that, copies */
     struct task task;   /* what has been granted of the task under way */
     struct task last_task;
+    struct budget limit;
+    bool held; /* by its limit or its tenant's: its compute waits */
 };
 
 struct tenant {
     struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
     uint32_t sm_limit_pct;
+    bool exclusive;                             /* never in a group with others */
+    struct budget limit;                        /* of all its queues together */
+    uint32_t limits;                            /* its own, if it has one, and its queues' */
+    struct tenant *limited_next, *limited_prev; /* if it has any */
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
     uint64_t waited_ns, finished, stops;
+    uint64_t credit_ns; /* of service on SMs: charged before, and others' */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
+    uint32_t reigns;            /* how often it was chosen */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -98,6 +121,9 @@ struct reign {
     uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
     uint64_t linger_ns;
     uint64_t linger_until_ns; /* 0: the leader has work */
+    uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
+    struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
+    uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
     bool preempt;
     bool rescue; /* the watchdog's: nobody is asked before it is over */
     struct tenant *member[WEIR_POLICY_GROUP_MAX];
@@ -106,6 +132,7 @@ struct reign {
     bool tried[WEIR_POLICY_GROUP_MAX];   /* sample: has finished an item */
     uint32_t members;
     bool sample, spatial;
+    bool beside;             /* spatial, since the leader's SM limit leaves room for the other */
     uint64_t valid_until_ns; /* 0: until the kernels change */
 };
 
@@ -126,6 +153,7 @@ struct weir_sched {
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
     const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
     uint32_t ready_count, ready_capacity;
+    uint32_t order_count; /* without those that share with nobody */
     struct reign reign;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */
@@ -134,6 +162,7 @@ struct weir_sched {
     enum weir_policy_why group_why;
     uint64_t rescue_after_ns;
 
+    uint32_t fillers; /* on the device, of the leader's class or another */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
     uint32_t copies_on[RESOURCES];     /* on the device */
@@ -143,6 +172,8 @@ struct weir_sched {
     uint32_t busy_tenants; /* with items */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
+
+    struct tenant *limited; /* who has limits */
 
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
@@ -173,14 +204,33 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
+/** A filler comes: what is at work can be learned from no more. */
+void fronts_disturb(struct weir_sched *sched);
 /** An item is done: did those before it hold the device? */
-void fronts_yield(struct weir_sched *sched, const struct item *done);
+void fronts_yield(struct weir_sched *sched, struct item *done);
+
+/* limit.c */
+void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *budget,
+               uint32_t pct);
+void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct budget *budget);
+/** An item was served so much, in so much time. */
+void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t service_ns, uint64_t ns);
+/** SMs that what can be moved may have of a queue. */
+uint32_t limit_sms(const struct queue *queue);
+/** Time of the whole device that it may still have granted; NEVER: no limit. */
+uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue);
+/** Who is held, and who not any more. */
+void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* item.c */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
@@ -206,9 +256,15 @@ enum weir_status ready_reserve(struct weir_sched *sched);
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
 void reign_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+
+/* fill.c: what the leader leaves of the device */
+void fill(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);
+void group_of(struct weir_sched *sched); /* the leader, and who has what its SM limit leaves */
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);

@@ -82,8 +82,10 @@ struct weir_sched_place {
 struct weir_sched_tenant_params {
     const char *name;  /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
-    uint32_t sm_limit; /* of 100, 1 .. 100: SMs that its movable work may have at a time */
+    uint32_t sm_limit; /* of 100, 1 .. 100: of the SMs that its movable work may have at a time, and
+                          of their time that everything else of its compute may take */
     enum weir_sched_priority priority;
+    bool exclusive; /* it never has the compute resource together with others */
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
 };
 
@@ -117,9 +119,12 @@ struct weir_sched_item_params {
  */
 struct weir_sched_env {
     void *user;
-    /** Give an item to the device. Of a STARTED item never called. Mandatory. */
+    /**
+     * Give an item to the device. Of a STARTED item never called. Mandatory.
+     * filler: at a level at which others' blocks go first; only with config.fill.
+     */
     void (*start)(void *user, weir_sched_id item, void *item_user,
-                  const struct weir_sched_place *place);
+                  const struct weir_sched_place *place, bool filler);
     /**
      * Stop an item. Answered by weir_sched_stopped(), or weir_sched_finished() when it was quicker,
      * or weir_sched_running() when it cannot be stopped now or ever. Called for STOPPABLE items
@@ -143,6 +148,9 @@ struct weir_sched_env {
     void (*log)(void *user, const char *line);
 };
 
+#define WEIR_SCHED_UNKNOWN    UINT64_MAX
+#define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
+
 struct weir_sched_config {
     uint32_t sms;          /* of the device, 1 or more */
     uint64_t alone_ns;     /* predicted work in flight while one tenant has work */
@@ -154,6 +162,8 @@ struct weir_sched_config {
     uint64_t stop_ns;      /* stop to stopped, until it has been measured */
     uint64_t launch_ns;    /* grant to first block */
     uint32_t overhead_ppm; /* of the time may go into switching: the epochs' length follows */
+    bool fill;             /* a filler may have what the leader leaves: see env.start */
+    uint32_t order_window; /* tasks that a policy of order looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
 };
@@ -183,7 +193,8 @@ struct weir_sched_shared {
  * @param config  copied.
  * @param env     copied; the functions must be callable until destroy.
  * @return WEIR_OK
- * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times.
+ * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times, no such
+ * window.
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -201,7 +212,7 @@ const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched
  * Close the way past the scheduler.
  *
  * It opens again (shared->alone) when one tenant alone has had work for quiet_ns; the first such
- * arrival opens it.
+ * arrival opens it. For a tenant with an SM limit, its own or a queue's, it stays closed.
  * @return the tenant that may have work on the device that the scheduler has not heard of, or 0.
  * @thread owner
  */
@@ -243,7 +254,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
                                        weir_sched_id *ret_tenant) WEIR_MUST_CHECK;
 
 /**
- * Change weight, priority and SM limit; in force from the next decision on, which is made at once.
+ * Change all but name and user; in force from the next decision on, which is made at once.
  * params->name and user are not looked at.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_STALE
  * @thread owner
@@ -260,9 +271,13 @@ weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id t
 enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now_ns,
                                           weir_sched_id tenant);
 
-/** @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG @thread owner */
+/**
+ * @param sm_limit  as the tenant's, of this queue alone; the lower one holds. 100: none.
+ * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG
+ * @thread owner
+ */
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant,
-                                      weir_sched_id *ret_queue) WEIR_MUST_CHECK;
+                                      uint32_t sm_limit, weir_sched_id *ret_queue) WEIR_MUST_CHECK;
 
 /** Its items are withdrawn. @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
@@ -290,7 +305,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns, we
  * A granted item is done.
  *
  * @param took_ns  on the device, if the environment measured it; 0: from when it was first of its
- *                 queue on the device to now_ns.
+ *                 queue on the device to now_ns; WEIR_SCHED_UNKNOWN: nothing is learned from it.
  * @return WEIR_OK
  * @return WEIR_ERR_STALE    gone already: withdrawn, or told before. Harmless.
  * @return WEIR_ERR_INVALID  it waits: nothing happened.
@@ -386,14 +401,14 @@ const char *weir_sched_check(const struct weir_sched *sched);
 
 /* What a trace is made of. Appended to, never reordered: files of it live on. */
 enum weir_sched_record_kind {
-    WEIR_SCHED_REC_TENANT_ADD, /* value: weight | priority << 32 | sm_limit << 40 */
+    WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
     WEIR_SCHED_REC_TENANT_SET, /* the same */
     WEIR_SCHED_REC_TENANT_REMOVE,
-    WEIR_SCHED_REC_QUEUE_ADD,
+    WEIR_SCHED_REC_QUEUE_ADD, /* value: sm_limit, 0: none */
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns
                              */
-    WEIR_SCHED_REC_START,   /* place */
+    WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done */
     WEIR_SCHED_REC_RESUME,  /* place */
@@ -405,6 +420,24 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TICK,
     WEIR_SCHED_REC_KIND_COUNT
 };
+
+/** A tenant's parameters as they stand in records: not its name, nor user. @thread any */
+static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)
+{
+    return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
+           (uint64_t)params->exclusive << 48;
+}
+
+/** The other way round; of what is no such value with a weight of 0. @thread any */
+static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
+{
+    return (struct weir_sched_tenant_params){
+        .weight = value >> 49 == 0 ? (uint32_t)value : 0,
+        .priority = (enum weir_sched_priority)(value >> 32 & 0xff),
+        .sm_limit = (uint32_t)(value >> 40 & 0xff),
+        .exclusive = (value >> 48 & 1) != 0,
+    };
+}
 
 /* In flags of WEIR_SCHED_REC_FINISH, beside the item's own. */
 #define WEIR_SCHED_REC_THROUGH 0x4000u /* by weir_sched_finished_through() */

@@ -4,8 +4,8 @@
  * A queue is *listed* when its candidate, the first that waits, could be granted: a copy always;
  * compute unless copies of some length are before it on the device, because whoever gets SMs must
  * be able to use them. A tenant is *ready* when a queue of its has listed compute, or compute at
- * its head on the device. What policies see of a tenant is made anew before they are asked, where
- * it changed.
+ * its head on the device. A queue that is held by an SM limit has neither. What policies see of a
+ * tenant is made anew before they are asked, where it changed.
  */
 #include "sched/private.h"
 #include <stdlib.h>
@@ -59,7 +59,8 @@ static bool can_be_granted(const struct weir_sched *sched, const struct queue *q
 {
     const struct item *item = queue->candidate;
 
-    return item != NULL && (!is_compute(item) || queue->copies_ns <= sched->config.inflight_ns);
+    return item != NULL &&
+           (!is_compute(item) || (queue->copies_ns <= sched->config.inflight_ns && !queue->held));
 }
 
 static void unlist(struct weir_sched *sched, struct queue *queue)
@@ -74,7 +75,7 @@ static void unlist(struct weir_sched *sched, struct queue *queue)
 void queue_refresh(struct weir_sched *sched, struct queue *queue)
 {
     struct item *item = can_be_granted(sched, queue) ? queue->candidate : NULL;
-    bool heads = queue->on_device > 0 && is_compute(queue->first);
+    bool heads = queue->on_device > 0 && is_compute(queue->first) && !queue->held;
 
     queue->tenant->stale = true;
     queue->tenant->heads += heads - queue->heads;

@@ -167,19 +167,37 @@ static void print_routes(const char *url)
     }
 }
 
-static bool check_host(const char *run_dir, const char *url)
+/* A host whose tenants all have names has no default.sock: its programs say whose they are. */
+static const char *tenant_url(const char *run_dir, const struct weir_status_report *report,
+                              const char *url, char room[PATH_MAX])
+{
+    const char *path = url + strlen("ipc://");
+    const char *file = strrchr(path, '/');
+    if (!file || strcmp(file, "/default.sock") != 0 || access(path, F_OK) == 0 ||
+        report->n_tenants == 0) {
+        return url;
+    }
+    const char *tenant = report->tenants[0].name;
+    ok("no tenant 'default': programs name theirs, as here: weir run --tenant %s", tenant);
+    snprintf(room, PATH_MAX, "ipc://%s/%s.sock", run_dir ? run_dir : weir_control_default_run_dir(),
+             tenant);
+    return room;
+}
+
+/* Gives what a program is to be tried with; NULL: there is no host. */
+static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
     static const char *const of_machines[] = {"ivshmem://", "vsock://", "virtio-serial://"};
     for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
         if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
             ok("host: this is a virtual machine's guest, and the way is %s", url);
             print_routes(url);
-            return true;
+            return url;
         }
     }
     if (strncmp(url, "tcp://", 6) == 0) {
         ok("remote host: %s", url);
-        return true;
+        return url;
     }
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
@@ -190,13 +208,14 @@ static bool check_host(const char *run_dir, const char *url)
             mend("problem", "restart the host after an upgrade: systemctl restart weir",
                  "this is version %s", WEIR_VERSION);
         }
+        url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
-        return true;
+        return url;
     }
     const char *path = url + (strncmp(url, "ipc://", 6) == 0 ? 6 : 0);
     if (access(path, R_OK | W_OK) == 0) {
         ok("host: socket %s (its status is not for this user)", path);
-        return true;
+        return url;
     }
     mend("problem",
          errno == EACCES ? "add this user to the socket's group, or set socket_mode in weir.toml"
@@ -205,7 +224,7 @@ static bool check_host(const char *run_dir, const char *url)
     if (!run_dir) {
         print_routes(url);
     }
-    return false;
+    return NULL;
 }
 
 /* In the child: what a program does first. The exit status is the first CUresult that is not 0. */
@@ -301,7 +320,9 @@ int weir_cmd_doctor(int argc, char **argv)
     check_limits();
     check_files();
     check_driver();
-    if (check_host(run_dir, url)) {
+    char tenant[PATH_MAX];
+    url = check_host(run_dir, url, tenant);
+    if (url) {
         check_guest(url);
     }
     printf("%s\n", n_problems ? "There are problems." : "All is well.");

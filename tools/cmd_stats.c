@@ -1,4 +1,5 @@
-/* weir stats: what guests' calls did, by function, as a table or as JSON lines. */
+/* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
+ * predictions are. Tables or JSON lines. */
 #include "host_backend/control.h"
 #include "tools/command.h"
 
@@ -13,6 +14,7 @@ struct wish {
     long long session;  /* 0: any */
     bool all;
     bool json;
+    bool predictions;
 };
 
 typedef int (*compare_fn)(const void *left, const void *right);
@@ -86,8 +88,31 @@ static void add_to(struct weir_status_function *total, const struct weir_status_
     total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
 }
 
+/* The counters of one session, or of one device: they lie together. */
+static size_t counts_of(const struct weir_status_count *rows, size_t n, size_t first)
+{
+    size_t last = first;
+    while (last < n && rows[last].counted == rows[first].counted &&
+           strcmp(rows[last].device, rows[first].device) == 0) {
+        last++;
+    }
+    return last - first;
+}
+
+static void print_counts(const char *what, const struct weir_status_count *rows, size_t n,
+                         bool json)
+{
+    printf(json ? "\"%s\":{" : "%s:", what);
+    for (size_t i = 0; i < n; i++) {
+        printf(json ? "%s\"%s\":%llu" : "%s %s %llu", i ? "," : "", rows[i].name,
+               (unsigned long long)rows[i].n);
+    }
+    printf(json ? "}" : "\n");
+}
+
 static void print_table(const struct weir_status_counted *session,
-                        const struct weir_status_function *functions, size_t n, bool all)
+                        const struct weir_status_function *functions, size_t n,
+                        const struct weir_status_count *forms, size_t n_forms, bool all)
 {
     struct weir_status_function total = {.name = "total"};
     printf("session %llu, tenant %s, %s (pid %llu) via %s, %s %.1f s\n",
@@ -106,6 +131,9 @@ static void print_table(const struct weir_status_counted *session,
         printf("(%zu more: --all)\n", n - ROWS_SHOWN);
     }
     print_function(&total);
+    if (n_forms) {
+        print_counts("kernels", forms, n_forms, false);
+    }
     printf("\n");
 }
 
@@ -128,7 +156,8 @@ static void print_json_text(const char *text)
 }
 
 static void print_json(const struct weir_status_counted *session,
-                       const struct weir_status_function *functions, size_t n)
+                       const struct weir_status_function *functions, size_t n,
+                       const struct weir_status_count *forms, size_t n_forms)
 {
     printf("{\"session\":%llu,\"tenant\":\"%s\",\"program\":", (unsigned long long)session->id,
            session->tenant);
@@ -144,16 +173,73 @@ static void print_json(const struct weir_status_counted *session,
                (unsigned long long)f->waited, (unsigned long long)f->wait_ns,
                (unsigned long long)f->max_ns, (unsigned long long)f->busy_ns);
     }
-    printf("]}\n");
+    printf("],");
+    print_counts("kernels", forms, n_forms, true);
+    printf("}\n");
+}
+
+/* Of each device, behind the sessions. */
+static void show_runs(const struct weir_status_report *report, bool json)
+{
+    for (size_t first = 0, n; first < report->n_runs; first += n) {
+        char what[64];
+        n = counts_of(report->runs, report->n_runs, first);
+        if (json) {
+            printf("{\"device\":\"%s\",", report->runs[first].device);
+            print_counts("runs", report->runs + first, n, true);
+            printf("}\n");
+        } else {
+            snprintf(what, sizeof what, "device %s, kernels that can be stopped",
+                     report->runs[first].device);
+            print_counts(what, report->runs + first, n, false);
+        }
+    }
+}
+
+static void print_prediction(const struct weir_status_prediction *p)
+{
+    printf("device %u, worker %s: %u keys, %u were found on disk; asked %llu, known %llu\n",
+           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
+           (unsigned long long)p->known);
+    printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n", "kernels and graphs",
+           (unsigned long long)p->kernels, p->kernel_median * 100, p->kernel_mean * 100);
+    printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n\n", "copies and memsets",
+           (unsigned long long)p->copies, p->copy_median * 100, p->copy_mean * 100);
+}
+
+static void print_prediction_json(const struct weir_status_prediction *p)
+{
+    printf("{\"device\":%u,\"worker\":\"%s\",\"keys\":%u,\"keys_found\":%u,\"asked\":%llu,"
+           "\"known\":%llu,\"kernels\":%llu,\"kernel_median\":%.3f,\"kernel_mean\":%.3f,"
+           "\"copies\":%llu,\"copy_median\":%.3f,\"copy_mean\":%.3f}\n",
+           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
+           (unsigned long long)p->known, (unsigned long long)p->kernels, p->kernel_median,
+           p->kernel_mean, (unsigned long long)p->copies, p->copy_median, p->copy_mean);
+}
+
+static void show_predictions(const struct weir_status_report *report, const struct wish *wish)
+{
+    for (size_t i = 0; i < report->n_predictions; i++) {
+        if (wish->json) {
+            print_prediction_json(&report->predictions[i]);
+        } else {
+            print_prediction(&report->predictions[i]);
+        }
+    }
 }
 
 static void show(const struct weir_status_report *report, const struct wish *wish,
                  compare_fn compare)
 {
     size_t at = 0;
+    size_t form = 0;
     size_t shown = 0;
     for (size_t i = 0; i < report->n_counted; i++) {
         size_t first = at;
+        const struct weir_status_count *forms = report->n_forms ? report->forms + form : NULL;
+        bool has_forms = form < report->n_forms && forms->counted == i;
+        size_t n_forms = has_forms ? counts_of(report->forms, report->n_forms, form) : 0;
+        form += n_forms;
         while (at < report->n_functions && report->functions[at].counted == i) {
             at++;
         }
@@ -166,14 +252,17 @@ static void show(const struct weir_status_report *report, const struct wish *wis
             qsort(functions, at - first, sizeof *functions, compare);
         }
         if (wish->json) {
-            print_json(&report->counted[i], functions, at - first);
+            print_json(&report->counted[i], functions, at - first, forms, n_forms);
         } else {
-            print_table(&report->counted[i], functions, at - first, wish->all);
+            print_table(&report->counted[i], functions, at - first, forms, n_forms, wish->all);
         }
         shown++;
     }
     if (!shown && !wish->json) {
         printf("(no sessions)\n");
+    }
+    if (!wish->tenant && !wish->session) {
+        show_runs(report, wish->json);
     }
 }
 
@@ -189,7 +278,9 @@ int weir_cmd_stats(int argc, char **argv)
         {"session", "N", "only this session", &session, NULL},
         {"sort", "time|waited|calls", "what comes first (default time)", &sort, NULL},
         {"all", NULL, "all functions, not only the first 25", NULL, &wish.all},
-        {"json", NULL, "one JSON object a line, a session each", NULL, &wish.json},
+        {"predictions", NULL, "what the scheduler knows of durations, and how well, instead", NULL,
+         &wish.predictions},
+        {"json", NULL, "one JSON object a line, a session or device each", NULL, &wish.json},
         {.name = NULL},
     };
     int first;
@@ -216,7 +307,11 @@ int weir_cmd_stats(int argc, char **argv)
                 status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
         return WEIR_EXIT_FAILED;
     }
-    show(report, &wish, compare);
+    if (wish.predictions) {
+        show_predictions(report, &wish);
+    } else {
+        show(report, &wish, compare);
+    }
     weir_status_report_destroy(report);
     return WEIR_EXIT_OK;
 }

@@ -38,7 +38,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     mode =
         weir_forms_mode_of(forms->config.mode, (enum weir_forms_wish)atomic_load(&tenant->forms));
     if (mode == WEIR_FORMS_DEFAULT) {
-        mode = weir_gate_may_contend(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
+        mode = weir_gate_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
     }
     if (mode == WEIR_FORMS_OFF) {
         return;
@@ -58,7 +58,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     m->image_hash = module->image->hash;
     m->image_bytes = module->image->bytes;
     m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
-    if (m->image == NULL || !copy_options(m, options) || !weir_forms_enqueue(m, NULL)) {
+    if (m->image == NULL || !copy_options(m, options) ||
+        !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
         weir_forms_module_put(m);
         return;
     }

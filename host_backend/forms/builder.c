@@ -36,14 +36,16 @@ static void log_counts(const struct weir_forms_module *m)
                 k->launches[WEIR_PTX_FORM_PERSISTENT] !=
             0) {
             weir_log_debug("forms: launches tenant=%s kernel=%.100s original=%llu ticket=%llu "
-                           "persistent=%llu block_ns=%llu plain_ps=%llu capped_ps=%llu",
+                           "persistent=%llu block_ns=%llu plain_ps=%llu capped_ps=%llu "
+                           "roomy_ps=%llu",
                            m->tenant, k->info->name,
                            (unsigned long long)k->launches[WEIR_PTX_FORM_ORIGINAL],
                            (unsigned long long)k->launches[WEIR_PTX_FORM_TICKET],
                            (unsigned long long)k->launches[WEIR_PTX_FORM_PERSISTENT],
                            (unsigned long long)atomic_load(&m->kernels[i].block_ns),
                            (unsigned long long)k->timing.grid_ps[WEIR_FORMS_PLAIN],
-                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_CAPPED]);
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_CAPPED],
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_ROOMY]);
         }
     }
 }
@@ -151,9 +153,9 @@ static enum weir_status load(struct weir_forms_module *m)
     return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
-/* A kernel's capped twin, or (NULL) all twins of the module. */
+/* Another variant of a kernel's twin, or (NULL) all twins of the module. */
 static enum weir_status build(struct weir_forms_module *m, struct weir_forms_kernel *k,
-                              struct weir_forms_set **ret_set,
+                              struct weir_forms_other *o, struct weir_forms_set **ret_set,
                               struct weir_forms_build_report *report)
 {
     struct weir_forms *forms = m->device->forms;
@@ -166,13 +168,13 @@ static enum weir_status build(struct weir_forms_module *m, struct weir_forms_ker
         .sm = m->device->sm,
         .twins = forms->config.twins,
         .kernel = k != NULL ? k->info->name : NULL,
-        .max_regs = k != NULL ? k->capped.max_regs : 0,
+        .max_regs = o != NULL ? o->max_regs : 0,
         .options = {m->option_ids, m->option_values, m->n_options},
         .tenant = m->tenant};
     enum weir_status status;
     char *text;
 
-    status = extract(m, k != NULL ? &k->capped.image : &m->image, &text, &params.text_bytes);
+    status = extract(m, o != NULL ? &o->image : &m->image, &text, &params.text_bytes);
     if (status != WEIR_OK) {
         snprintf(report->why, sizeof report->why, "no text that its code was made from");
         return status;
@@ -184,10 +186,9 @@ static enum weir_status build(struct weir_forms_module *m, struct weir_forms_ker
 }
 
 /* It has no copies of constants: these would have to follow the original's, too. */
-static bool load_capped(struct weir_forms_kernel *k)
+static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
     const struct weir_driver *d = &k->module->device->forms->worker->driver;
-    struct weir_forms_capped *c = &k->capped;
     const struct weir_forms_twin *twin;
     CUresult loaded;
     uint32_t calm;
@@ -210,19 +211,19 @@ static bool load_capped(struct weir_forms_kernel *k)
     return loaded == CUDA_SUCCESS;
 }
 
-static void do_capped(struct weir_forms_kernel *k)
+static void do_other(struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
+    struct weir_forms_other *o = &k->others[variant];
     struct weir_forms_build_report report = {0};
     struct weir_forms_module *m = k->module;
-    enum weir_status status = build(m, k, &k->capped.set, &report);
-    bool ready = status == WEIR_OK && load_capped(k);
+    enum weir_status status = build(m, k, o, &o->set, &report);
+    bool ready = status == WEIR_OK && load_other(k, o);
 
-    weir_log_debug(
-        "forms: capped tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
-        m->tenant, k->info->name, k->capped.max_regs, ready, report.cached, report.why);
-    /* R3: publishes the builder's fields; meets A3 in capped_is_ready(). */
-    atomic_store_explicit(&k->capped.state,
-                          ready ? WEIR_FORMS_CAPPED_READY : WEIR_FORMS_CAPPED_NONE,
+    weir_log_debug("forms: %s tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
+                   variant == WEIR_FORMS_CAPPED ? "capped" : "roomy", m->tenant, k->info->name,
+                   o->max_regs, ready, report.cached, report.why);
+    /* R3: publishes the builder's fields; meets A3 in other_is_ready(). */
+    atomic_store_explicit(&o->state, ready ? WEIR_FORMS_OTHER_READY : WEIR_FORMS_OTHER_NONE,
                           memory_order_release);
 }
 
@@ -246,7 +247,7 @@ static void do_job(struct weir_forms_module *m)
 {
     struct weir_forms_build_report report = {0};
     uint64_t start_ns = weir_clock_now_ns();
-    enum weir_status status = build(m, NULL, &m->set, &report);
+    enum weir_status status = build(m, NULL, NULL, &m->set, &report);
     bool ready;
 
     if (status == WEIR_OK && m->set->n_kernels != 0) {
@@ -298,7 +299,7 @@ static void *builder(void *user)
         job = next_job_locked(device);
         pthread_mutex_unlock(&device->lock);
         if (job.kernel != NULL) {
-            do_capped(job.kernel);
+            do_other(job.kernel, job.variant);
         } else if (job.module != NULL) {
             do_job(job.module);
         }
@@ -309,7 +310,8 @@ static void *builder(void *user)
     return NULL;
 }
 
-bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel)
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
+                        enum weir_forms_variant variant)
 {
     struct weir_forms_device *device = module->device;
     bool room;
@@ -322,7 +324,7 @@ bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kern
     if (room) {
         atomic_fetch_add(&module->refs, 1);
         device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] =
-            (struct weir_forms_job){module, kernel};
+            (struct weir_forms_job){module, kernel, variant};
         pthread_cond_signal(&device->work);
     }
     pthread_mutex_unlock(&device->lock);
@@ -348,7 +350,8 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     forms->worker = worker;
     forms->config = worker->config.forms;
     forms->n_devices = worker->n_devices;
-    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes);
+    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
+                          ".twins");
     weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_forms_device *device = &forms->devices[i];
@@ -374,14 +377,15 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
 static void log_runs(uint32_t device, struct weir_runs *runs)
 {
     struct weir_runs_counts c;
+    char text[512];
+    int n = 0;
 
     weir_runs_count(runs, &c);
-    weir_log_info("forms: runs device=%u started=%llu finished=%llu stops=%llu resumes=%llu "
-                  "leases=%llu resizes=%llu restarts=%llu stuck=%llu",
-                  device, (unsigned long long)c.started, (unsigned long long)c.finished,
-                  (unsigned long long)c.stops, (unsigned long long)c.resumes,
-                  (unsigned long long)c.leases, (unsigned long long)c.resizes,
-                  (unsigned long long)c.restarts, (unsigned long long)c.stuck);
+#define WEIR_RUNS_ROW(name)                                                                        \
+    n += snprintf(text + n, sizeof text - (size_t)n, " " #name "=%llu", (unsigned long long)c.name);
+#include "host_backend/forms/counts.def"
+#undef WEIR_RUNS_ROW
+    weir_log_info("forms: runs device=%u%s", device, text);
 }
 
 static void device_finish(struct weir_forms_device *device)

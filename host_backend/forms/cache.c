@@ -13,9 +13,8 @@
 
 #define FILE_MAGIC     "WEIRFORM"
 #define FILE_VERSION   1u
-#define FILE_SUFFIX    ".twins"
 #define FILE_MAX_BYTES (UINT64_C(1) << 30)
-#define NAME_BYTES     (2 * WEIR_HASH_BYTES + sizeof FILE_SUFFIX)
+#define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FORMS_CACHE_SUFFIX_BYTES + 1)
 #define STALE_S        3600 /* a file that was never renamed: its writer is dead */
 
 struct file_header {
@@ -58,11 +57,12 @@ static bool make_dirs(const char *dir)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes)
+void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+                           const char *suffix)
 {
     struct stat info;
 
-    *cache = (struct weir_forms_cache){.limit_bytes = limit_bytes};
+    *cache = (struct weir_forms_cache){.limit_bytes = limit_bytes, .suffix = suffix};
     pthread_mutex_init(&cache->lock, NULL);
     if (strcmp(dir, "none") == 0) {
         return;
@@ -77,7 +77,7 @@ void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint
     }
     if (!make_dirs(cache->dir) || stat(cache->dir, &info) != 0 || !S_ISDIR(info.st_mode) ||
         info.st_uid != geteuid() || (info.st_mode & 022) != 0) {
-        weir_log_warn("forms: no cache, not a folder that only we may write to dir=%s", cache->dir);
+        weir_log_warn("cache: none, not a folder that only we may write to dir=%s", cache->dir);
         cache->dir[0] = 0;
     }
 }
@@ -88,12 +88,14 @@ void weir_forms_cache_finish(struct weir_forms_cache *cache)
     cache->dir[0] = 0;
 }
 
-static void file_name(const struct weir_hash *key, char name[NAME_BYTES])
+static void file_name(const struct weir_forms_cache *cache, const struct weir_hash *key,
+                      char name[NAME_BYTES])
 {
     for (size_t i = 0; i < WEIR_HASH_BYTES; i++) {
         snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
     }
-    memcpy(name + 2 * (size_t)WEIR_HASH_BYTES, FILE_SUFFIX, sizeof FILE_SUFFIX);
+    snprintf(name + 2 * (size_t)WEIR_HASH_BYTES, WEIR_FORMS_CACHE_SUFFIX_BYTES + 1, "%s",
+             cache->suffix);
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -155,7 +157,7 @@ enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const stru
     if (cache->dir[0] == 0) {
         return WEIR_ERR_NOT_FOUND;
     }
-    file_name(key, name);
+    file_name(cache, key, name);
     dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     fd = dir >= 0 ? openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0) {
@@ -163,7 +165,7 @@ enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const stru
         if (status == WEIR_OK) {
             (void)futimens(fd, NULL); /* used just now */
         } else if (status == WEIR_ERR_INVALID) {
-            weir_log_warn("forms: damaged file in the cache, removed file=%s", name);
+            weir_log_warn("cache: damaged file in the cache, removed file=%s", name);
             (void)unlinkat(dir, name, 0);
             status = WEIR_ERR_NOT_FOUND;
         }
@@ -199,21 +201,23 @@ static int longest_unused(const void *a, const void *b)
     return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
 }
 
-static bool is_ours(const char *name)
+static bool is_ours(const struct weir_forms_cache *cache, const char *name)
 {
     size_t n = strlen(name);
 
-    return n == NAME_BYTES - 1 && strcmp(name + n - (sizeof FILE_SUFFIX - 1), FILE_SUFFIX) == 0;
+    return n == NAME_BYTES - 1 &&
+           strcmp(name + n - WEIR_FORMS_CACHE_SUFFIX_BYTES, cache->suffix) == 0;
 }
 
-static void list_file(struct listing *list, int dir, const char *name)
+static void list_file(const struct weir_forms_cache *cache, struct listing *list, int dir,
+                      const char *name)
 {
     struct stat info;
 
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) {
         return;
     }
-    if (!is_ours(name)) {
+    if (!is_ours(cache, name)) {
         if (strncmp(name, "tmp.", 4) == 0 && time(NULL) - info.st_mtime > STALE_S) {
             (void)unlinkat(dir, name, 0);
         }
@@ -251,7 +255,7 @@ static void make_room(struct weir_forms_cache *cache, int dir, uint64_t bytes)
     }
     rewinddir(entries);
     while ((entry = readdir(entries)) != NULL) {
-        list_file(&list, dir, entry->d_name);
+        list_file(cache, &list, dir, entry->d_name);
     }
     closedir(entries);
     if (list.bytes + bytes > cache->limit_bytes) {
@@ -290,7 +294,7 @@ static enum weir_status write_locked(struct weir_forms_cache *cache, int dir,
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
-    file_name(&header->key, name);
+    file_name(cache, &header->key, name);
     good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
     good = close(fd) == 0 && good && renameat(dir, temporary, dir, name) == 0;
     if (!good) {

@@ -1,5 +1,6 @@
 /*
- * Files by content: what was built once for a text is found again by the next worker.
+ * Files by content: what was built once for a text is found again by the next worker. So is what
+ * was learned of a GPU (sched/keep.c).
  *
  * A file is a header (magic, version, key, length, XXH3-128) and the payload, written under another
  * name and then renamed, so that a reader sees all of it or none. Nothing in it is believed: a file
@@ -17,7 +18,8 @@
 
 struct weir_forms_cache {
     char dir[256];        /* "": none */
-    uint64_t limit_bytes; /* of all files together */
+    const char *suffix;   /* of the files */
+    uint64_t limit_bytes; /* of all files with that suffix together */
     pthread_mutex_t lock; /* one writer at a time */
 };
 
@@ -26,9 +28,13 @@ struct weir_forms_cache {
  *
  * @param dir  "": $XDG_CACHE_HOME/weir, /var/cache/weir for root, $HOME/.cache/weir; "none": no
  *             cache. A folder that others may write to is not used (a warning says so).
+ * @param limit_bytes  of all files with this suffix.
+ * @param suffix       of WEIR_FORMS_CACHE_SUFFIX_BYTES; borrowed until finish.
  * @thread any
  */
-void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes);
+void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+                           const char *suffix);
+#define WEIR_FORMS_CACHE_SUFFIX_BYTES 6u /* without the NUL */
 void weir_forms_cache_finish(struct weir_forms_cache *cache);
 
 /**

@@ -16,6 +16,7 @@
 #define WEIR_FORMS_SHARED_RESERVED 1024u  /* of each block, for the system, since sm_80 */
 #define WEIR_FORMS_REGISTER_STEP   8u     /* registers of a thread are given out in eights */
 #define WEIR_FORMS_LEAST_REGISTERS 24u    /* that the loop itself needs, about */
+#define WEIR_FORMS_MOST_REGISTERS  255u   /* of a thread */
 #define WEIR_FORMS_NO_CARVEOUT     (-1)
 
 /**
@@ -56,6 +57,36 @@ static inline int weir_forms_carveout(uint32_t kernel_bytes, uint32_t kernel_blo
                : (int)(kib * UINT64_C(1024) * 100 / sm_bytes);
 }
 
+/* What a stop may wait for, beyond a block: of the 15 us that it is to take, without the way of the
+ * word to the GPU, that of the news back, and workers that have only just begun (H200, 2026-11-22).
+ */
+#define WEIR_FORMS_STOP_NS          7250u
+#define WEIR_FORMS_TASKS_PER_WORKER 8u /* at least, so that the last ones end together */
+#define WEIR_FORMS_TASK_UNKNOWN     4u /* nothing is lost then with blocks of 1 us */
+#define WEIR_FORMS_TASK_MAX         32u
+
+/**
+ * How many blocks a worker takes at once: the longer a task, the less it costs to take it, and the
+ * longer a stop waits.
+ *
+ * @param kernel_ns  time of a block of the kernel, nanoseconds; 0: not known.
+ * @param block_ns   of this twin's, of which fewer may fit on an SM, so that each is faster.
+ * @param blocks     of the launch.
+ * @param workers    that take them, 1 or more.
+ * @thread any
+ */
+static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block_ns,
+                                              uint64_t blocks, uint64_t workers)
+{
+    uint64_t task = kernel_ns == 0 || block_ns == 0 ? WEIR_FORMS_TASK_UNKNOWN
+                                                    : (WEIR_FORMS_STOP_NS + kernel_ns) / block_ns;
+    uint64_t most = blocks / (workers * WEIR_FORMS_TASKS_PER_WORKER);
+
+    task = task > WEIR_FORMS_TASK_MAX ? WEIR_FORMS_TASK_MAX : task;
+    task = task > most ? most : task;
+    return task != 0 ? (uint32_t)task : 1;
+}
+
 /** The most registers with which so many blocks fit on an SM. @thread any */
 static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t blocks)
 {
@@ -67,15 +98,18 @@ static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t block
 }
 
 /**
- * Registers for a twin that has more of them than its kernel: a compiler that stays below a step at
- * which fewer blocks fit orders loads one behind the other, in a loop more than without one.
+ * Registers to limit a twin to that may have more of them than its kernel: a compiler that stays
+ * below a step at which fewer blocks fit orders loads one behind the other, in a loop more than
+ * without one.
  * @thread any
  */
 static inline uint32_t weir_forms_register_room(uint32_t kernel_registers)
 {
     uint32_t step = WEIR_FORMS_REGISTER_STEP;
 
-    return (kernel_registers + step - 1) / step * step + step;
+    uint32_t room = (kernel_registers + step - 1) / step * step + step;
+
+    return room < WEIR_FORMS_MOST_REGISTERS ? room : WEIR_FORMS_MOST_REGISTERS;
 }
 
 /**

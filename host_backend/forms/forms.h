@@ -14,6 +14,7 @@
 #include "host_backend/forms/run.h"
 #include "host_backend/worker/objects.h"
 #include "proto/ops.h"
+#include <stdio.h>
 
 struct weir_forms;
 struct weir_forms_kernel;
@@ -109,12 +110,36 @@ struct weir_forms_order {
     void *kernel;              /* the forms' own */
 };
 
+/* What becomes of a session's launches, counted. */
+enum weir_forms_launched {
+#define WEIR_FORMS_ROW(name, key) WEIR_FORMS_LAUNCHED_##name,
+#include "host_backend/forms/counts.def"
+#undef WEIR_FORMS_ROW
+};
+_Static_assert(WEIR_FORMS_LAUNCHED_DRIVER + 1 == WEIR_FORMS_LAUNCHED_COUNT, "room in the session");
+
+/** Count a launch; nothing where forms are off. @thread session */
+void weir_forms_note(struct weir_session *session, enum weir_forms_launched what);
+
+/**
+ * Rows of `weir stats`: a session's launches; the runs of a worker's devices.
+ *
+ * @param launched  of a session, live or as kept; WEIR_FORMS_LAUNCHED_COUNT of them.
+ * @thread any
+ */
+void weir_forms_write_launched(FILE *out, const uint64_t *launched);
+void weir_forms_write_runs(FILE *out, struct weir_forms *forms);
+
+/** A stop was wanted of something that is no run. @thread any */
+void weir_forms_stop_missed(struct weir_forms *forms, uint32_t device);
+
 /* A form for a launch. Session thread, until its next operation. */
 struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
-    int variant; /* enum weir_forms_variant */
-    uint32_t blocks_per_sm;
+    int variant;      /* enum weir_forms_variant */
+    bool uses_matrix; /* instructions: tensor cores */
+    uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
 };
 

@@ -10,12 +10,8 @@
 #include "host_backend/worker/order.h"
 #include <string.h>
 
-#define TASK_NS          (8 * WEIR_NS_PER_US) /* what a worker should do between two looks */
-#define TASKS_PER_WORKER 8u                   /* at least, so that the last ones end together */
-#define TASK_UNKNOWN     4u /* of blocks of 1 us nothing is lost from there on (H200, 2026-11-21) */
-#define TASK_MAX         32u
-#define SHORT_NS         (100 * WEIR_NS_PER_US) /* not worth stopping */
-#define GRID_YZ_MAX      65535u
+#define SHORT_NS    (100 * WEIR_NS_PER_US) /* not worth stopping */
+#define GRID_YZ_MAX 65535u
 
 /* ---------------------------------------------------------------- may it? */
 
@@ -73,7 +69,7 @@ static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kern
                        CUfunction_attribute id, int value)
 {
     bool shared = id == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    CUfunction twin = variant == WEIR_FORMS_CAPPED && !k->capped.taken
+    CUfunction twin = variant != WEIR_FORMS_PLAIN && !k->others[variant].taken
                           ? NULL
                           : weir_forms_twin_function(k, form, variant);
 
@@ -108,8 +104,11 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
                 return false;
             }
         }
-        if (!mirror_one(d, k, WEIR_PTX_FORM_PERSISTENT, WEIR_FORMS_CAPPED, ids[i], value)) {
-            return false;
+        for (uint32_t v = WEIR_FORMS_PLAIN + 1; v < WEIR_FORMS_VARIANTS; v++) {
+            if (!mirror_one(d, k, WEIR_PTX_FORM_PERSISTENT, (enum weir_forms_variant)v, ids[i],
+                            value)) {
+                return false;
+            }
         }
     }
     k->attributes_seen = k->module->attributes_set;
@@ -130,17 +129,6 @@ static enum weir_ptx_form choose_form(struct weir_forms *forms, const struct wei
         persistent = weir_forms_draw(forms) % 2 == 0;
     }
     return persistent ? WEIR_PTX_FORM_PERSISTENT : WEIR_PTX_FORM_TICKET;
-}
-
-static uint32_t choose_task(struct weir_forms_kernel *k, uint64_t blocks, uint64_t workers)
-{
-    uint64_t block_ns = atomic_load_explicit(&k->block_ns, memory_order_relaxed);
-    uint64_t task = block_ns == 0 ? TASK_UNKNOWN : TASK_NS / block_ns;
-    uint64_t most = blocks / (workers * TASKS_PER_WORKER);
-
-    task = task > TASK_MAX ? TASK_MAX : task;
-    task = task > most ? most : task;
-    return task != 0 ? (uint32_t)task : 1;
 }
 
 /* A grid of one wave ends as soon as it could stop; nor is what is short worth it. */
@@ -238,7 +226,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     if (explore && c->form == WEIR_PTX_FORM_PERSISTENT) {
         p.place = weir_forms_draw_place(device, c->blocks_per_sm);
     } else {
-        p.place.task_blocks = choose_task(k, c->blocks, c->workers);
+        p.place.task_blocks = c->task_blocks;
     }
     if (order != NULL && !explore) {
         take_order(k, order, &p);
@@ -274,7 +262,7 @@ static CUresult start_calmly(struct weir_session *s, const struct weir_forms_cho
     struct weir_forms_kernel *k = c->kernel;
     struct weir_forms *forms = k->module->device->forms;
     bool first = k->launches[c->form] == 0 ||
-                 (c->variant == WEIR_FORMS_CAPPED && k->timing.n[WEIR_FORMS_CAPPED] == 0);
+                 (c->variant != WEIR_FORMS_PLAIN && !k->others[c->variant].launched);
     uint32_t calm = first ? weir_forms_calm_begin(forms) : 0;
     CUresult result = start(s, c, stream, in, order);
 
@@ -290,41 +278,77 @@ bool weir_forms_is_auto(const struct weir_session *session, const struct weir_fu
     return m != NULL && m->mode == WEIR_FORMS_AUTO;
 }
 
+/* The kernel of a launch, or why it can only be the original. */
+static struct weir_forms_kernel *find(struct weir_session *session, struct weir_function *function,
+                                      const struct weir_stream *stream,
+                                      const struct weir_op_launch_in *in,
+                                      enum weir_forms_launched *ret_why)
+{
+    struct weir_forms_module *m = weir_forms_here(session, function->forms);
+    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
+
+    *ret_why = m == NULL                 ? WEIR_FORMS_LAUNCHED_NOT_YET
+               : k == NULL || k->useless ? WEIR_FORMS_LAUNCHED_NO_TWIN
+               : !attributes_ok(in)      ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
+               : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
+               : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
+                   ? WEIR_FORMS_LAUNCHED_NEVER
+               : weir_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
+               : !weir_forms_bind(session, m)           ? WEIR_FORMS_LAUNCHED_NOT_YET
+                                                        : WEIR_FORMS_LAUNCHED_PERSISTENT;
+    return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
+}
+
+/* How it would be launched as a twin; PERSISTENT, or why not. */
+static enum weir_forms_launched choose(struct weir_session *session, struct weir_forms_kernel *k,
+                                       CUfunction native, const struct weir_op_launch_in *in,
+                                       struct weir_forms_choice *c)
+{
+    const struct weir_driver *d = session->driver;
+    struct weir_forms_module *m = k->module;
+    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
+
+    c->kernel = k;
+    if (!mirror_attributes(d, k, native)) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->uses_matrix = k->info->uses_matrix;
+    c->form = choose_form(m->device->forms, k, m->mode);
+    weir_forms_fit(session, k, native, c->form, threads, in->shared_bytes);
+    if (!mirror_attributes(d, k, native)) { /* a twin more */
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->variant = (int)weir_forms_variant_next(d, k);
+    c->blocks_per_sm = k->fit.per_sm[c->variant];
+    c->blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+    c->workers = (uint64_t)m->device->sms * c->blocks_per_sm;
+    if (c->blocks_per_sm == 0) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    if (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c->blocks, c->workers)) {
+        return WEIR_FORMS_LAUNCHED_SHORT;
+    }
+    c->task_blocks =
+        weir_forms_task_next(k, (enum weir_forms_variant)c->variant, c->blocks, c->workers);
+    return WEIR_FORMS_LAUNCHED_PERSISTENT;
+}
+
 bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
                        CUfunction native, const struct weir_stream *stream,
                        const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
 {
-    struct weir_forms_module *m = weir_forms_here(session, function->forms);
-    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
-    const struct weir_driver *d = session->driver;
-    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
-    struct weir_forms_choice c = {.kernel = k};
+    enum weir_forms_launched why;
+    struct weir_forms_kernel *k = find(session, function, stream, in, &why);
 
-    if (k == NULL || k->useless || !attributes_ok(in) || !geometry_ok(in) ||
-        atomic_load_explicit(&k->never_stop, memory_order_relaxed) ||
-        weir_stream_capturing(session, stream) || !weir_forms_bind(session, m)) {
-        return false;
+    if (k != NULL) {
+        *ret_choice = (struct weir_forms_choice){.kernel = k};
+        why = choose(session, k, native, in, ret_choice);
+        k->launches[WEIR_PTX_FORM_ORIGINAL] += why != WEIR_FORMS_LAUNCHED_PERSISTENT;
     }
-    if (!mirror_attributes(d, k, native)) {
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
+    if (why != WEIR_FORMS_LAUNCHED_PERSISTENT) {
+        weir_forms_note(session, why);
     }
-    c.form = choose_form(m->device->forms, k, m->mode);
-    weir_forms_fit(session, k, native, c.form, threads, in->shared_bytes);
-    if (!mirror_attributes(d, k, native)) { /* a twin more */
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
-    }
-    c.variant = (int)weir_forms_variant_next(d, k);
-    c.blocks_per_sm = k->fit.per_sm[c.variant];
-    c.blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
-    c.workers = (uint64_t)m->device->sms * c.blocks_per_sm;
-    if (c.blocks_per_sm == 0 || (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c.blocks, c.workers))) {
-        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        return false;
-    }
-    *ret_choice = c;
-    return true;
+    return why == WEIR_FORMS_LAUNCHED_PERSISTENT;
 }
 
 bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
@@ -335,8 +359,13 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
 
     if (start_calmly(session, choice, stream->o.native, in, order) != CUDA_SUCCESS) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        weir_forms_note(session, WEIR_FORMS_LAUNCHED_DRIVER);
         return false;
     }
     k->launches[choice->form]++;
+    weir_forms_note(session, choice->form == WEIR_PTX_FORM_PERSISTENT
+                                 ? WEIR_FORMS_LAUNCHED_PERSISTENT
+                                 : WEIR_FORMS_LAUNCHED_TICKET);
+    k->others[choice->variant].launched = true;
     return true;
 }

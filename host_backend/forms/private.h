@@ -3,26 +3,33 @@
 #define WEIR_HOST_BACKEND_FORMS_PRIVATE_H
 
 #include "host_backend/forms/build.h"
+#include "host_backend/forms/fit.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/forms/run.h"
 #include "host_backend/worker/worker.h"
 
 #define WEIR_FORMS_JOBS_MAX 64u
 
-/* The persistent form as it is, and with registers limited (variant.c). */
-enum weir_forms_variant { WEIR_FORMS_PLAIN, WEIR_FORMS_CAPPED, WEIR_FORMS_VARIANTS };
+/* The persistent form as it is; with as few registers as its kernel; with some more (variant.c). */
+enum weir_forms_variant {
+    WEIR_FORMS_PLAIN,
+    WEIR_FORMS_CAPPED,
+    WEIR_FORMS_ROOMY,
+    WEIR_FORMS_VARIANTS
+};
 
-enum weir_forms_capped_state {
-    WEIR_FORMS_CAPPED_UNKNOWN, /* nobody has asked for it */
-    WEIR_FORMS_CAPPED_PENDING,
-    WEIR_FORMS_CAPPED_READY,
-    WEIR_FORMS_CAPPED_NONE,
+enum weir_forms_other_state {
+    WEIR_FORMS_OTHER_UNKNOWN, /* nobody has asked for it */
+    WEIR_FORMS_OTHER_PENDING,
+    WEIR_FORMS_OTHER_READY,
+    WEIR_FORMS_OTHER_NONE,
 };
 
 /* A persistent twin in a module of its own. The builder's while it is PENDING. */
-struct weir_forms_capped {
-    atomic_int state; /* enum weir_forms_capped_state */
+struct weir_forms_other {
+    atomic_int state; /* enum weir_forms_other_state */
     bool taken;       /* the session has seen that it is READY */
+    bool launched;
     uint32_t max_regs;
     struct weir_image *image; /* a reference, until the text is out of it */
     struct weir_forms_set *set;
@@ -65,7 +72,7 @@ struct weir_forms_kernel {
     bool attributes_mirrored;
     uint32_t attributes_seen; /* of module->attributes_set */
     struct weir_forms_fit fit;
-    struct weir_forms_capped capped;
+    struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* not of PLAIN */
     struct weir_forms_timing timing;
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
@@ -135,10 +142,11 @@ struct weir_forms_exposure {
     uint64_t stream;   /* handle of that write's */
 };
 
-/* What a builder does: a module's twins, or (kernel) one of them with fewer registers. */
+/* What a builder does: a module's twins, or (kernel) another variant of one of them. */
 struct weir_forms_job {
     struct weir_forms_module *module; /* a reference */
     struct weir_forms_kernel *kernel; /* or NULL */
+    enum weir_forms_variant variant;  /* of the kernel */
 };
 
 struct weir_forms_device {
@@ -167,8 +175,9 @@ struct weir_forms {
 /** Drop a reference; the last unloads the twins. @thread any */
 void weir_forms_module_put(struct weir_forms_module *module);
 
-/** Enter a job; takes a reference. false: too many. @param kernel  only its capped twin; or NULL */
-bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel);
+/** Enter a job; takes a reference. false: too many. @param kernel  only its variant; or NULL */
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
+                        enum weir_forms_variant variant);
 
 /** Find the original's variables and give them to the twins. false: not now, or never (refused). */
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);
@@ -201,6 +210,9 @@ void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, C
 /** The variant to launch next, of those that fit. */
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
                                                 struct weir_forms_kernel *k);
+/** Blocks of a task for a launch of it. @param workers  1 or more */
+uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                              uint64_t blocks, uint64_t workers);
 
 /** Before a launch that may be timed. @return whether it is: then timing_end() behind it. */
 bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms_kernel *k,

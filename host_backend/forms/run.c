@@ -203,6 +203,14 @@ static CUresult hold_stream(struct weir_run *run)
 
 static void calm_again_locked(struct weir_runs *runs);
 
+static int runs_priority(const struct weir_driver *d, CUstream stream)
+{
+    int priority = 0;
+
+    (void)d->cuStreamGetPriority(stream, &priority);
+    return priority;
+}
+
 static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
@@ -232,6 +240,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
         memcpy(run->params, p->arguments, n);
     }
     memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
+    run->priority = runs_priority(run->runs->driver, p->stream);
     run->started_ns = weir_clock_now_ns();
     return CUDA_SUCCESS;
 }
@@ -309,9 +318,14 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&runs->lock);
-    if (run->no_stop || run->state == WEIR_RUN_FINISHED) {
+    if (run->state == WEIR_RUN_FINISHED) {
+        runs->counts.no_finished++;
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (run->no_stop) {
+        runs->counts.no_leaving++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if (runs->calm != 0) {
+        runs->counts.no_calm++;
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = weir_run_ask(run, runs->control, true);
@@ -593,6 +607,13 @@ bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_
     none = !any_of(runs, owner);
     pthread_mutex_unlock(&runs->lock);
     return none;
+}
+
+void weir_runs_stop_missed(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->counts.no_run++;
+    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)

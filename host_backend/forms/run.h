@@ -151,9 +151,14 @@ void weir_runs_calm_end(struct weir_runs *runs);
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns);
 
 struct weir_runs_counts {
-    uint64_t started, finished, stops, resumes, resizes, restarts, stuck, leases;
+#define WEIR_RUNS_ROW(name) uint64_t name;
+#include "host_backend/forms/counts.def"
+#undef WEIR_RUNS_ROW
     uint32_t flying;
 };
+
+/** A stop was wanted of something that was launched as no run. @thread any */
+void weir_runs_stop_missed(struct weir_runs *runs);
 /** @thread any */
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts);
 

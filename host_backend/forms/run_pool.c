@@ -183,14 +183,12 @@ static bool add_lane(struct weir_runs *runs)
 {
     struct weir_run_lane *lane = &runs->lanes[runs->n_lanes];
     const struct weir_driver *d = runs->driver;
-    int least = 0, greatest = 0;
 
     if (runs->n_lanes == WEIR_RUN_LANES_MAX) {
         return false;
     }
-    (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
-    if (d->cuStreamCreateWithPriority(&lane->stream, CU_STREAM_NON_BLOCKING, greatest) !=
-        CUDA_SUCCESS) {
+    lane->priority = 0;
+    if (d->cuStreamCreateWithPriority(&lane->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
         return false;
     }
     if (d->cuEventCreate(&lane->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
@@ -217,6 +215,21 @@ bool weir_run_lanes_init(struct weir_runs *runs)
     return true;
 }
 
+static void set_priority(const struct weir_driver *d, struct weir_run_lane *lane, int priority)
+{
+    CUlaunchAttributeValue value;
+
+    if (lane->priority == priority) {
+        return;
+    }
+    memset(&value, 0, sizeof value);
+    value.priority = priority;
+    if (d->cuStreamSetAttribute(lane->stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value) ==
+        CUDA_SUCCESS) {
+        lane->priority = priority;
+    }
+}
+
 struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -228,6 +241,7 @@ struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
     if (i == runs->n_lanes && !add_lane(runs)) {
         return NULL;
     }
+    set_priority(runs->driver, &runs->lanes[i], run->priority);
     runs->lanes[i].run = run;
     run->lanes |= 1u << i;
     return &runs->lanes[i];

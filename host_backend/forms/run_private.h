@@ -29,6 +29,7 @@ struct weir_run {
     bool replaced;    /* its place is another than that of its parameter */
     bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
+    int priority; /* of the guest's stream at the launch */
     uint32_t restarts;
     uint32_t lanes;                            /* bit per lane that has a grid of it */
     uint32_t next_block, done_blocks, workers; /* as last read */
@@ -62,6 +63,7 @@ struct weir_run_chunk {
 /* A stream of ours for further grids of a run. */
 struct weir_run_lane {
     CUstream stream;
+    int priority;         /* of the stream: the run's, or its grid would go before others' blocks */
     CUevent asked;        /* in the control stream, before the grid */
     CUevent event;        /* behind the grid */
     struct weir_run *run; /* NULL: free */

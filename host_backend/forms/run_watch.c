@@ -101,6 +101,7 @@ static void look_stopping(struct weir_run *run)
     }
     if (finished != 0) {
         run->state = WEIR_RUN_RUNNING; /* "passed" is on its way */
+        runs->counts.late += !run->stuck;
         pthread_cond_broadcast(&runs->ended);
         return;
     }
@@ -113,6 +114,7 @@ static void look_stopping(struct weir_run *run)
         return;
     }
     run->state = WEIR_RUN_STOPPED;
+    runs->counts.stopped += !run->stuck;
     tell(runs, run, WEIR_RUN_HAS_STOPPED);
     if (run->want_resume && run->state == WEIR_RUN_STOPPED) {
         (void)weir_run_resume_locked(run);
@@ -236,6 +238,7 @@ static bool look(struct weir_run *run)
     if (passed(run)) {
         if (!run->told_finished) {
             run->told_finished = true;
+            run->runs->counts.late += run->state == WEIR_RUN_STOPPING && !run->stuck;
             run->state = WEIR_RUN_FINISHED;
             pthread_cond_broadcast(&run->runs->ended);
             run->next_block = run->done_blocks = run->args.total;

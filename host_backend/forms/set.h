@@ -22,6 +22,7 @@ struct weir_forms_twin {
 
 struct weir_forms_kernel_info {
     const char *name; /* of the original */
+    bool uses_matrix; /* instructions, that is tensor cores */
     struct weir_forms_twin twins[WEIR_PTX_FORM_COUNT];
 };
 

@@ -3,17 +3,19 @@
  * decides, and that can only be measured.
  *
  * - The *carve-out*: a twin has a few bytes of shared memory more than its kernel. Where these
- * would take more of an SM's memory off the cache, the twin is told to leave it as the kernel has
- * it.
+ *   would take more of an SM's memory off the cache, the twin is told to leave it as the kernel has
+ *   it.
  * - *Capped*: a twin with more registers than its kernel may fit on an SM fewer times. Then it is
  *   built once more, with so few registers that it fits as often. So is the twin of a kernel that
- * is launched often, with as many as its kernel has: the compiler orders instructions otherwise
- * then, which may be worth 5 %. Which of the two is faster is found out by timing launches of both.
- * - The *size of tasks* follows from the time of a block, which is timed too.
+ *   is launched often, with as many as its kernel has: the compiler orders instructions otherwise
+ *   then, which may be worth 5 %.
+ * - *Roomy*: so it does when it may take eight more than the kernel has, though fewer blocks may
+ * fit then. Of kernels that are launched often, too.
+ * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
- * A launch is timed by two events in the guest's stream, TIMINGS of them for each twin and one in
- * AGAIN later; never two at a time for one kernel. What was stopped or moved meanwhile says
- * nothing.
+ * Each of these twins is tried, and the fastest stays. A launch is timed by two events in the
+ * guest's stream, TIMINGS of them for each twin and one in AGAIN later; never two at a time for one
+ * kernel. What was stopped or moved meanwhile says nothing.
  */
 #include "host_backend/forms/private.h"
 
@@ -30,15 +32,15 @@
 CUfunction weir_forms_twin_function(const struct weir_forms_kernel *k, enum weir_ptx_form form,
                                     enum weir_forms_variant variant)
 {
-    return variant == WEIR_FORMS_CAPPED ? k->capped.twin : k->twins[form];
+    return variant != WEIR_FORMS_PLAIN ? k->others[variant].twin : k->twins[form];
 }
 
 const struct weir_forms_twin *weir_forms_twin_info(const struct weir_forms_kernel *k,
                                                    enum weir_ptx_form form,
                                                    enum weir_forms_variant variant)
 {
-    return variant == WEIR_FORMS_CAPPED ? &k->capped.set->kernels[0].twins[form]
-                                        : &k->info->twins[form];
+    return variant != WEIR_FORMS_PLAIN ? &k->others[variant].set->kernels[0].twins[form]
+                                       : &k->info->twins[form];
 }
 
 uint32_t weir_forms_twin_shared(const struct weir_forms_twin *twin, uint32_t bytes)
@@ -47,37 +49,39 @@ uint32_t weir_forms_twin_shared(const struct weir_forms_twin *twin, uint32_t byt
                                            : bytes;
 }
 
-/* ---------------------------------------------------------------- the other build */
+/* ---------------------------------------------------------------- other builds */
 
-/* A3: acquires what the builder wrote; meets R3 in do_capped(). */
-static bool capped_is_ready(const struct weir_forms_kernel *k)
+/* A3: acquires what the builder wrote; meets R3 in do_other(). */
+static bool other_is_ready(const struct weir_forms_other *o)
 {
-    return atomic_load_explicit(&k->capped.state, memory_order_acquire) == WEIR_FORMS_CAPPED_READY;
+    return atomic_load_explicit(&o->state, memory_order_acquire) == WEIR_FORMS_OTHER_READY;
 }
 
-static void ask_for_capped(struct weir_forms_kernel *k, uint32_t max_regs)
+static void ask_for(struct weir_forms_kernel *k, enum weir_forms_variant variant, uint32_t max_regs)
 {
     struct weir_forms_module *m = k->module;
+    struct weir_forms_other *o = &k->others[variant];
 
-    k->capped.max_regs = max_regs;
-    k->capped.image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
-    atomic_store(&k->capped.state, WEIR_FORMS_CAPPED_PENDING);
-    if (k->capped.image == NULL || !weir_forms_enqueue(m, k)) {
-        weir_image_put(m->store, k->capped.image);
-        k->capped.image = NULL;
-        atomic_store(&k->capped.state, WEIR_FORMS_CAPPED_NONE);
+    o->max_regs = max_regs;
+    o->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
+    atomic_store(&o->state, WEIR_FORMS_OTHER_PENDING);
+    if (o->image == NULL || !weir_forms_enqueue(m, k, variant)) {
+        weir_image_put(m->store, o->image);
+        o->image = NULL;
+        atomic_store(&o->state, WEIR_FORMS_OTHER_NONE);
     }
 }
 
 /* Its variables are the original's, as those of the other twins; constants it must not have. */
-static void take_capped(struct weir_session *s, struct weir_forms_kernel *k)
+static void take_other(struct weir_session *s, struct weir_forms_kernel *k,
+                       struct weir_forms_other *o)
 {
-    if (k->capped.taken || !capped_is_ready(k)) {
+    if (o->taken || !other_is_ready(o)) {
         return;
     }
-    k->capped.taken = true;
-    if (!weir_forms_bind_globals(s, k->module, k->capped.module, k->capped.set)) {
-        atomic_store(&k->capped.state, WEIR_FORMS_CAPPED_NONE);
+    o->taken = true;
+    if (!weir_forms_bind_globals(s, k->module, o->module, o->set)) {
+        atomic_store(&o->state, WEIR_FORMS_OTHER_NONE);
         return;
     }
     k->attributes_seen = k->module->attributes_set - 1; /* those of the original hold for it, too */
@@ -129,28 +133,33 @@ static void keep_cache(const struct weir_driver *d, struct weir_forms_kernel *k,
                             k->fit.per_sm[variant], k->module->device->sm_shared_bytes));
 }
 
-/* Registers mean something where they are; a test with an even seed takes both twins in any case.
- */
-static bool wants_capped(const struct weir_forms_kernel *k)
+/* Registers mean something where they are; a test with an even seed takes all twins in any case. */
+static bool wants_other(const struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
     const struct weir_forms *forms = k->module->device->forms;
     bool test = k->module->mode == WEIR_FORMS_EXPLORE && forms->config.seed % 2 == 0;
     bool fits_less = k->fit.per_sm[WEIR_FORMS_PLAIN] < k->fit.native_blocks;
     bool often = k->timing.n[WEIR_FORMS_PLAIN] >= TIMINGS;
 
-    return atomic_load_explicit(&k->capped.state, memory_order_relaxed) ==
-               WEIR_FORMS_CAPPED_UNKNOWN &&
+    return atomic_load_explicit(&k->others[variant].state, memory_order_relaxed) ==
+               WEIR_FORMS_OTHER_UNKNOWN &&
            k->fit.form == WEIR_PTX_FORM_PERSISTENT && k->fit.native_blocks != 0 &&
-           (test || (forms->worker->real && (fits_less || often)));
+           (test ||
+            (forms->worker->real && (often || (fits_less && variant == WEIR_FORMS_CAPPED))));
 }
 
-static void look_for_capped(const struct weir_driver *d, struct weir_forms_kernel *k,
+static void look_for_others(const struct weir_driver *d, struct weir_forms_kernel *k,
                             CUfunction native)
 {
-    if (wants_capped(k)) {
-        ask_for_capped(k, weir_forms_register_limit(
-                              k->fit.threads, attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS),
-                              k->fit.native_blocks, k->fit.per_sm[WEIR_FORMS_PLAIN]));
+    if (wants_other(k, WEIR_FORMS_CAPPED)) {
+        ask_for(k, WEIR_FORMS_CAPPED,
+                weir_forms_register_limit(k->fit.threads,
+                                          attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS),
+                                          k->fit.native_blocks, k->fit.per_sm[WEIR_FORMS_PLAIN]));
+    }
+    if (wants_other(k, WEIR_FORMS_ROOMY)) {
+        ask_for(k, WEIR_FORMS_ROOMY,
+                weir_forms_register_room(attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS)));
     }
 }
 
@@ -160,11 +169,12 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
     const struct weir_driver *d = s->driver;
     uint32_t native_blocks;
 
-    if (form == WEIR_PTX_FORM_PERSISTENT) {
-        take_capped(s, k);
+    for (uint32_t v = WEIR_FORMS_PLAIN + 1;
+         form == WEIR_PTX_FORM_PERSISTENT && v < WEIR_FORMS_VARIANTS; v++) {
+        take_other(s, k, &k->others[v]);
     }
     if (k->fit.threads == threads && k->fit.shared_bytes == shared_bytes && k->fit.form == form) {
-        look_for_capped(d, k, native);
+        look_for_others(d, k, native);
         return;
     }
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
@@ -172,7 +182,8 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
 
-        if (v == WEIR_FORMS_CAPPED && (form != WEIR_PTX_FORM_PERSISTENT || !capped_is_ready(k))) {
+        if (v != WEIR_FORMS_PLAIN &&
+            (form != WEIR_PTX_FORM_PERSISTENT || !other_is_ready(&k->others[v]))) {
             continue;
         }
         k->fit.per_sm[v] = blocks_on_sm(
@@ -180,7 +191,7 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
             weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes));
         keep_cache(d, k, native, native_blocks, shared_bytes, variant);
     }
-    look_for_capped(d, k, native);
+    look_for_others(d, k, native);
 }
 
 /* ---------------------------------------------------------------- timing */
@@ -200,12 +211,13 @@ static uint64_t shortest(uint64_t before, uint64_t now)
 static void note(struct weir_forms_kernel *k, double ns)
 {
     struct weir_forms_timing *t = &k->timing;
-    uint32_t v = t->variant;
+    uint64_t *ps = &t->grid_ps[t->variant], now_ps = (uint64_t)(ns * 1e3 / (double)t->blocks) + 1;
     uint64_t waves = (t->blocks + t->workers - 1) / t->workers;
     uint64_t block_ns = (uint64_t)(ns / (double)waves) + 1;
 
-    t->grid_ps[v] = shortest(t->grid_ps[v], (uint64_t)(ns * 1e3 / (double)t->blocks) + 1);
-    t->n[v]++;
+    /* The first time, with tasks of any size, says how large they should be. */
+    *ps = t->n[t->variant] == 1 ? now_ps : shortest(*ps, now_ps);
+    t->n[t->variant]++;
     atomic_store_explicit(
         &k->block_ns, shortest(atomic_load_explicit(&k->block_ns, memory_order_relaxed), block_ns),
         memory_order_relaxed);
@@ -227,24 +239,48 @@ static void harvest(const struct weir_driver *d, struct weir_forms_kernel *k)
     }
 }
 
+/* One that was timed least, while any was not timed enough; then the fastest. */
+static bool is_before(const struct weir_forms_timing *t, uint32_t variant, uint32_t other)
+{
+    return t->n[variant] < TIMINGS || t->n[other] < TIMINGS
+               ? t->n[variant] < t->n[other]
+               : t->grid_ps[variant] < t->grid_ps[other];
+}
+
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
                                                 struct weir_forms_kernel *k)
 {
-    struct weir_forms_timing *t = &k->timing;
-    uint32_t plain = WEIR_FORMS_PLAIN, capped = WEIR_FORMS_CAPPED;
+    uint32_t there[WEIR_FORMS_VARIANTS], n = 0, next = 0;
 
     harvest(d, k);
-    if (k->fit.form != WEIR_PTX_FORM_PERSISTENT || k->fit.per_sm[capped] == 0) {
+    for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
+        if (k->fit.per_sm[v] != 0) {
+            there[n++] = v;
+        }
+    }
+    if (k->fit.form != WEIR_PTX_FORM_PERSISTENT || n == 0) {
         return WEIR_FORMS_PLAIN;
     }
     if (k->module->mode == WEIR_FORMS_EXPLORE) {
-        return weir_forms_draw(k->module->device->forms) % 2 == 0 ? WEIR_FORMS_PLAIN
-                                                                  : WEIR_FORMS_CAPPED;
+        return (enum weir_forms_variant)there[weir_forms_draw(k->module->device->forms) % n];
     }
-    if (t->n[plain] < TIMINGS || t->n[capped] < TIMINGS) {
-        return t->n[capped] < t->n[plain] ? WEIR_FORMS_CAPPED : WEIR_FORMS_PLAIN;
+    for (uint32_t i = 1; i < n; i++) {
+        next = is_before(&k->timing, there[i], there[next]) ? i : next;
     }
-    return t->grid_ps[capped] < t->grid_ps[plain] ? WEIR_FORMS_CAPPED : WEIR_FORMS_PLAIN;
+    return (enum weir_forms_variant)there[next];
+}
+
+/* The time of one of a variant's blocks, while as many are under way as fit; 0: not known. */
+static uint64_t variant_block_ns(const struct weir_forms_kernel *k, enum weir_forms_variant variant)
+{
+    return k->timing.grid_ps[variant] * k->module->device->sms * k->fit.per_sm[variant] / 1000;
+}
+
+uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                              uint64_t blocks, uint64_t workers)
+{
+    return weir_forms_task_blocks(variant_block_ns(k, WEIR_FORMS_PLAIN),
+                                  variant_block_ns(k, variant), blocks, workers);
 }
 
 bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kernel *k,
@@ -307,9 +343,11 @@ void weir_forms_variant_finish(struct weir_forms_kernel *k)
     if (k->timing.end != NULL) {
         (void)d->cuEventDestroy_v2(k->timing.end);
     }
-    if (k->capped.module != NULL) {
-        (void)d->cuModuleUnload(k->capped.module);
+    for (uint32_t v = WEIR_FORMS_PLAIN + 1; v < WEIR_FORMS_VARIANTS; v++) {
+        if (k->others[v].module != NULL) {
+            (void)d->cuModuleUnload(k->others[v].module);
+        }
+        weir_forms_set_destroy(k->others[v].set);
+        weir_image_put(k->module->store, k->others[v].image);
     }
-    weir_forms_set_destroy(k->capped.set);
-    weir_image_put(k->module->store, k->capped.image);
 }

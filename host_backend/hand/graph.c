@@ -1,4 +1,5 @@
 /* Capture, instantiation and launch of graphs. */
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 
 #include <string.h>
@@ -330,6 +331,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
     result = s->driver->cuGraphLaunch(exec->native, stream->o.native);
     weir_gate_leave(&pass, result);
     return result;

@@ -26,7 +26,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
-        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
+        a->value.priority = weir_gate_stream_priority(s, a->value.priority, false);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         return a->value.accessPolicyWindow.num_bytes == 0
@@ -140,12 +140,15 @@ CUresult weir_hand_params(struct weir_session *s, const struct weir_function *f,
     return CUDA_SUCCESS;
 }
 
-/* A kernel's name to the scheduler: the same in the next process and on the next host. */
+/*
+ * A kernel's name to the scheduler: the same in the next process and on the next host. The tenant
+ * is part of it: what a kernel does depends on its arguments, and nobody is to teach about others'.
+ */
 static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
 {
     const struct weir_module *m = (const struct weir_module *)f->o.owner;
     const char *name = f->name;
-    uint64_t key = 0;
+    uint64_t of[3], key = 0;
 
     if (f->hint.kernel != 0) {
         return f->hint.kernel;
@@ -154,11 +157,31 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
         (void)s->driver->cuFuncGetName(&name, f->o.native);
     }
     if (m != NULL && m->image != NULL && name != NULL) {
-        memcpy(&key, m->image->hash.bytes, sizeof key);
-        key ^= weir_hash64_of(name, strlen(name));
+        memcpy(&of[0], m->image->hash.bytes, sizeof of[0]);
+        of[1] = weir_hash64_of(name, strlen(name));
+        of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
+        key = weir_hash64_of(of, sizeof of);
     }
     f->hint.kernel = key != 0 ? key : (uint64_t)(uintptr_t)f->o.native | 1;
     return f->hint.kernel;
+}
+
+/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
+static uint32_t blocks_per_sm(struct weir_session *s, struct weir_function *f, CUfunction native,
+                              const struct weir_op_launch_in *in, uint64_t key)
+{
+    uint64_t threads = (uint64_t)in->block[0] * in->block[1] * in->block[2];
+    int blocks = 0;
+
+    if (f->hint.fit_key != key && threads <= INT32_MAX) {
+        if (s->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &blocks, native, (int)threads, in->shared_bytes) != CUDA_SUCCESS) {
+            blocks = 0;
+        }
+        f->hint.fit_key = key;
+        f->hint.blocks_per_sm = (uint32_t)blocks;
+    }
+    return f->hint.blocks_per_sm;
 }
 
 static struct weir_gate_work work_of(struct weir_session *s, struct weir_function *f,
@@ -207,8 +230,15 @@ static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunct
                         const struct weir_stream *stream, const struct weir_op_launch_in *in,
                         struct weir_forms_choice *ret_choice)
 {
-    return f->forms != NULL && (!weir_forms_is_auto(s, f) || weir_gate_wants_runs(s, &f->hint)) &&
-           weir_forms_choose(s, f, native, stream, in, ret_choice);
+    if (f->forms == NULL) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
+        return false;
+    }
+    if (weir_forms_is_auto(s, f) && !weir_gate_wants_runs(s, &f->hint)) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
+        return false;
+    }
+    return weir_forms_choose(s, f, native, stream, in, ret_choice);
 }
 
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
@@ -246,8 +276,11 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     twin = choose_twin(s, f, native, stream, in, &choice);
     if (twin) {
         work.flags = WEIR_SCHED_STOPPABLE |
-                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0);
+                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
+                     (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work.blocks_per_sm = choice.blocks_per_sm;
+    } else if (weir_gate_contends(s)) {
+        work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;

@@ -11,7 +11,21 @@ struct weir_sched_settings {
     uint32_t inflight_us;                 /* of predicted work a session has granted, contended */
     uint32_t alone_us;                    /* the same while its tenant is alone */
     uint32_t starve_ms;    /* what waited longer is granted, whatever a policy says */
+    uint32_t order_window; /* tasks that a policy of order puts into order at a time */
     uint32_t overhead_ppm; /* of the time that switching may cost: epochs follow from it */
+    bool fill;             /* a tenant may have what another leaves of the device in its turn */
 };
+
+/** What holds without [scheduler]. @thread any */
+static inline struct weir_sched_settings weir_sched_settings_default(void)
+{
+    return (struct weir_sched_settings){.policy = "fair",
+                                        .inflight_us = 200,
+                                        .alone_us = 10000,
+                                        .starve_ms = 1000,
+                                        .overhead_ppm = 15000,
+                                        .fill = true,
+                                        .order_window = 8};
+}
 
 #endif

@@ -20,10 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED 16u /* .. and not */
-#define HINT_USES      256u
-#define HINT_RETRY     8u /* while nothing is known */
+#define OPEN_ALONE        64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED    16u /* .. and not */
+#define HINT_USES         256u
+#define WORTH_STOPPING_NS (500 * WEIR_NS_PER_US) /* a run costs some 10 us of the stream's time */
+#define HINT_RETRY        8u                     /* while nothing is known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -32,13 +33,13 @@ static struct weir_gate *gate_of(const struct weir_session *s)
     return s->worker->gates[s->device];
 }
 
-bool weir_gate_may_contend(const struct weir_session *session)
+bool weir_gate_may_want_runs(const struct weir_session *session)
 {
     struct weir_worker *worker = session->worker;
     uint32_t n = 0;
 
-    if (gate_of(session) == NULL) {
-        return false;
+    if (gate_of(session) == NULL || weir_gate_sm_limit_pct(session) < 100) {
+        return gate_of(session) != NULL;
     }
     pthread_mutex_lock(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -46,6 +47,17 @@ bool weir_gate_may_contend(const struct weir_session *session)
     }
     pthread_mutex_unlock(&worker->lock);
     return n > 1;
+}
+
+bool weir_gate_contends(const struct weir_session *session)
+{
+    const struct weir_gate *gate = gate_of(session);
+    weir_sched_id alone =
+        gate != NULL ? atomic_load_explicit(&gate->shared->alone, memory_order_relaxed) : 0;
+    const struct weir_gate_queue *q =
+        atomic_load_explicit(&session->gates[session->device], memory_order_relaxed);
+
+    return gate != NULL && q != NULL && alone != q->member->id;
 }
 
 static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_tenant *tenant)
@@ -74,16 +86,18 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     }
     q->gate = gate;
     q->session = s;
+    q->sm_limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     status = add_member_locked(gate, s->tenant);
     if (status == WEIR_OK) {
         q->member = &gate->members[s->tenant->index];
-        status = weir_sched_queue_add(gate->sched, q->member->id, &q->id);
+        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, &q->id);
     }
     if (status == WEIR_OK) {
         q->next = gate->queues;
         gate->queues = q;
+        weir_gate_kick_locked(gate); /* a limit may have ended somebody's being alone */
     }
     pthread_mutex_unlock(&gate->lock);
     if (status != WEIR_OK) {
@@ -131,7 +145,7 @@ static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
     *entry = (struct weir_gate_entry){.mark = m, .work = *open, .open = true};
     pthread_mutex_unlock(&q->lock);
     atomic_store_explicit(&q->open_ns,
-                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->ns,
+                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->beside_ns,
                           memory_order_release);
     *open = (struct weir_gate_open){0};
     unlist(q, stream);
@@ -211,7 +225,7 @@ void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *str
         }
         atomic_fetch_add(&q->done_ns, open->ns);
         weir_gate_unlock(q->gate);
-        atomic_fetch_sub(&q->open_ns, open->ns);
+        atomic_fetch_sub(&q->open_ns, open->beside_ns);
         *open = (struct weir_gate_open){0};
         unlist(q, stream);
     }
@@ -245,35 +259,37 @@ static uint64_t guess_ns(const struct weir_gate_work *work)
     }
 }
 
-static uint64_t ask(struct weir_gate *gate, const struct weir_gate_work *work)
+static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
+                       struct weir_gate_pass *pass)
 {
-    uint64_t ns;
+    struct weir_gate_hint *hint = work->hint;
+    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
 
-    pthread_mutex_lock(&gate->lock);
-    ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
-    pthread_mutex_unlock(&gate->lock);
-    return ns;
+    if (hint != NULL) {
+        hint->ns = ns;
+        hint->item_key = work->key;
+        hint->blocks = work->blocks;
+        hint->uses = 0;
+    }
+    pass->guessed = ns == 0;
+    pass->ns = pass->guessed ? guess_ns(work) : ns;
 }
 
+/* By what was said last, for a while, where that does without the lock. */
 static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
                     struct weir_gate_pass *pass)
 {
     struct weir_gate_hint *hint = work->hint;
 
-    if (hint == NULL) {
-        pass->ns = ask(gate, work);
-    } else {
-        if (hint->item_key != work->key || hint->blocks != work->blocks ||
-            hint->uses++ >= (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
-            hint->ns = ask(gate, work);
-            hint->item_key = work->key;
-            hint->blocks = work->blocks;
-            hint->uses = 0;
-        }
-        pass->ns = hint->ns;
+    if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
+        hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
+        pass->guessed = hint->ns == 0;
+        pass->ns = pass->guessed ? guess_ns(work) : hint->ns;
+        return;
     }
-    pass->guessed = pass->ns == 0;
-    pass->ns = pass->guessed ? guess_ns(work) : pass->ns;
+    pthread_mutex_lock(&gate->lock);
+    ask_locked(gate, work, pass);
+    pthread_mutex_unlock(&gate->lock);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -380,6 +396,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     pthread_mutex_lock(&gate->lock);
     weir_gate_seen_locked(gate, q->member, now_ns);
     close_locked(q, now_ns);
+    ask_locked(gate, work, pass);
     status = bring_locked(q, work, pass, &item);
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {
@@ -404,14 +421,16 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
                           memory_order_relaxed);
 }
 
-static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream)
+static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
 {
     uint32_t epoch =
         atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
 
-    if (__builtin_expect(stream->gate.priority_epoch != epoch, 0)) {
-        weir_gate_priority_apply(q->session, stream);
+    if (__builtin_expect(stream->gate.priority_epoch != epoch || stream->gate.filler != filler,
+                         0)) {
+        weir_gate_priority_apply(q->session, stream, filler);
         stream->gate.priority_epoch = epoch;
+        stream->gate.filler = filler;
     }
 }
 
@@ -430,7 +449,6 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     if (q == NULL && (q = make_queue(session)) == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    apply_priority(q, stream);
     pass->queue = q;
     pass->stream = stream;
     pass->class = (uint8_t)work->class;
@@ -439,6 +457,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     predict(q->gate, work, pass);
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
         if (weir_gate_below(q, pass->ns)) {
+            apply_priority(q, stream, false);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
@@ -447,11 +466,13 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
             return CUDA_ERROR_NOT_PERMITTED;
         }
         if (weir_gate_is_alone(q)) {
+            apply_priority(q, stream, false);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
     }
     WEIR_TRY(through(q, work, pass));
+    apply_priority(q, stream, pass->item->filler);
     add_given(q, pass->ns);
     return CUDA_SUCCESS;
 }
@@ -481,7 +502,9 @@ static void open_work(struct weir_gate_pass *pass)
     if (pass->item != NULL) {
         *(open->last != NULL ? &open->last->next : &open->first) = pass->item;
         open->last = pass->item;
+        return;
     }
+    open->beside_ns += pass->ns;
     atomic_store_explicit(&q->open_ns,
                           atomic_load_explicit(&q->open_ns, memory_order_relaxed) + pass->ns,
                           memory_order_release);
@@ -558,19 +581,6 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
     return &item->order;
 }
 
-/* A run costs some 10 us of the stream's time: below this it is let run to its end. */
-static uint64_t worth_stopping_ns(const struct weir_tenant *tenant)
-{
-    switch (atomic_load_explicit(&tenant->priority, memory_order_relaxed)) {
-    case WEIR_PRIORITY_LOW: /* somebody may be in a hurry */
-        return 100 * WEIR_NS_PER_US;
-    case WEIR_PRIORITY_HIGH:
-        return WEIR_NS_PER_MS;
-    default:
-        return 500 * WEIR_NS_PER_US;
-    }
-}
-
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
 {
     const struct weir_gate *gate = gate_of(session);
@@ -578,10 +588,12 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (gate == NULL) {
         return true;
     }
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session->tenant)) {
+    if (hint->ns != 0 && hint->ns < WORTH_STOPPING_NS) {
         return false;
     }
-    return atomic_load_explicit(&gate->crowded, memory_order_relaxed);
+    return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],
+                                memory_order_relaxed) ||
+           weir_gate_sm_limit_pct(session) < 100;
 }
 
 /* ---------------------------------------------------------------- a session's end */

@@ -39,14 +39,17 @@ struct weir_gate_hint {
     uint64_t kernel;   /* its key, without a geometry; 0: not made yet */
     uint64_t item_key; /* that ns was asked for, .. */
     uint32_t blocks;
-    uint32_t uses; /* .. so many uses ago */
-    uint64_t ns;   /* 0: not known */
+    uint32_t uses;          /* .. so many uses ago */
+    uint64_t ns;            /* 0: not known */
+    uint64_t fit_key;       /* the key, with its geometry, of .. */
+    uint32_t blocks_per_sm; /* .. so many blocks on an SM */
 };
 
 /* Work that a stream has been given since its last mark. */
 struct weir_gate_open {
     struct weir_gate_item *first, *last; /* that the scheduler knows */
     uint64_t ns, since_ns;               /* predicted; when the first was given */
+    uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
     uint64_t key, size;                  /* of all of them, while they are alike */
     uint32_t n;
     uint8_t class;
@@ -61,6 +64,7 @@ struct weir_gate_stream {
     struct weir_stream *next;      /* in the queue's list of streams with open work */
     bool listed;
     uint32_t priority_epoch; /* of the tenant's, that was last applied */
+    bool filler;             /* the same */
 };
 
 /* What is about to be given to a stream. */
@@ -69,7 +73,7 @@ struct weir_gate_work {
     uint64_t key;                /* kernels and graphs */
     uint64_t bytes;              /* copies and memsets */
     uint32_t blocks;             /* kernels */
-    uint32_t blocks_per_sm;      /* of what can be stopped */
+    uint32_t blocks_per_sm;      /* 0: not known */
     uint32_t flags;              /* enum weir_sched_item_flags */
     struct weir_gate_hint *hint; /* of a kernel; or NULL */
 };
@@ -93,6 +97,17 @@ enum weir_status weir_gates_create(struct weir_worker *worker) WEIR_MUST_CHECK;
 
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
+
+struct weir_status_prediction;
+/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row);
+
+/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
+void weir_gates_keep(struct weir_worker *worker);
+
+/** Other policies, as of [scheduler]; what is no list of them changes nothing. @thread main */
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
 
 /** Weight, priority or SM limit may be others. @thread main */
 void weir_gates_tenant_changed(struct weir_tenant *tenant);
@@ -139,8 +154,11 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
  */
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint);
 
-/** Is there a scheduler, and another tenant that may come? @thread session */
-bool weir_gate_may_contend(const struct weir_session *session);
+/** Is there a scheduler, and an SM limit, or another tenant that may come? @thread session */
+bool weir_gate_may_want_runs(const struct weir_session *session);
+
+/** May what the session's work looks like matter to others now? @thread session */
+bool weir_gate_contends(const struct weir_session *session);
 
 /** The key of a kernel with a block's geometry. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
@@ -159,9 +177,11 @@ bool weir_gate_is_open(const struct weir_session *session);
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
 
-/** The priority for a stream of the session: the tenant's class, within it what the guest asks for.
+/**
+ * The priority for a stream of the session: the tenant's class, within it what the guest asks for;
+ * with filler what gives way to all others.
  */
-int weir_gate_stream_priority(const struct weir_session *session, int asked);
+int weir_gate_stream_priority(const struct weir_session *session, int asked, bool filler);
 
 /** The session's runs will not be stopped again (weir_forms_session_ends()). @thread session */
 void weir_gate_session_ends(struct weir_session *session);

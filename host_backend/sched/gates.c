@@ -3,12 +3,16 @@
 
 #include "base/log.h"
 #include "host_backend/sched/trace.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
+#define SPINNERS     4u /* one in so many cores at most */
+#define LEVELS_MANY  6
+#define LEVELS_MIN   3 /* of stream priorities: one for each class */
 
 /* ---------------------------------------------------------------- begin */
 
@@ -35,12 +39,15 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.inflight_ns = c->inflight_us * WEIR_NS_PER_US;
     config.starve_ns = c->starve_ms * WEIR_NS_PER_MS;
     config.overhead_ppm = c->overhead_ppm;
+    config.order_window = c->order_window;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
+    config.fill = c->fill && gate->levels;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
     weir_gate_env_init(gate, &env);
+    gate->policies = *policies;
     status = weir_sched_create(&config, &env, &gate->sched);
     for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (policies->policy[kind] != NULL) {
@@ -86,6 +93,8 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                const struct weir_policy_set *policies, struct weir_gate **ret_gate)
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    pthread_mutexattr_t mutex;
     pthread_condattr_t attr;
     enum weir_status status;
 
@@ -96,11 +105,18 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     gate->driver = &worker->driver;
     gate->device = device;
     gate->sms = sms_of(&worker->devices[device]);
-    gate->spin = worker->real && sysconf(_SC_NPROCESSORS_ONLN) >= MANY_CORES;
+    gate->spin = worker->real && cores >= MANY_CORES;
+    gate->spinners_max = gate->spin ? (uint32_t)cores / SPINNERS : 0;
     gate->timer_ns = UINT64_MAX;
     gate->priority_least = worker->devices[device].about.stream_priority_least;
     gate->priority_greatest = worker->devices[device].about.stream_priority_greatest;
-    pthread_mutex_init(&gate->lock, NULL);
+    gate->levels = worker->real && gate->priority_least - gate->priority_greatest + 1 >= LEVELS_MIN;
+    pthread_mutexattr_init(&mutex);
+    if (gate->spin) { /* held for less than a wake-up takes */
+        pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP);
+    }
+    pthread_mutex_init(&gate->lock, &mutex);
+    pthread_mutexattr_destroy(&mutex);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&gate->work, &attr);
@@ -110,6 +126,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         status = make_sched(gate, &worker->config.scheduler, policies);
     }
     if (status == WEIR_OK) {
+        weir_gate_times_open(gate);
         gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
         status = gate->watching ? WEIR_OK : WEIR_ERR_NO_MEMORY;
     }
@@ -141,15 +158,61 @@ enum weir_status weir_gates_create(struct weir_worker *worker)
     return status;
 }
 
+/* ---------------------------------------------------------------- other policies */
+
+static void put_in_force_locked(struct weir_gate *gate, int kind, const struct weir_policy_ops *ops)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status;
+
+    if (ops == gate->policies.policy[kind]) {
+        return; /* it goes on with what it knows */
+    }
+    status = ops != NULL ? weir_sched_policy_set(gate->sched, now_ns, ops)
+                         : weir_sched_policy_clear(gate->sched, now_ns, kind);
+    if (status != WEIR_OK) {
+        weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gate->device,
+                       ops != NULL ? ops->name : "none", weir_status_text(status));
+        return;
+    }
+    gate->policies.policy[kind] = ops;
+    weir_gate_trace_policy_locked(gate, kind, ops != NULL ? ops->name : NULL);
+}
+
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
+{
+    struct weir_policy_set policies;
+
+    if (weir_policy_set_parse(policy, &policies, NULL) != WEIR_OK) {
+        return; /* the supervisor has looked at it */
+    }
+    snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        struct weir_gate *gate = worker->gates[i];
+
+        if (gate == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&gate->lock);
+        for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+            put_in_force_locked(gate, kind, policies.policy[kind]);
+        }
+        weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+        pthread_mutex_unlock(&gate->lock);
+    }
+    weir_log_info("sched: policy=\"%s\"", policy);
+}
+
 /* ---------------------------------------------------------------- end */
 
 static void log_counts(struct weir_gate *gate)
 {
     struct weir_predict_stats predict;
     struct weir_sched_counts c;
-    uint64_t passed = 0;
+    uint64_t passed;
 
     pthread_mutex_lock(&gate->lock);
+    passed = gate->passed_gone;
     weir_sched_count(gate->sched, &c);
     weir_predict_stats(gate->predict, &predict);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -158,13 +221,13 @@ static void log_counts(struct weir_gate *gate)
     pthread_mutex_unlock(&gate->lock);
     weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
                   "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
-                  "stuck=%llu kernel_error=%.3f",
+                  "stuck=%llu keys=%u kernel_error=%.3f",
                   gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
                   (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
                   (unsigned long long)c.switches, (unsigned long long)c.stops,
                   (unsigned long long)c.resumes, (unsigned long long)c.rescues,
                   (unsigned long long)c.nonsense, c.items, (unsigned long long)gate->passed_stuck,
-                  predict.kernel_error);
+                  predict.keys, predict.kernels.mean);
 }
 
 void weir_gates_destroy(struct weir_worker *worker)
@@ -173,6 +236,7 @@ void weir_gates_destroy(struct weir_worker *worker)
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (worker->gates[i] != NULL) {
             log_counts(worker->gates[i]);
+            weir_gate_times_close(worker->gates[i]);
             destroy(worker->gates[i]);
             worker->gates[i] = NULL;
         }
@@ -193,12 +257,26 @@ static enum weir_sched_priority class_of(int priority)
     }
 }
 
+unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant)
+{
+    return gate->levels ? (unsigned)class_of(atomic_load(&tenant->priority)) : 0;
+}
+
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant)
 {
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = atomic_load(&tenant->weight),
                                              .sm_limit = atomic_load(&tenant->sm_limit_pct),
-                                             .priority = class_of(atomic_load(&tenant->priority))};
+                                             .priority = class_of(atomic_load(&tenant->priority)),
+                                             .exclusive = atomic_load(&tenant->exclusive)};
+}
+
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session)
+{
+    uint32_t granted = atomic_load_explicit(&session->tenant->sm_limit_pct, memory_order_relaxed);
+    uint32_t wish = session->wish.sm_pct;
+
+    return wish != 0 && wish < granted ? wish : granted;
 }
 
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
@@ -224,6 +302,8 @@ void weir_gates_tenant_changed(struct weir_tenant *tenant)
 
 void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
+    struct weir_gate_member *member;
+
     for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
         struct weir_gate *gate = tenant->worker->gates[i];
 
@@ -231,15 +311,18 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
             continue;
         }
         pthread_mutex_lock(&gate->lock);
-        if (gate->members[tenant->index].id != 0) {
-            (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(),
-                                           gate->members[tenant->index].id);
+        member = &gate->members[tenant->index];
+        if (member->id != 0) {
+            (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
+            weir_gate_kick_locked(gate); /* it carries out what this has led to */
         }
-        if (gate->last_member == &gate->members[tenant->index]) {
-            gate->last_member = NULL;
+        for (int k = 0; k < WEIR_SCHED_PRIORITY_COUNT; k++) {
+            if (gate->last_member[k] == member) {
+                gate->last_member[k] = NULL;
+            }
         }
-        gate->members[tenant->index].id = 0;
-        gate->members[tenant->index].tenant = NULL;
+        gate->passed_gone += member->passed;
+        *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
         pthread_mutex_unlock(&gate->lock);
     }
 }
@@ -291,49 +374,58 @@ bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_us
 
 /* ---------------------------------------------------------------- stream priorities */
 
+/* Levels of a class, upwards from the least; what a guest asks for counts between the two. */
+struct levels {
+    int low, high;
+};
+
 /*
- * The device's levels are shared out: the least is the low class's, the upper half without the
- * greatest (where runs go on, and are stopped) the high class's. What the guest asks for counts
- * within its class. A device with few levels gives each class one.
+ * The device's levels are shared out: the least to what fills others' gaps, the greatest to runs'
+ * control. A device with few levels gives each class one.
  */
-int weir_gate_stream_priority(const struct weir_session *session, int asked)
+static struct levels levels_of(int levels, int priority)
+{
+    bool many = levels >= LEVELS_MANY; /* 6 on an H200: 0 .. -5 */
+
+    switch (priority) {
+    case WEIR_PRIORITY_LOW:
+        return many ? (struct levels){1, 1} : (struct levels){0, 0};
+    case WEIR_PRIORITY_HIGH:
+        return many ? (struct levels){levels - 2, levels - 2} : (struct levels){2, levels - 1};
+    default:
+        return many ? (struct levels){2, levels - 3} : (struct levels){1, 1};
+    }
+}
+
+int weir_gate_stream_priority(const struct weir_session *session, int asked, bool filler)
 {
     const struct weir_gate *gate = session->worker->gates[session->device];
-    int levels, low, high, above;
+    int priority = atomic_load(&session->tenant->priority);
+    struct levels of;
+    int levels, above;
 
     if (gate == NULL) {
         return asked;
     }
-    levels = gate->priority_least - gate->priority_greatest + 1; /* 6 on an H200: 0 .. -5 */
-    if (levels < 3) {
-        return atomic_load(&session->tenant->priority) == WEIR_PRIORITY_HIGH
-                   ? gate->priority_greatest
-                   : gate->priority_least;
+    levels = gate->priority_least - gate->priority_greatest + 1;
+    if (levels < LEVELS_MIN) {
+        return priority == WEIR_PRIORITY_HIGH ? gate->priority_greatest : gate->priority_least;
     }
-    switch (atomic_load(&session->tenant->priority)) {
-    case WEIR_PRIORITY_LOW:
-        low = high = 0;
-        break;
-    case WEIR_PRIORITY_HIGH:
-        low = levels / 2;
-        high = levels > 3 ? levels - 2 : levels - 1;
-        break;
-    default:
-        low = 1;
-        high = levels / 2 > 2 ? levels / 2 - 1 : 1;
-        break;
+    if (filler) {
+        return gate->priority_least;
     }
+    of = levels_of(levels, priority);
     above = gate->priority_least - asked;
-    above = above < 0 ? 0 : above > high - low ? high - low : above;
-    return gate->priority_least - (low + above);
+    above = above < 0 ? 0 : above > of.high - of.low ? of.high - of.low : above;
+    return gate->priority_least - (of.low + above);
 }
 
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream, bool filler)
 {
     CUlaunchAttributeValue value;
 
     memset(&value, 0, sizeof value);
-    value.priority = weir_gate_stream_priority(session, stream->priority);
+    value.priority = weir_gate_stream_priority(session, stream->priority, filler);
     /* A driver that does not change a stream's priority leaves the one it was made with. */
     (void)session->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY,
                                                 &value);

@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_SCHED_PRIVATE_H
 
 #include "base/clock.h"
+#include "host_backend/forms/cache.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/forms/run.h"
 #include "host_backend/sched/gate.h"
@@ -22,6 +23,7 @@ struct weir_gate_item {
     weir_sched_id id;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
+    bool filler;        /* valid when granted */
     atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
@@ -48,11 +50,12 @@ struct weir_gate_queue {
     struct weir_gate_member *member;
     struct weir_session *session;
     weir_sched_id id;
+    uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
     atomic_uint_fast64_t given_ns; /* predicted, of all that was given */
-    atomic_uint_fast64_t open_ns;  /* the same of what no mark stands behind */
+    atomic_uint_fast64_t open_ns;  /* of what passed beside, and no mark stands behind */
     atomic_uint_fast64_t passed;   /* items that passed beside the scheduler */
     atomic_uint_fast64_t bytes[2]; /* of all copies: to the device, from it */
     uint64_t stalled_at_ns;        /* done_ns when it was let through for standing still */
@@ -105,11 +108,23 @@ struct weir_gate {
     uint32_t sms;
     uint64_t alone_limit_ns, inflight_ns;
     struct weir_sched_config config; /* of sched */
+    struct weir_policy_set policies; /* main thread */
     struct weir_marks *marks;
     const struct weir_sched_shared *shared;
-    bool spin;           /* there are cores to spare: wait by spinning for a while */
-    atomic_bool crowded; /* several tenants came within the last second */
+    bool spin;             /* there are cores to spare: wait by spinning for a while */
+    uint32_t spinners_max; /* sessions that do so at a time */
+    atomic_uint spinners;
+    bool levels; /* streams of a higher class go first on the device */
+    atomic_bool crowded[WEIR_SCHED_PRIORITY_COUNT]; /* several tenants of a class came within the
+                                                       last second; without levels: of any */
     int priority_least, priority_greatest;
+
+    /* Main thread: what is kept of durations (keep.c). */
+    struct weir_forms_cache times;
+    struct weir_hash times_key;
+    uint64_t kept_ns, kept_learned;
+    uint32_t keys_found; /* on disk */
+    bool told_not_kept;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
@@ -122,11 +137,12 @@ struct weir_gate {
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
-    uint64_t crowded_until_ns;
-    uint64_t passed_stuck;                /* items: what was in flight before them did not end */
-    uint64_t event_ns;                    /* when a mark was last seen reached */
-    struct weir_gate_member *last_member; /* that came by the slow way */
-    struct weir_gate_action *actions;     /* a ring */
+    uint64_t crowded_until_ns[WEIR_SCHED_PRIORITY_COUNT];
+    uint64_t passed_gone;  /* items beside it of tenants that are gone */
+    uint64_t passed_stuck; /* items: what was in flight before them did not end */
+    uint64_t event_ns;     /* when a mark was last seen reached */
+    struct weir_gate_member *last_member[WEIR_SCHED_PRIORITY_COUNT]; /* that came by the slow way */
+    struct weir_gate_action *actions;                                /* a ring */
     uint32_t actions_room, first_action, n_actions;
     bool acting; /* somebody carries them out */
     struct weir_gate_member
@@ -170,6 +186,9 @@ void *weir_gate_watch(void *gate);
 /** For struct weir_sched_env: the record goes into the recording, if there is one. */
 void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
 
+/** A policy of a kind has been put in force; NULL: none is any more. */
+void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name);
+
 /** A tenant is new to the scheduler: say what it is called. */
 void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
 
@@ -195,11 +214,30 @@ bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item
 
 /* gates.c */
 
+/**
+ * Among which a tenant's kernels are to be stoppable: its class, where the device itself lets
+ * higher classes go first; else all are one.
+ */
+unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant);
+
 /** A tenant as the scheduler sees it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
 
-/** Give a stream the priority that its tenant's class has now. @thread session */
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream);
+/** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
+uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
+
+/* keep.c. Main thread. */
+
+/** Take over what is on disk, if anything. */
+void weir_gate_times_open(struct weir_gate *gate);
+/** Keep what is known now. */
+void weir_gate_times_close(struct weir_gate *gate);
+
+/* gates.c */
+
+/** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
+void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,
+                              bool filler);
 
 /** Runs of an item: see struct weir_forms_order. */
 void weir_gate_run_event(void *item, struct weir_run *run, enum weir_run_event event);

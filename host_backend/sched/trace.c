@@ -46,6 +46,13 @@ void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_
     }
 }
 
+void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name)
+{
+    if (gate->trace != NULL) {
+        weir_sched_trace_policy(gate->trace->trace, weir_clock_now_ns(), (uint8_t)kind, name);
+    }
+}
+
 /* ---------------------------------------------------------------- start */
 
 static void *flush(void *user)
@@ -82,8 +89,7 @@ static void put_tenant(struct weir_gate_trace *t, const struct weir_gate_member 
     const struct weir_sched_record record = {.at_ns = now_ns,
                                              .tenant = member->id,
                                              .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                             .value = p.weight | (uint64_t)p.priority << 32 |
-                                                      (uint64_t)p.sm_limit << 40};
+                                             .value = weir_sched_tenant_packed(&p)};
 
     t->records += weir_sched_trace_put(t->trace, &record);
     weir_sched_trace_tenant_name(t->trace, now_ns, member->id, member->tenant->name);
@@ -110,6 +116,8 @@ static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace 
         const struct weir_sched_record record = {.at_ns = now_ns,
                                                  .tenant = q->member->id,
                                                  .queue = q->id,
+                                                 .value =
+                                                     q->sm_limit_pct < 100 ? q->sm_limit_pct : 0,
                                                  .kind = WEIR_SCHED_REC_QUEUE_ADD};
 
         t->records += weir_sched_trace_put(t->trace, &record);

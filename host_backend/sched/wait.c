@@ -8,7 +8,7 @@
 #include "host_backend/worker/quiet.h"
 #include <time.h>
 
-#define SPIN_NS           (30 * WEIR_NS_PER_US)
+#define SPIN_NS           (300 * WEIR_NS_PER_US)
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
@@ -16,7 +16,8 @@
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
-#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long */
+#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long, */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* with an SM limit by that, and up to so long */
 
 static void nap(uint64_t ns)
 {
@@ -85,6 +86,8 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 /* How long an item waits before it passes because what the session has in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
+    uint32_t limit_pct = weir_gate_sm_limit_pct(q->session);
+    uint64_t most_ns = limit_pct < 100 ? STUCK_LIMITED_NS : STUCK_PACE_MAX_NS;
     const struct weir_gate_entry *oldest;
     bool stuck;
 
@@ -96,8 +99,8 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
     if (!stuck) {
         return UINT64_MAX;
     }
-    ns *= STUCK_SHARE;
-    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > STUCK_PACE_MAX_NS ? STUCK_PACE_MAX_NS : ns;
+    ns *= 100 / limit_pct > STUCK_SHARE ? 100 / limit_pct : STUCK_SHARE;
+    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
 }
 
 /*
@@ -127,15 +130,23 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
+/* A wake-up costs about 10 us, in which the device may have nothing to do. */
+static void spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t begin_ns)
+{
+    if (atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max) {
+        while (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
+               weir_clock_now_ns() - begin_ns < SPIN_NS) {
+            weir_cpu_pause();
+        }
+    }
+    atomic_fetch_sub_explicit(&gate->spinners, 1, memory_order_relaxed);
+}
+
 static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
     uint64_t begin_ns = weir_clock_now_ns();
-    uint64_t spin_end_ns = weir_clock_now_ns() + SPIN_NS;
 
-    while (q->gate->spin && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
-           weir_clock_now_ns() < spin_end_ns) {
-        weir_cpu_pause();
-    }
+    spin(q->gate, item, begin_ns);
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
         uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;

@@ -18,8 +18,8 @@
 #include <time.h>
 
 #define CROWDED_NS  WEIR_NS_PER_S
-#define SLACK_NS    1000ul                 /* of our sleeps; the default is 50 us */
-#define SPIN_NS     (200 * WEIR_NS_PER_US) /* after something has happened */
+#define SLACK_NS    1000ul         /* of our sleeps; the default is 50 us */
+#define SPIN_NS     WEIR_NS_PER_MS /* after something has happened */
 #define PAUSES      64
 #define NAP_NS      (20 * WEIR_NS_PER_US)
 #define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* where cores are few */
@@ -72,15 +72,17 @@ void weir_gate_kick_locked(struct weir_gate *gate)
 
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
 {
+    unsigned peers = weir_gate_peers(gate, member->tenant);
+
     member->seen_ns = now_ns;
-    if (gate->last_member != member && gate->last_member != NULL) {
-        if (!atomic_load_explicit(&gate->crowded, memory_order_relaxed)) {
-            atomic_store_explicit(&gate->crowded, true, memory_order_relaxed);
+    if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
+        if (!atomic_load_explicit(&gate->crowded[peers], memory_order_relaxed)) {
+            atomic_store_explicit(&gate->crowded[peers], true, memory_order_relaxed);
             weir_gate_kick_locked(gate);
         }
-        gate->crowded_until_ns = now_ns + CROWDED_NS;
+        gate->crowded_until_ns[peers] = now_ns + CROWDED_NS;
     }
-    gate->last_member = member;
+    gate->last_member[peers] = member;
 }
 
 /* ---------------------------------------------------------------- orders */
@@ -114,7 +116,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
 }
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     struct weir_gate_item *item = item_user;
     struct weir_gate_queue *q = item->queue;
@@ -123,6 +125,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     (void)id;
     item->order.place = (struct weir_run_place){
         .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
+    item->filler = filler;
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
     if (q->waiting == item) {
@@ -227,6 +230,8 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
     case WEIR_GATE_STOP:
         if (run != NULL) {
             result = weir_run_stop(run, a->lease_ns);
+        } else {
+            weir_forms_stop_missed(gate->worker->forms, gate->device);
         }
         if (result != CUDA_SUCCESS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
@@ -332,6 +337,27 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     }
 }
 
+/* Of several it is only known how long they took together. */
+static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
+                                uint64_t now_ns)
+{
+    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
+    uint64_t took_ns = 0;
+
+    if (work->n > 1) {
+        took_ns =
+            work->alike && now_ns > since_ns ? (now_ns - since_ns) / work->n : WEIR_SCHED_UNKNOWN;
+    }
+    while (work->first != NULL) {
+        struct weir_gate_item *item = work->first;
+
+        work->first = item->next;
+        (void)weir_sched_finished(q->gate->sched, now_ns, item->id, took_ns);
+        took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
+        gone_locked(item);
+    }
+}
+
 static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry *e, uint64_t now_ns,
                               bool exactly)
 {
@@ -343,13 +369,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     } else if (e->work.first == NULL) {
         account_alone(q, &e->work, now_ns, exactly);
     }
-    while (e->work.first != NULL) {
-        struct weir_gate_item *item = e->work.first;
-
-        e->work.first = item->next;
-        (void)weir_sched_finished(gate->sched, now_ns, item->id, 0);
-        gone_locked(item);
-    }
+    finish_items_locked(q, &e->work, now_ns);
     weir_mark_put(gate->marks, &e->mark);
     e->open = false;
     atomic_store_explicit(&q->done_ns,
@@ -456,8 +476,10 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
         gate->timer_ns = UINT64_MAX;
         weir_sched_tick(gate->sched, now_ns);
     }
-    if (now_ns >= gate->crowded_until_ns) {
-        atomic_store_explicit(&gate->crowded, false, memory_order_relaxed);
+    for (int i = 0; i < WEIR_SCHED_PRIORITY_COUNT; i++) {
+        if (now_ns >= gate->crowded_until_ns[i]) {
+            atomic_store_explicit(&gate->crowded[i], false, memory_order_relaxed);
+        }
     }
 }
 
@@ -468,8 +490,10 @@ static void sleep_locked(struct weir_gate *gate)
     uint64_t end_ns = gate->timer_ns;
     struct timespec end;
 
-    if (atomic_load(&gate->crowded) && gate->crowded_until_ns < end_ns) {
-        end_ns = gate->crowded_until_ns;
+    for (int i = 0; i < WEIR_SCHED_PRIORITY_COUNT; i++) {
+        if (atomic_load(&gate->crowded[i]) && gate->crowded_until_ns[i] < end_ns) {
+            end_ns = gate->crowded_until_ns[i];
+        }
     }
     gate->idle = true;
     if (end_ns == UINT64_MAX) {

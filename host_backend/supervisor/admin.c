@@ -132,6 +132,10 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
         client->wish = WEIR_WANTS_TRACE;
         return trace_request(sup, client, client->request + 6);
     }
+    if (strncmp(client->request, "policy ", 7) == 0) {
+        client->wish = WEIR_WANTS_POLICY;
+        return weir_sup_policy_request(sup, client, client->request + 7);
+    }
     client->wish = WEIR_WANTS_TENANT;
     return weir_sup_tenant_request(sup, client, client->request);
 }
@@ -201,8 +205,7 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
     }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
-    client->gathering = sup->n_gatherings + (client->wish == WEIR_WANTS_TENANT ||
-                                             client->wish == WEIR_WANTS_TRACE || !sup->gathering);
+    client->gathering = sup->n_gatherings + (client->wish >= WEIR_WANTS_TENANT || !sup->gathering);
     start_gathering(sup, client->wish == WEIR_WANTS_STATS);
 }
 
@@ -365,6 +368,7 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
+    snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
     fill_config_path(sup, report);
     report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
 }
@@ -388,6 +392,10 @@ static void answer(struct weir_supervisor *sup, const struct weir_admin_client *
     if (client->wish == WEIR_WANTS_TENANT) {
         fill_host(sup, &report);
         fill_tenant_answer(sup, client, &report);
+    } else if (client->wish == WEIR_WANTS_POLICY) {
+        fill_host(sup, &report);
+        report.notes = client->report->notes;
+        report.n_notes = client->report->n_notes;
     } else {
         weir_sup_admin_report(sup, &report);
     }

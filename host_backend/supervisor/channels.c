@@ -25,7 +25,7 @@ void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant 
 
     tenant->serial_fd = -1;
     if (len > 0 && (size_t)len < sizeof tenant->serial_path) {
-        status = weir_sup_listen_for_qemu(sup, tenant->serial_path, &tenant->serial_fd);
+        status = weir_sup_listen_for_qemu(sup, tenant, tenant->serial_path, &tenant->serial_fd);
     }
     if (status != WEIR_OK) {
         weir_log_warn("supervisor: no socket for virtio-serial ports tenant=%s path=%s why=\"%s\"",

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define FILE_MAX_BYTES (1u << 20)
@@ -32,7 +31,8 @@ enum row_kind {
     ROW_LIMIT, /* any number of bytes */
     ROW_DEVICES,
     ROW_PCT,
-    ROW_BOOL
+    ROW_BOOL,
+    ROW_USER
 };
 
 struct row {
@@ -45,6 +45,7 @@ struct row {
 
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
+static const char *const shares[] = {"yes", "no", NULL};
 static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
 static const char *const forms_ptx[] = {"same", "any", NULL};
@@ -87,6 +88,8 @@ static const struct row scheduler_rows[] = {
     {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
+    {"fill", ROW_BOOL, AT(weir_host_config, scheduler.fill), 0, 0, NULL},
+    {"order_window", ROW_U32, AT(weir_host_config, scheduler.order_window), 2, 10, NULL},
 };
 static const struct row metrics_rows[] = {
     {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},
@@ -102,12 +105,14 @@ static const struct row tenant_rows[] = {
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
+    {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
     {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
     {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
+    {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -175,11 +180,7 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
     config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
-    config->scheduler = (struct weir_sched_settings){.policy = "fair",
-                                                     .inflight_us = 200,
-                                                     .alone_us = 10000,
-                                                     .starve_ms = 1000,
-                                                     .overhead_ppm = 15000};
+    config->scheduler = weir_sched_settings_default();
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
 
@@ -198,122 +199,6 @@ const char *weir_priority_text(enum weir_priority priority)
 const char *weir_isolation_text(enum weir_isolation isolation)
 {
     return isolations[isolation];
-}
-
-static bool unit_of(const char *text, double *ret)
-{
-    static const struct {
-        const char *name;
-        double factor;
-    } units[] = {{"", 1},         {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
-                 {"tib", 0x1p40}, {"k", 0x1p10}, {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
-                 {"kb", 1e3},     {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
-
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcasecmp(text, units[i].name) == 0) {
-            *ret = units[i].factor;
-            return true;
-        }
-    }
-    return false;
-}
-
-enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amount)
-{
-    char *rest;
-    double value, factor;
-
-    if (*text < '0' || *text > '9' || text[1] == 'x') { /* strtod also takes "inf", "-1", "0x1" */
-        return WEIR_ERR_INVALID;
-    }
-    value = strtod(text, &rest);
-    while (*rest == ' ') {
-        rest++;
-    }
-    if (strcmp(rest, "%") == 0) {
-        if (value < 1 || value > 100) {
-            return WEIR_ERR_INVALID;
-        }
-        *ret_amount = (struct weir_amount){.pct = (uint32_t)value};
-        return WEIR_OK;
-    }
-    if (!unit_of(rest, &factor) || value * factor < 1 || value * factor > 0x1p60) {
-        return WEIR_ERR_INVALID;
-    }
-    *ret_amount = (struct weir_amount){.bytes = (uint64_t)(value * factor)};
-    return WEIR_OK;
-}
-
-uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes)
-{
-    if (amount.pct != 0) {
-        return whole_bytes / 100 * amount.pct;
-    }
-    return amount.bytes != 0 && amount.bytes < whole_bytes ? amount.bytes : whole_bytes;
-}
-
-static bool device_ok(const char *item)
-{
-    size_t n = strlen(item);
-
-    if (strncasecmp(item, "GPU-", 4) == 0) {
-        return n > 4 && n <= 40 && strspn(item + 4, "0123456789abcdefABCDEF-") == n - 4;
-    }
-    return n > 0 && n <= 2 && strspn(item, "0123456789") == n;
-}
-
-static bool in_list(const char *list, const char *item, size_t item_bytes)
-{
-    while (*list != 0) {
-        size_t n = strcspn(list, ",");
-
-        if (n == item_bytes && strncasecmp(list, item, n) == 0) {
-            return true;
-        }
-        list += n + (list[n] == ',');
-    }
-    return false;
-}
-
-enum weir_status weir_devices_parse(const char *text, char *ret_list)
-{
-    char list[WEIR_DEVICE_LIST_BYTES] = "";
-    size_t at = 0;
-
-    for (;;) {
-        char item[48];
-        size_t n;
-
-        text += strspn(text, " \t");
-        n = strcspn(text, ", \t");
-        snprintf(item, sizeof item, "%.*s", (int)n, text);
-        if (n >= sizeof item || !device_ok(item) || in_list(list, item, n) ||
-            at + n + 2 > sizeof list) {
-            return WEIR_ERR_INVALID;
-        }
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at == 0 ? "" : ",", item);
-        text += n + strspn(text + n, " \t");
-        if (*text == 0) {
-            memcpy(ret_list, list, at + 1);
-            return WEIR_OK;
-        }
-        if (*text++ != ',') {
-            return WEIR_ERR_INVALID;
-        }
-    }
-}
-
-bool weir_devices_among(const char *list, const char *all)
-{
-    while (*list != 0 && *all != 0) {
-        size_t n = strcspn(list, ",");
-
-        if (!in_list(all, list, n)) {
-            return false;
-        }
-        list += n + (list[n] == ',');
-    }
-    return true;
 }
 
 bool weir_tenant_name_ok(const char *name)
@@ -461,6 +346,27 @@ static bool store_bool(const struct row *row, char *to, const struct weir_toml_v
     return true;
 }
 
+/* A name, or a number without one. */
+static bool store_user(const struct row *row, char *to, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    uint32_t uid;
+
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low &&
+        value->integer <= row->high) {
+        snprintf(to, row->size, "%lld", (long long)value->integer);
+        return true;
+    }
+    if (value->kind != WEIR_TOML_STRING || strlen(value->string) >= row->size) {
+        return WRONG(value, "'%s' must be a user's name or number", row->key);
+    }
+    if (value->string[0] != 0 && weir_user_id(value->string, &uid) != WEIR_OK) {
+        return WRONG(value, "'%s': there is no user '%s' here", row->key, value->string);
+    }
+    memcpy(to, value->string, strlen(value->string) + 1);
+    return true;
+}
+
 static bool store(const struct row *row, void *object, const struct weir_toml_value *value,
                   struct weir_diag *diag)
 {
@@ -486,6 +392,8 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
         return store_pct(row, to, value, diag);
     case ROW_BOOL:
         return store_bool(row, to, value, diag);
+    case ROW_USER:
+        return store_user(row, to, value, diag);
     }
     return false;
 }
@@ -611,7 +519,7 @@ bool weir_setting_is_live(size_t setting)
 {
     const char *key = setting_row(setting)->key;
 
-    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0;
+    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0 && strcmp(key, "user") != 0;
 }
 
 int weir_setting_find(const char *key)
@@ -706,6 +614,7 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
     case ROW_NAME:
     case ROW_KEY:
     case ROW_DEVICES:
+    case ROW_USER:
     case ROW_U64:
     case ROW_BYTES:
     case ROW_LIMIT:

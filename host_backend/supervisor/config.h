@@ -9,6 +9,7 @@
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
+#define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
 #define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
@@ -23,6 +24,9 @@ enum weir_isolation {
     WEIR_ISOLATION_SHARED,  /* the GPU's worker, with the other tenants */
     WEIR_ISOLATION_PROCESS, /* a worker of its own */
 };
+
+/* May its kernels run beside others', where a policy puts some together? */
+enum weir_sharing { WEIR_SHARE_YES, WEIR_SHARE_NO };
 
 /* Bytes, or a share of the device's memory. Both 0: all of it. */
 struct weir_amount {
@@ -40,12 +44,14 @@ struct weir_tenant_config {
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
     uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
+    enum weir_sharing share;
     enum weir_isolation isolation;
     struct weir_amount memory; /* of its devices, all together */
     struct weir_amount pinned; /* of the host's memory */
     uint32_t sessions_max;
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
+    char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */
 };
 
 struct weir_host_config {
@@ -118,6 +124,13 @@ enum weir_status weir_devices_parse(const char *text, char *ret_list) WEIR_MUST_
 
 /** Are all devices of a list also in another, "" being all? Compares as they are written. */
 bool weir_devices_among(const char *list, const char *all);
+
+/**
+ * The number of a user who is given by name or number.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no number of a user), WEIR_ERR_NOT_FOUND (no such name)
+ * @thread main: asks for names with getpwnam()
+ */
+enum weir_status weir_user_id(const char *text, uint32_t *ret_uid) WEIR_MUST_CHECK;
 
 /** An amount of a whole; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);

@@ -83,7 +83,7 @@ static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenan
             WEIR_OK) {
         status = WEIR_ERR_TOO_BIG;
     } else if (make_folder(folder, 0755)) {
-        status = weir_listen_unix(path, 0666, &tenant->container_fd);
+        status = weir_sup_listen_for(tenant, path, 0666, &tenant->container_fd);
     }
     if (status != WEIR_OK) {
         tenant->container_fd = -1;

@@ -42,13 +42,22 @@
 /* libvirt runs QEMU as a user of its own, called so by Debian and by Red Hat. */
 static const char *const qemu_users[] = {"libvirt-qemu", "qemu"};
 
-/* The socket is for QEMU's user and for root alone. */
-static void give_to_qemu(const struct weir_supervisor *sup, const char *path)
+/* The socket is for QEMU's user and for root alone; a tenant's own user starts QEMU himself. */
+static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                         const char *path)
 {
     const struct passwd *user = NULL;
+    uint32_t uid;
 
     if (geteuid() != 0) {
         return; /* a session's own QEMU runs as this user */
+    }
+    if (tenant->config.user[0] != 0) {
+        if (weir_user_id(tenant->config.user, &uid) != WEIR_OK ||
+            chown(path, uid, (gid_t)-1) != 0) {
+            weir_log_warn("supervisor: a user cannot have his socket path=%s", path);
+        }
+        return;
     }
     if (sup->config.vm_user[0] != 0) {
         user = getpwnam(sup->config.vm_user);
@@ -67,7 +76,8 @@ static void give_to_qemu(const struct weir_supervisor *sup, const char *path)
     }
 }
 
-enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup, const char *path,
+enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
+                                          const struct weir_sup_tenant *tenant, const char *path,
                                           int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -94,7 +104,7 @@ enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup, con
         close(fd);
         return errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
-    give_to_qemu(sup, path);
+    give_to_qemu(sup, tenant, path);
     *ret_fd = fd;
     return WEIR_OK;
 }
@@ -118,7 +128,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
         status = WEIR_ERR_IO;
     } else {
         weir_sup_serial_listen(sup, tenant);
-        status = weir_sup_listen_for_qemu(sup, tenant->vm_path, &tenant->vm_listen_fd);
+        status = weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);

@@ -183,6 +183,20 @@ static enum weir_status open_signals(struct weir_supervisor *sup)
     return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
+/* What weir policy has set stays until the file says something else than it did. */
+static void follow_policy(struct weir_supervisor *sup, const char *policy)
+{
+    struct weir_diag diag = {0};
+
+    if (strcmp(policy, sup->policy_base) == 0) {
+        return;
+    }
+    snprintf(sup->policy_base, sizeof sup->policy_base, "%s", policy);
+    if (!weir_sup_policy_set(sup, policy, &diag)) {
+        weir_log_warn("supervisor: policy not changed why=\"%s\"", diag.message);
+    }
+}
+
 static void reload(struct weir_supervisor *sup)
 {
     struct weir_host_config *config = malloc(sizeof *config);
@@ -192,6 +206,7 @@ static void reload(struct weir_supervisor *sup)
         load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        follow_policy(sup, config->scheduler.policy);
         weir_sup_libvirt_again(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
@@ -426,6 +441,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                                               : weir_status_text(status));
         }
     }
+    status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
@@ -452,7 +468,8 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     sup->params = *params;
-    sup->signal_fd = sup->admin_fd = sup->metrics_fd = sup->libvirt.link = sup->vsock_fd = -1;
+    sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
+    sup->vsock_fd = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
@@ -465,6 +482,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return 2;
     }
+    memcpy(sup->policy_base, sup->config.scheduler.policy, sizeof sup->policy_base);
     if (weir_log_level() == WEIR_LOG_NONE &&
         weir_log_init(sup->config.log, "weir serve") != WEIR_OK) {
         fprintf(stderr, "log: '%s' is not a level (none, error, warn, info, debug)\n",
@@ -488,6 +506,9 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
+    if (sup->tcp_fd >= 0) {
+        close(sup->tcp_fd);
+    }
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -32,51 +31,6 @@ static void close_client(struct weir_metrics_client *c)
     close(c->fd);
     free(c->text);
     *c = (struct weir_metrics_client){.fd = -1};
-}
-
-/* "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT". */
-static bool listen_tcp(const char *address, int *ret_fd)
-{
-    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
-                                   .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    char host[WEIR_CONFIG_PATH_BYTES];
-    char *colon;
-    int one = 1, fd = -1;
-
-    snprintf(host, sizeof host, "%s", address);
-    colon = strrchr(host, ':');
-    if (colon == NULL || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-        strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
-        errno = EINVAL; /* getaddrinfo takes a port's lower bits */
-        return false;
-    }
-    *colon = 0;
-    char *name = host;
-
-    if (*name == '[' && colon > host && colon[-1] == ']') {
-        colon[-1] = 0;
-        name++;
-    }
-    if (strcmp(name, "localhost") == 0) {
-        strcpy(name, "127.0.0.1");
-    }
-    if (getaddrinfo(*name != 0 ? name : NULL, colon + 1, &hints, &found) != 0) {
-        errno = EINVAL;
-        return false;
-    }
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-                    bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 16) != 0)) {
-        int why = errno;
-
-        close(fd);
-        fd = -1;
-        errno = why;
-    }
-    freeaddrinfo(found);
-    *ret_fd = fd;
-    return fd >= 0;
 }
 
 /* The address in fact: the port may have been 0. */
@@ -106,7 +60,7 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         return WEIR_OK;
     }
     if (*path != '/') {
-        if (!listen_tcp(listen, &sup->metrics_fd)) {
+        if (!weir_sup_listen_address(listen, &sup->metrics_fd)) {
             fprintf(stderr, "metrics: '%s': %s\n", listen,
                     errno == EINVAL ? "no ADDRESS:PORT (an address in figures) or path of a socket"
                                     : strerror(errno));

@@ -40,8 +40,9 @@ struct weir_sup_tenant {
     char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
     int serial_fd; /* for QEMU's virtio-serial ports (channels.c); -1: none */
     char serial_path[108];
-    bool used; /* this slot; a slot is never given to another tenant */
-    bool gone; /* removed */
+    uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
+    bool used;       /* this slot: until nothing is left of it in its worker */
+    bool gone;       /* removed */
 };
 
 struct weir_sup_worker {
@@ -65,7 +66,13 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
-enum weir_admin_wish { WEIR_WANTS_STATUS, WEIR_WANTS_STATS, WEIR_WANTS_TENANT, WEIR_WANTS_TRACE };
+enum weir_admin_wish {
+    WEIR_WANTS_STATUS,
+    WEIR_WANTS_STATS,
+    WEIR_WANTS_TENANT,
+    WEIR_WANTS_TRACE,
+    WEIR_WANTS_POLICY
+};
 
 struct weir_admin_client {
     int fd; /* -1: free */
@@ -120,10 +127,12 @@ struct weir_metrics_client {
 
 struct weir_supervisor {
     struct weir_host_config config;
+    char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
     struct weir_serve_params params;
     uint64_t started_ns;
     int signal_fd;
     int admin_fd;
+    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
     bool stopping;
     int exit_status;
@@ -158,6 +167,22 @@ struct weir_supervisor {
  */
 enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
+/* listen_tcp.c */
+
+/**
+ * Listen on "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT" or "*:PORT".
+ * @return false, with errno; EINVAL: it is none of these
+ */
+bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
+
+/**
+ * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket
+ * outlives the workers that accept from it: guests that come while one is being replaced wait in
+ * its backlog, as they do in that of a tenant's socket.
+ * @return WEIR_OK, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+
 /* tenants.c */
 
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
@@ -169,8 +194,18 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
                                      enum weir_origin source,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/**
+ * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
+ * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)
+ */
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 /** Its socket goes and its sessions end. */
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Its worker has nothing left of the tenant that went as the number `goings`. */
+void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings);
+/** A worker has died, and with it all that it had of tenants that are gone. */
+void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /**
  * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
  * @param text  "": back to what its source says.
@@ -233,6 +268,19 @@ void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
  */
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char *request);
+
+/** One thing to say of a request; a lack of memory loses it. */
+void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
+/** May whoever is at the other end change something? root and the host's own user may. */
+bool weir_sup_may_change(const struct weir_admin_client *client);
+
+/* policy_admin.c */
+
+/** Give all schedulers other policies. @return false: the diagnosis says why not */
+bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
+/** A client's wish for it: done, or client->report says why not. @return false: no memory */
+bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             const char *policy);
 
 /* admin.c */
 

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void note(struct weir_status_report *report, const char *kind, const char *text)
+void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text)
 {
     struct weir_status_note row = {0};
 
@@ -48,7 +48,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
 
     if (equals == NULL) {
         snprintf(text, sizeof text, "'%.60s' is no setting: KEY=VALUE", word);
-        note(report, "error", text);
+        weir_sup_note(report, "error", text);
         return -1;
     }
     *equals = 0;
@@ -60,7 +60,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
                                    weir_setting_key(i));
         }
         snprintf(text, sizeof text, "unknown setting '%.40s': %s", word, keys);
-        note(report, "error", text);
+        weir_sup_note(report, "error", text);
     }
     return setting;
 }
@@ -82,7 +82,7 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
             continue;
         }
         if (weir_sup_setting_try(sup, tenant, (size_t)setting, value, &config, &diag) != WEIR_OK) {
-            note(report, "error", diag.message);
+            weir_sup_note(report, "error", diag.message);
         }
         given |= 1u << setting;
         origins[setting] = (uint8_t)(*value == 0 ? tenant->source : WEIR_ORIGIN_COMMAND);
@@ -115,8 +115,8 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     struct weir_diag diag = {0};
 
     if (!weir_tenant_name_ok(name)) {
-        note(report, "error",
-             "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
+        weir_sup_note(report, "error",
+                      "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
         return;
     }
     weir_tenant_config_default(&config, name);
@@ -126,7 +126,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
 
         if (setting >= 0 && *value != 0 &&
             weir_setting_store((size_t)setting, value, &config, &diag) != WEIR_OK) {
-            note(report, "error", diag.message);
+            weir_sup_note(report, "error", diag.message);
         }
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -134,14 +134,14 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
 
         if (other->used && !other->gone && config.key[0] != 0 &&
             strcmp(other->config.key, config.key) == 0) {
-            note(report, "error", "another tenant has the same key");
+            weir_sup_note(report, "error", "another tenant has the same key");
         }
     }
     if (report->n_notes != 0) {
         return;
     }
     if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_COMMAND, &diag) != WEIR_OK) {
-        note(report, "error", diag.message);
+        weir_sup_note(report, "error", diag.message);
         return;
     }
     weir_sup_libvirt_again(sup);
@@ -169,8 +169,8 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     return true;
 }
 
-/* Whoever opens admin.sock may look; root and the host's own user may also change. */
-static bool may_change(const struct weir_admin_client *client)
+/* Whoever opens admin.sock may look. */
+bool weir_sup_may_change(const struct weir_admin_client *client)
 {
     struct weir_peer peer = {.uid = (uint32_t)-1};
 
@@ -197,9 +197,9 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
     }
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
     tenant = weir_sup_tenant_find(sup, words[2]);
-    if (strcmp(words[1], "show") != 0 && !may_change(client)) {
-        note(client->report, "error",
-             "permission denied: root and the user of weir serve may change tenants");
+    if (strcmp(words[1], "show") != 0 && !weir_sup_may_change(client)) {
+        weir_sup_note(client->report, "error",
+                      "permission denied: root and the user of weir serve may change tenants");
         return true;
     }
     if (strcmp(words[1], "add") == 0) {
@@ -208,7 +208,7 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
     }
     if (tenant == NULL || tenant->gone) {
         snprintf(text, sizeof text, "there is no tenant '%.64s'", words[2]);
-        note(client->report, "error", text);
+        weir_sup_note(client->report, "error", text);
         return true;
     }
     return known(sup, tenant, client->report, words, n);

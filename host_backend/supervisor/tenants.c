@@ -1,9 +1,9 @@
 /*
  * Tenants: a listening socket each. The socket through which a guest comes is its identity.
  *
- * A slot (and with it the address window) belongs to one tenant name for the supervisor's life, so
- * a window never passes from one tenant to another while a worker might still have the first one's
- * memory there.
+ * A slot, and with it the address window, belongs to a tenant until its worker has said that
+ * nothing is left of it, so a window never passes to another tenant while a worker still has the
+ * first one's memory there. A name that comes back before that gets its slot back.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -31,6 +31,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (!sup->tenants[i].used) {
             sup->tenants[i] = (struct weir_sup_tenant){.index = (uint32_t)i,
+                                                       .goings = sup->tenants[i].goings,
                                                        .listen_fd = -1,
                                                        .container_fd = -1,
                                                        .vm_listen_fd = -1,
@@ -52,6 +53,28 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     }
 }
 
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd)
+{
+    bool owned = tenant->config.user[0] != 0;
+    enum weir_status status = weir_listen_unix(path, owned ? 0600 : mode, ret_fd);
+    uint32_t uid;
+
+    if (status != WEIR_OK || !owned) {
+        return status;
+    }
+    status = weir_user_id(tenant->config.user, &uid);
+    if (status == WEIR_OK && chown(path, uid, (gid_t)-1) != 0) {
+        status = WEIR_ERR_DENIED;
+    }
+    if (status != WEIR_OK) {
+        close(*ret_fd);
+        unlink(path);
+        *ret_fd = -1;
+    }
+    return status;
+}
+
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int n = snprintf(tenant->path, sizeof tenant->path, "%s/%s.sock", sup->config.run_dir,
@@ -61,8 +84,8 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
-        status =
-            weir_listen_unix(tenant->path, (mode_t)sup->config.socket_mode, &tenant->listen_fd);
+        status = weir_sup_listen_for(tenant, tenant->path, (mode_t)sup->config.socket_mode,
+                                     &tenant->listen_fd);
     }
     if (status != WEIR_OK) {
         tenant->listen_fd = -1;
@@ -80,6 +103,7 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
     struct weir_link_message message = {.type = type};
 
     message.tenant.index = tenant->index;
+    message.tenant.goings = tenant->goings;
     message.tenant.config = tenant->config;
     (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
 }
@@ -148,7 +172,7 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
     if (tenant == NULL) {
         tenant = find_free(sup);
         if (tenant == NULL) {
-            weir_log_error("supervisor: too many tenants since the start tenant=%s", name);
+            weir_log_error("supervisor: too many tenants tenant=%s", name);
             return NULL;
         }
         tenant->used = true;
@@ -168,6 +192,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
     } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
         weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
+    } else if (tenant != NULL && !tenant->gone && strcmp(tenant->config.user, config->user) != 0) {
+        weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
     } else if (tenant == NULL) {
         tenant = slot_for(sup, config->name);
         if (tenant == NULL) {
@@ -185,6 +211,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->source = source;
     tenant->base = *config;
     tenant->base.isolation = isolation;
+    if (!tenant->gone) {
+        memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
+    }
     merge(tenant, &merged);
     bool changed = memcmp(&tenant->config, &merged, sizeof merged) != 0;
 
@@ -209,13 +238,55 @@ static void follow(struct weir_supervisor *sup)
     weir_sup_vsock_follow(sup);
 }
 
+/* No worker has anything of it: its slot is free. A worker of its own that is not running stays so.
+ */
+static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    struct weir_sup_worker *own = tenant->worker >= 0 ? &sup->workers[tenant->worker] : NULL;
+
+    if (own != NULL && own->tenant == (int)tenant->index && own->pid == 0) {
+        own->used = false;
+    }
+    tenant->used = false;
+}
+
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     close_tenant(sup, tenant);
     tenant->gone = true;
+    tenant->goings++;
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     follow(sup);
+    if (tenant->worker < 0 || sup->workers[tenant->worker].pid == 0) {
+        release(sup, tenant);
+    }
+}
+
+void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings)
+{
+    struct weir_sup_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[index] : NULL;
+    struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+
+    if (tenant == NULL || !tenant->used || !tenant->gone || tenant->goings != goings) {
+        return; /* it has come back */
+    }
+    if (tenant->worker >= 0 && sup->workers[tenant->worker].tenant == (int)index) {
+        (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
+    } else {
+        release(sup, tenant);
+    }
+}
+
+void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && tenant->gone && tenant->worker == worker) {
+            release(sup, tenant);
+        }
+    }
 }
 
 enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,

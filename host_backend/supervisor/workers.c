@@ -127,12 +127,14 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
     struct weir_link_config *c = &message.config;
+    int listening = -1;
 
     snprintf(c->driver, sizeof c->driver, "%s", sup->config.driver);
     snprintf(c->softgpu, sizeof c->softgpu, "%s", sup->config.softgpu);
     snprintf(c->log, sizeof c->log, "%s", sup->config.log);
     snprintf(c->run_dir, sizeof c->run_dir, "%s", sup->config.run_dir);
     if (is_main(sup, w)) {
+        listening = sup->tcp_fd;
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
         snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
     }
@@ -144,7 +146,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
     c->scheduler = sup->config.scheduler;
-    if (!weir_sup_worker_send(sup, worker, &message, -1)) {
+    if (!weir_sup_worker_send(sup, worker, &message, listening)) {
         return WEIR_ERR_CLOSED;
     }
     return weir_sup_tenants_tell(sup, worker);
@@ -247,7 +249,12 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_drop_all(sup, worker);
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
+    weir_sup_tenants_died(sup, worker);
     if (sup->stopping) {
+        return;
+    }
+    if (!w->used) {
+        weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
         return;
     }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
@@ -358,6 +365,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_DROP:
         weir_sup_drop(sup, worker, message.chunk.id);
+        break;
+    case WEIR_LINK_TENANT_FREE:
+        weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
         break;
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:

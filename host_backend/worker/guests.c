@@ -204,14 +204,18 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
 
-static void enlist(struct weir_session *session)
+/* From now on whoever ends sessions finds it. false: its tenant went while it came. */
+static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
+    bool gone;
 
     pthread_mutex_lock(&w->lock);
     session->next = w->sessions;
     w->sessions = session;
+    gone = session->tenant->gone;
     pthread_mutex_unlock(&w->lock);
+    return !gone;
 }
 
 static void delist(struct weir_session *session)
@@ -254,8 +258,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     }
     weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
                   (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
-    enlist(session);
-    if (atomic_load(&a->worker->sticky) != 0) {
+    if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);
     }
     weir_session_run(session);
@@ -513,11 +516,16 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
+        params.tcp_fd = worker->tcp_fd > 0 ? worker->tcp_fd : 0;
         params.secret_key = key;
     }
     unlink(worker->zmq_path);
     status = weir_zmq_server_create(&params, &worker->zmq);
     explicit_bzero(key, sizeof key);
+    if (worker->tcp_fd >= 0) {
+        close(worker->tcp_fd);
+        worker->tcp_fd = -1;
+    }
     if (status != WEIR_OK) {
         weir_log_error("worker: cannot listen for ZeroMQ endpoint=%s why=\"%s\"",
                        params.n_endpoints == 2 ? endpoint : ipc, weir_status_text(status));

@@ -143,6 +143,18 @@ void weir_image_grew(struct weir_image_store *store, struct weir_image *image, u
     pthread_mutex_unlock(&store->lock);
 }
 
+bool weir_image_store_in_use(struct weir_image_store *store)
+{
+    bool used = false;
+
+    pthread_mutex_lock(&store->lock);
+    for (const struct weir_image *image = store->images; image != NULL; image = image->next) {
+        used |= image->refs != 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return used;
+}
+
 uint64_t weir_image_store_bytes(struct weir_image_store *store)
 {
     uint64_t bytes;

@@ -62,6 +62,8 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
 /** An image keeps more beside its bytes from now on: counts against the cap. @thread any */
 void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes);
 
+/** Does anybody hold one? @thread any */
+bool weir_image_store_in_use(struct weir_image_store *store);
 uint64_t weir_image_store_bytes(struct weir_image_store *store);
 
 /* An image on its way: pieces in order, from one session. */

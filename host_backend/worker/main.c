@@ -32,7 +32,9 @@
 
 #define STOP_WAIT_S   4
 #define STACK_BYTES   (8u << 20)
+#define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
+#define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
 
 void weir_worker_sticky(struct weir_worker *worker, CUresult error)
 {
@@ -88,17 +90,51 @@ static void end_sessions(struct weir_worker *worker, const struct weir_tenant *t
     pthread_mutex_unlock(&worker->lock);
 }
 
-static void on_tenant_gone(struct weir_worker *worker, uint32_t index)
+static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
-    struct weir_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[index] : NULL;
+    struct weir_tenant *tenant =
+        message->index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[message->index] : NULL;
 
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
+        tenant->goings = message->goings;
         pthread_mutex_unlock(&worker->lock);
-        weir_ports_stop(worker, index);
+        weir_ports_stop(worker, message->index);
         end_sessions(worker, tenant);
     }
+}
+
+/* Free the tenants that are gone and of whom nothing is left; are there others who are gone? */
+static bool free_gone(struct weir_worker *worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_TENANT_FREE};
+    bool others = false;
+
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_tenant *tenant = worker->tenants[i];
+        bool busy;
+
+        if (tenant == NULL || !tenant->gone) {
+            continue;
+        }
+        pthread_mutex_lock(&worker->lock);
+        /* The builder of kernels' forms holds images for longer than their sessions live. */
+        busy = tenant->n_arrivals != 0 || weir_image_store_in_use(&tenant->images) ||
+               weir_ports_any_locked(worker, i); /* they know it by the number alone */
+        if (!busy) {
+            worker->tenants[i] = NULL;
+        }
+        pthread_mutex_unlock(&worker->lock);
+        others |= busy;
+        if (!busy) {
+            message.tenant.index = i;
+            message.tenant.goings = tenant->goings;
+            weir_tenant_destroy(tenant);
+            (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+        }
+    }
+    return others;
 }
 
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
@@ -234,7 +270,7 @@ static bool on_message(struct weir_worker *worker)
         on_tenant(worker, &message.tenant);
         break;
     case WEIR_LINK_TENANT_GONE:
-        on_tenant_gone(worker, message.tenant.index);
+        on_tenant_gone(worker, &message.tenant);
         break;
     case WEIR_LINK_GUEST:
         if (fd >= 0 && message.guest.channel == WEIR_CHANNEL_PORT) {
@@ -267,6 +303,10 @@ static bool on_message(struct weir_worker *worker)
             weir_gates_trace_stop(worker);
         }
         break;
+    case WEIR_LINK_POLICY:
+        message.policy[sizeof message.policy - 1] = 0;
+        weir_gates_policies_set(worker, message.policy);
+        break;
     case WEIR_LINK_STOP:
         return false;
     default:
@@ -285,9 +325,10 @@ static void loop(struct weir_worker *worker)
         {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->shares_fd, POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 3, -1) < 0 && errno != EINTR) {
+        if (poll(waits, 3, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
             return;
         }
+        weir_gates_keep(worker);
         if (waits[0].revents != 0 && !on_message(worker)) {
             return;
         }
@@ -318,9 +359,8 @@ static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
     enum weir_status status;
-    int fd;
 
-    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK ||
+    if (weir_link_receive(worker->link, &message, &worker->tcp_fd) != WEIR_OK ||
         message.type != WEIR_LINK_CONFIG) {
         return WEIR_WORKER_EXIT_USAGE;
     }
@@ -417,6 +457,7 @@ int weir_worker_main(int argc, char **argv)
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
+    worker->tcp_fd = -1;
     worker->wake_fd = worker->shares_fd = worker->prints.fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);

@@ -106,6 +106,16 @@ void weir_ports_stop(struct weir_worker *worker, uint32_t tenant_index)
     pthread_mutex_unlock(&worker->lock);
 }
 
+bool weir_ports_any_locked(const struct weir_worker *worker, uint32_t tenant_index)
+{
+    const struct served_port *p = worker->ports;
+
+    while (p != NULL && p->guest.tenant_index != tenant_index) {
+        p = p->next;
+    }
+    return p != NULL;
+}
+
 void weir_ports_finish(struct weir_worker *worker)
 {
     pthread_mutex_lock(&worker->lock);

@@ -14,6 +14,9 @@ void weir_port_arrived(struct weir_worker *worker, const struct weir_link_guest 
 void weir_ports_stop(struct weir_worker *worker, uint32_t tenant_index);
 #define WEIR_PORTS_ALL UINT32_MAX
 
+/** Has this tenant any, also such as are on their way down? The worker's lock is held. */
+bool weir_ports_any_locked(const struct weir_worker *worker, uint32_t tenant_index);
+
 /** Wait until there are none, after weir_ports_stop(). @thread main */
 void weir_ports_finish(struct weir_worker *worker);
 

@@ -28,6 +28,8 @@
 #include <stdatomic.h>
 
 struct weir_chunk;
+#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of forms/counts.def */
+
 struct weir_forms_exposure;
 struct weir_forms_kernel;
 struct weir_forms_module;
@@ -280,6 +282,7 @@ struct weir_session {
     atomic_uint_fast64_t objects;
     atomic_uint n_contexts;
 
+    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
 
     /* Device printf text, under the worker's prints lock (worker/prints.c). */

@@ -5,6 +5,7 @@
 #include "host_backend/worker/stats.h"
 
 #include "base/clock.h"
+#include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
 #include "host_backend/status_text.h"
 #include "host_backend/worker/session.h"
@@ -22,6 +23,7 @@ struct weir_ended_session {
     struct weir_ended_session *next;
     struct weir_status_counted about;
     struct weir_stats_set *set;
+    uint64_t launched[WEIR_FORMS_LAUNCHED_COUNT];
 };
 
 /* A name that a guest may be changing right now: up to the first byte that no symbol has. */
@@ -145,6 +147,13 @@ static struct weir_status_counted describe(const struct weir_session *s)
     return about;
 }
 
+static void read_launched(const struct weir_session *s, uint64_t *ret_launched)
+{
+    for (size_t i = 0; i < WEIR_FORMS_LAUNCHED_COUNT; i++) {
+        ret_launched[i] = atomic_load_explicit(&s->launched[i], memory_order_relaxed);
+    }
+}
+
 void weir_stats_keep_locked(struct weir_session *session)
 {
     struct weir_ended_session *ended = calloc(1, sizeof *ended), **at;
@@ -157,6 +166,7 @@ void weir_stats_keep_locked(struct weir_session *session)
     ended->about.ended = 1;
     ended->set = session->remote ? session->stats : weir_stats_read_page(session->view.stats);
     session->stats = NULL;
+    read_launched(session, ended->launched);
     ended->next = session->worker->ended;
     session->worker->ended = ended;
     for (at = &session->worker->ended; *at != NULL && n < WEIR_STATS_ENDED_MAX; n++) {
@@ -180,13 +190,14 @@ void weir_stats_finish(struct weir_worker *worker)
     }
 }
 
-static void write_set(FILE *out, const struct weir_status_counted *about,
+static void write_set(FILE *out, const struct weir_status_counted *about, const uint64_t *launched,
                       const struct weir_stats_set *set)
 {
     if (ftell(out) > FILE_MAX_BYTES) {
         return;
     }
     weir_status_text_counted(out, about);
+    weir_forms_write_launched(out, launched);
     for (size_t i = 0; set != NULL && i < set->n; i++) {
         const struct weir_stats_counts *c = &set->rows[i].counts;
         struct weir_status_function row = {.guest = c->guest,
@@ -204,14 +215,28 @@ static void write_set(FILE *out, const struct weir_status_counted *about,
 static void write_live(FILE *out, const struct weir_session *s)
 {
     struct weir_status_counted about = describe(s);
+    uint64_t launched[WEIR_FORMS_LAUNCHED_COUNT];
 
+    read_launched(s, launched);
     if (s->remote) {
-        write_set(out, &about, s->stats);
+        write_set(out, &about, launched, s->stats);
     } else {
         struct weir_stats_set *set = weir_stats_read_page(s->view.stats);
 
-        write_set(out, &about, set);
+        write_set(out, &about, launched, set);
         free(set);
+    }
+}
+
+static void write_predictions(FILE *out, struct weir_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        struct weir_status_prediction row = {.device = (uint32_t)worker->devices[i].cu};
+
+        snprintf(row.worker, sizeof row.worker, "%.63s", worker->config.name);
+        if (weir_gates_prediction(worker, i, &row)) {
+            weir_status_text_prediction(out, &row);
+        }
     }
 }
 
@@ -235,9 +260,11 @@ int weir_stats_file(struct weir_worker *worker)
         write_live(out, s);
     }
     for (const struct weir_ended_session *e = worker->ended; e != NULL; e = e->next) {
-        write_set(out, &e->about, e->set);
+        write_set(out, &e->about, e->launched, e->set);
     }
     pthread_mutex_unlock(&worker->lock);
+    write_predictions(out, worker);
+    weir_forms_write_runs(out, worker->forms);
     fclose(out);
     return fd;
 }

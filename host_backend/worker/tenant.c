@@ -29,6 +29,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     atomic_store(&tenant->forms, (int)config->forms);
     atomic_store(&tenant->weight, config->weight);
     atomic_store(&tenant->sm_limit_pct, config->sm_limit_pct);
+    atomic_store(&tenant->exclusive, config->share == WEIR_SHARE_NO);
     if (atomic_exchange(&tenant->priority, (int)config->priority) != (int)config->priority) {
         atomic_fetch_add(&tenant->priority_epoch, 1);
     }

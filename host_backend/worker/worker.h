@@ -57,9 +57,11 @@ struct weir_tenant {
     uint32_t n_sessions;
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
+    uint32_t goings;  /* the supervisor's number of that */
     atomic_int forms; /* enum weir_forms_wish; not under the lock */
     /* For the scheduler; not under the lock: */
     atomic_uint weight, sm_limit_pct;
+    atomic_bool exclusive;
     atomic_int priority;        /* enum weir_priority */
     atomic_uint priority_epoch; /* how often it has changed */
     char key[WEIR_KEY_Z85_BYTES];
@@ -110,6 +112,7 @@ struct weir_worker {
     uint64_t spin_ns;           /* for the next record of a session */
     uint64_t owed_spin_ns;      /* the same while the GPU owes the guest a word */
     int link;
+    int tcp_fd; /* the supervisor's listener for remote guests, until the server has it; -1 */
     char trace_text[WEIR_HOST_TEXT_BYTES]; /* what came of the last request to record */
     int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
     int region_fd; /* of a region whose bell has not come yet; -1 */

@@ -453,6 +453,8 @@ static enum weir_status open_socket(struct client *client,
 {
     const struct weir_zmq_api *api = client->api;
     const int linger_ms = LINGER_MS, no_reconnect = -1, unlimited = 0;
+    const int patient =
+        0; /* a worker that is being replaced answers later: the deadline bounds it */
     client->ctx = api->zmq_ctx_new();
     client->socket = client->ctx ? api->zmq_socket(client->ctx, ZMQ_DEALER) : NULL;
     if (!client->socket) {
@@ -460,6 +462,7 @@ static enum weir_status open_socket(struct client *client,
     }
     if (!weir_zmq_socket_setup(api, client->socket, WEIR_ZMQ_GUEST_TIMEOUT_MS) ||
         api->zmq_setsockopt(client->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
+        api->zmq_setsockopt(client->socket, ZMQ_HANDSHAKE_IVL, &patient, sizeof patient) != 0 ||
         api->zmq_setsockopt(client->socket, ZMQ_RCVHWM, &unlimited, sizeof unlimited) != 0 ||
         api->zmq_setsockopt(client->socket, ZMQ_RECONNECT_IVL, &no_reconnect,
                             sizeof no_reconnect) != 0) {

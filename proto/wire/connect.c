@@ -366,7 +366,7 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
 }
 
 /*
- * The port of a worker that is being replaced is closed for a moment, and so is a virtio-serial
+ * The port of a host that is being restarted is closed for a moment, and so is a virtio-serial
  * port until QEMU has connected again: not yet "nobody is there". Ports that others have open may
  * become free as well.
  */

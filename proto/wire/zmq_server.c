@@ -17,6 +17,7 @@
 #include "proto/transport/fd_message.h"
 #include "proto/wire/zmq_session.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -512,6 +513,20 @@ static enum weir_status secure_port(struct weir_zmq_port *port, const char *secr
     return done ? WEIR_OK : WEIR_ERR_UNSUPPORTED; /* a libzmq without CURVE */
 }
 
+/* Accept from a socket that others hold, too: it listens before we come and after we go. */
+static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* libzmq closes it */
+    if (own < 0) {
+        return WEIR_ERR_IO;
+    }
+    if (!set_int(port->socket, ZMQ_USE_FD, own)) {
+        close(own);
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    return WEIR_OK;
+}
+
 static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoint)
 {
     if (zmq_bind(port->socket, endpoint) != 0) {
@@ -547,7 +562,7 @@ static enum weir_status open_monitor(struct weir_zmq_server *server, struct weir
 }
 
 static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zmq_port *port,
-                                  const char *endpoint, const char *secret_key)
+                                  const char *endpoint, const struct weir_zmq_server_params *params)
 {
     port->is_tcp = strncmp(endpoint, "tcp://", 6) == 0;
     if (!port->is_tcp && strncmp(endpoint, "ipc://", 6) != 0) {
@@ -563,7 +578,10 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
         status = WEIR_ERR_IO;
     }
     if (status == WEIR_OK && port->is_tcp) {
-        status = secure_port(port, secret_key);
+        status = secure_port(port, params->secret_key);
+    }
+    if (status == WEIR_OK && port->is_tcp && params->tcp_fd > 0) {
+        status = use_listener(port, params->tcp_fd);
     }
     if (status == WEIR_OK) {
         status = open_monitor(server, port); /* before anybody can connect */
@@ -595,7 +613,7 @@ static enum weir_status open_server(struct weir_zmq_server *server,
     enum weir_status status = open_zap(server);
     for (size_t i = 0; status == WEIR_OK && i < params->n_endpoints; i++) {
         server->n_ports++;
-        status = open_port(server, &server->ports[i], params->endpoints[i], params->secret_key);
+        status = open_port(server, &server->ports[i], params->endpoints[i], params);
     }
     return status == WEIR_OK ? start_thread(server) : status;
 }

@@ -26,6 +26,8 @@ struct weir_zmq_pending;
 struct weir_zmq_server_params {
     const char *const *endpoints; /* "tcp://ADDR:PORT" (PORT may be *) and "ipc://PATH" */
     size_t n_endpoints;
+    int tcp_fd; /* a socket that listens at the tcp endpoint already, borrowed for the call; 0:
+                 * none, the endpoint is bound here */
     const char *secret_key; /* Z85; needed when there is a tcp endpoint */
     uint64_t wire_hash;     /* hellos with another one are refused here */
 

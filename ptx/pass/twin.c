@@ -201,7 +201,11 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     struct weir_ptx_twin twin = {
         .module = module, .kernel = kernel, .form = form, .info = ret_info, .tail = WEIR_PTX_NONE};
 
-    *ret_info = (struct weir_ptx_twin_info){.kernel = entry->name, .form = form};
+    *ret_info = (struct weir_ptx_twin_info){
+        .kernel = entry->name,
+        .form = form,
+        .uses_matrix = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_MATRIX),
+    };
     if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
         return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");
     }

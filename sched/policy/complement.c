@@ -51,6 +51,7 @@
 #define STEPS      8u   /* a step is an eighth of the SMs */
 #define PATIENCE   32u  /* questions while a pair is tried, without it having been measured */
 #define AGAIN      20000u
+#define MUCH       1.05 /* more: else who has waited longer goes first */
 #define UNTRIED    3.0  /* more than any gain: what is not known goes first */
 #define EXPECTED   1.3  /* of a pair that the table allows: who has a better one keeps it */
 #define WEIGHT_OLD 0.75 /* speeds of a pair that runs: moving means */
@@ -349,7 +350,9 @@ static void complement_together(struct weir_policy *self,
             continue;
         }
         worth = worth_of(self, leader, view->ready[i], &pair);
-        if (worth > best_worth) {
+        if (worth > best_worth * MUCH ||
+            (worth > best_worth / MUCH &&
+             view->ready[i]->waiting_since_ns < view->ready[best_index]->waiting_since_ns)) {
             best = pair;
             best_index = i;
             best_worth = worth;

@@ -26,6 +26,8 @@
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
  * another would cost; it pays for that.
+ * - What a leader leaves of the device goes to whoever is furthest behind of its class, and not
+ * ahead of V by more than a slice; if nobody is, of the classes below.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -37,9 +39,11 @@
 #define SLICE_MAX_NS  8000000u
 #define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS 50000u
-#define FORGET_NS     200000u   /* away for longer: no credit */
-#define DEBT_MAX_NS   20000000u /* what who was away still owes of what it had too much */
-#define FRACTION_BITS 10        /* virtual time counts in 1/1024 ns at weight 1 */
+#define FORGET_NS     200000u    /* away for longer: no credit */
+#define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
+#define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
+#define FILL_SAVED    (8u * FILL_TURN / 100)
+#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -236,6 +240,70 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->preempt = true;
 }
 
+/* Of the leader's class: who is furthest behind, and not ahead of V by more than a slice. */
+static uint32_t filler_of_equals(const struct weir_policy *self,
+                                 const struct weir_policy_next_view *view)
+{
+    struct round round = look(self, view);
+    uint64_t mean = mean_of(&round);
+    uint32_t best = UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+        uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
+        int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
+
+        if (tenant != view->leader && tenant->priority == round.class &&
+            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
+            (best == UINT32_MAX ||
+             (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
+static uint32_t filler_below(const struct weir_policy_next_view *view)
+{
+    enum weir_sched_priority class = WEIR_SCHED_LOW;
+    uint32_t best = UINT32_MAX;
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+
+        if (tenant->priority < view->leader->priority && tenant->priority >= class) {
+            class = tenant->priority;
+            most = fair_of(tenant)->fill_pass > most ? fair_of(tenant)->fill_pass : most;
+        }
+    }
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        struct fair_tenant *fair = fair_of(view->ready[i]);
+
+        if (view->ready[i]->priority != class || class >= view->leader->priority) {
+            continue;
+        }
+        if (fair->fill_pass + FILL_SAVED < most) {
+            fair->fill_pass = most - FILL_SAVED;
+        }
+        if (best == UINT32_MAX || fair->fill_pass < fair_of(view->ready[best])->fill_pass) {
+            best = i;
+        }
+    }
+    if (best != UINT32_MAX) {
+        fair_of(view->ready[best])->fill_pass += FILL_TURN / view->ready[best]->weight;
+    }
+    return best;
+}
+
+uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view)
+{
+    uint32_t best = filler_of_equals(self, view);
+
+    return best != UINT32_MAX ? best : filler_below(view);
+}
+
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
     struct fair_tenant *fair = fair_of(tenant);
@@ -271,4 +339,5 @@ const struct weir_policy_ops weir_policy_fair = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = fair_next,
+    .filler = fair_filler,
 };

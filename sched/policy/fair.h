@@ -12,10 +12,12 @@ struct fair_tenant {
     uint64_t idle_ns;
     enum weir_sched_priority class; /* in which virtual_ns counts */
     bool placed;
+    uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
 };
 
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice);
+uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);

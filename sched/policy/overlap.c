@@ -13,14 +13,15 @@
  * of the others before it (Held and Karp, with the end of each resource carried along instead of
  * the delays of the paper's equations 1 and 2, which are their differences). That is near the
  * optimum, not always at it, since the best order of the others need not be what suits the last
- * one. Only tasks within a re-ordering window are looked at, and no task is overtaken by more than
- * a window has.
+ * one. Only tasks within a re-ordering window are looked at.
  *
  * What differs:
  *
- * - The paper gives all copies of a window to the device in the order found. Here one copy is given
- *   at a time (two are on the device), and what is left of the window is ordered again together
- *   with what has come in the meantime, as long as the window has had fewer than WINDOW tasks.
+ * - The paper gives all copies of a window to the device in the order found, then takes the next
+ * window. Here one copy is given at a time, when the one before it is nearly done, and whoever is
+ * next in line takes its place in the window (8 unless set: beyond it, the paper says, searching
+ * costs more than it wins), which is ordered again. What is left of a window is never put before
+ *   better ones that wait behind it. No task is overtaken by more than a window has.
  * - A task is what waits in a queue: of what the live host does not know yet (kernels that come
  *   behind a copy which the guest waits for) the length is that of the queue's last task.
  * - An order that needs more memory than there is, is not dropped but waits until enough is free
@@ -37,10 +38,11 @@
 #include "sched/policy/overlap.h"
 #include "sched/policy.h"
 #include <stdbool.h>
+#include <string.h>
 
-#define WINDOW 8u /* CuMAS: beyond it searching costs more than it wins */
-/* A window of less work than that in all is not worth ordering: a search of 8 takes up to 30 us. */
-#define WORTH_NS 500000u
+/* A step of a search, of which a window of n takes n * 2^n: 30 us with 8. */
+#define STEP_NS 15u
+#define WORTH   64u /* a window with less work than so many searches take is not ordered */
 
 /* The best order of a subset: where each resource ends, and who is last. */
 struct best {
@@ -169,57 +171,45 @@ uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
 
 /* ---- the window ---- */
 
-struct overlap {
-    weir_sched_id item[WINDOW]; /* the window, in the order found; who came since at the end */
-    uint32_t count;
-    uint32_t admitted; /* since it was last empty */
-    bool grown;        /* since it was ordered */
+struct waiting {
+    weir_sched_id item;
+    uint32_t overtaken; /* by so many */
 };
 
-static uint32_t index_of(const struct weir_policy_order_view *view, weir_sched_id item)
-{
-    uint32_t i = 0;
+struct overlap {
+    struct waiting window[OVERLAP_TASKS_MAX]; /* in the order in which they came */
+    uint32_t count;
+    weir_sched_id order[OVERLAP_TASKS_MAX]; /* found last; some may have gone since */
+    uint32_t ordered;
+};
 
-    while (i < view->task_count && view->tasks[i].item != item) {
-        i++;
-    }
-    return i;
-}
-
-static bool is_in(const struct overlap *overlap, weir_sched_id item)
+static const struct waiting *find_waiting(const struct overlap *overlap, weir_sched_id item)
 {
     for (uint32_t i = 0; i < overlap->count; i++) {
-        if (overlap->item[i] == item) {
-            return true;
+        if (overlap->window[i].item == item) {
+            return &overlap->window[i];
         }
     }
-    return false;
+    return NULL;
 }
 
-/* Who was granted, or went, is out; who came is in, until WINDOW tasks have been. */
-static void move_window(struct overlap *overlap, const struct weir_policy_order_view *view,
-                        uint32_t *ret_index)
+/* The first tasks that wait. @return whether there are others than before among them */
+static bool move_window(struct overlap *overlap, uint32_t window,
+                        const struct weir_policy_order_view *view)
 {
-    uint32_t kept = 0;
+    struct waiting now[OVERLAP_TASKS_MAX];
+    uint32_t count = view->task_count < window ? view->task_count : window;
+    bool grown = false;
 
-    for (uint32_t i = 0; i < overlap->count; i++) {
-        uint32_t at = index_of(view, overlap->item[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct waiting *before = find_waiting(overlap, view->tasks[i].item);
 
-        if (at < view->task_count) {
-            overlap->item[kept] = overlap->item[i];
-            ret_index[kept++] = at;
-        }
+        now[i] = before != NULL ? *before : (struct waiting){.item = view->tasks[i].item};
+        grown |= before == NULL;
     }
-    overlap->count = kept;
-    overlap->admitted = kept == 0 ? 0 : overlap->admitted;
-    for (uint32_t i = 0; i < view->task_count && overlap->admitted < WINDOW; i++) {
-        if (!is_in(overlap, view->tasks[i].item)) {
-            overlap->item[overlap->count] = view->tasks[i].item;
-            ret_index[overlap->count++] = i;
-            overlap->admitted++;
-            overlap->grown = true;
-        }
-    }
+    memcpy(overlap->window, now, count * sizeof(*now));
+    overlap->count = count;
+    return grown;
 }
 
 static bool fits(const struct weir_policy_order_view *view, const struct weir_policy_task *task)
@@ -228,11 +218,10 @@ static bool fits(const struct weir_policy_order_view *view, const struct weir_po
            view->memory_used_bytes + task->memory_bytes <= view->memory_limit_bytes;
 }
 
-/* Put the window, whose tasks are at `index`, into the order that a search finds. */
-static void arrange(struct overlap *overlap, const struct weir_policy_order_view *view,
-                    uint32_t *index)
+/* Put the window into the order that a search finds. */
+static void arrange(struct overlap *overlap, const struct weir_policy_order_view *view)
 {
-    struct overlap_task tasks[WINDOW];
+    struct overlap_task tasks[OVERLAP_TASKS_MAX];
     struct overlap_start start = {
         .send_ns = view->busy_ns[WEIR_SCHED_TO_DEVICE],
         .process_ns = view->busy_ns[WEIR_SCHED_COMPUTE],
@@ -240,51 +229,63 @@ static void arrange(struct overlap *overlap, const struct weir_policy_order_view
         .memory_used_bytes = view->memory_used_bytes,
         .memory_limit_bytes = view->memory_limit_bytes,
     };
-    uint32_t found[WINDOW];
-    uint8_t order[WINDOW];
+    uint8_t order[OVERLAP_TASKS_MAX];
+    uint32_t count = overlap->count;
     uint64_t all_ns = 0;
 
-    overlap->grown = false;
-    for (uint32_t i = 0; i < overlap->count; i++) {
-        const struct weir_policy_task *task = &view->tasks[index[i]];
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir_policy_task *task = &view->tasks[i];
 
+        order[i] = (uint8_t)i;
         tasks[i] = (struct overlap_task){.send_ns = task->to_device_ns,
                                          .process_ns = task->compute_ns,
                                          .receive_ns = task->from_device_ns,
                                          .memory_bytes = task->memory_bytes};
         all_ns += task->to_device_ns + task->compute_ns + task->from_device_ns;
     }
-    if (overlap->count < 2 || all_ns < WORTH_NS) {
-        return;
+    if (count > 1 && all_ns >= WORTH * STEP_NS * (count << count)) {
+        overlap_search(tasks, count, &start, order);
     }
-    overlap_search(tasks, overlap->count, &start, order);
-    for (uint32_t i = 0; i < overlap->count; i++) {
-        found[i] = index[order[i]];
+    overlap->ordered = count;
+    for (uint32_t i = 0; i < count; i++) {
+        overlap->order[i] = view->tasks[order[i]].item;
     }
-    for (uint32_t i = 0; i < overlap->count; i++) {
-        index[i] = found[i];
-        overlap->item[i] = view->tasks[found[i]].item;
+}
+
+/* The first of the order that has not gone and for which there is memory. */
+static uint32_t first_that_fits(const struct overlap *overlap,
+                                const struct weir_policy_order_view *view)
+{
+    for (uint32_t i = 0; i < overlap->ordered; i++) {
+        for (uint32_t k = 0; k < overlap->count; k++) {
+            if (view->tasks[k].item == overlap->order[i] && fits(view, &view->tasks[k])) {
+                return k;
+            }
+        }
     }
+    return WEIR_POLICY_WAIT;
 }
 
 static uint32_t overlap_order(struct weir_policy *self, const struct weir_policy_order_view *view)
 {
-    uint32_t index[WINDOW] = {0};
+    uint32_t window = self->config->order_window;
     struct overlap *overlap = self->state;
+    uint32_t pick;
 
     if (view->direction != WEIR_SCHED_TO_DEVICE) {
         return 0;
     }
-    move_window(overlap, view, index);
-    if (overlap->grown) {
-        arrange(overlap, view, index);
+    if (move_window(overlap, window, view)) {
+        arrange(overlap, view);
     }
-    for (uint32_t i = 0; i < overlap->count; i++) {
-        if (fits(view, &view->tasks[index[i]])) {
-            return index[i];
-        }
+    if (overlap->window[0].overtaken >= window && fits(view, &view->tasks[0])) {
+        return 0;
     }
-    return WEIR_POLICY_WAIT;
+    pick = first_that_fits(overlap, view);
+    for (uint32_t i = 0; i < pick && i < overlap->count && pick != WEIR_POLICY_WAIT; i++) {
+        overlap->window[i].overtaken++;
+    }
+    return pick;
 }
 
 const struct weir_policy_ops weir_policy_overlap = {

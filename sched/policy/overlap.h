@@ -2,9 +2,10 @@
 #ifndef WEIR_SCHED_POLICY_OVERLAP_H
 #define WEIR_SCHED_POLICY_OVERLAP_H
 
+#include "sched/sched.h"
 #include <stdint.h>
 
-#define OVERLAP_TASKS_MAX 10u /* 2^10 subsets; the largest window that CuMAS looks at */
+#define OVERLAP_TASKS_MAX WEIR_SCHED_WINDOW_MAX /* 2^10 subsets */
 
 /* Copies to the device, then kernels, then copies back; the memory it holds from first to last. */
 struct overlap_task {

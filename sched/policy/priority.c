@@ -160,4 +160,5 @@ const struct weir_policy_ops weir_policy_priority = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = priority_next,
+    .filler = fair_filler,
 };

@@ -326,10 +326,11 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
     uint64_t weight = (uint64_t)llround(draw(&state, &group->weight));
     weight = weight < 1 ? 1 : weight > WEIR_SCHED_WEIGHT_MAX ? WEIR_SCHED_WEIGHT_MAX : weight;
     (void)snprintf(name, sizeof name, group->tenants > 1 ? "%s-%u" : "%s", group->name, nth + 1);
+    const struct weir_sched_tenant_params params = {
+        .weight = (uint32_t)weight, .priority = group->priority, .sm_limit = group->sm_limit};
     put(g, &(struct weir_sched_record){.tenant = id,
                                        .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                       .value = weight | (uint64_t)group->priority << 32 |
-                                                (uint64_t)group->sm_limit << 40});
+                                       .value = weir_sched_tenant_packed(&params)});
     weir_sched_trace_tenant_name(g->trace, 0, id, name);
     for (uint32_t i = 0; i < group->streams; i++) {
         put(g, &(struct weir_sched_record){.tenant = id,

@@ -113,15 +113,6 @@ static enum weir_status introduce(struct reading *r, struct weir_sim_idmap *map,
     return weir_sim_idmap_set(map, id, index) ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
-static struct weir_sched_tenant_params params_of(const struct weir_sched_record *rec)
-{
-    return (struct weir_sched_tenant_params){
-        .weight = (uint32_t)rec->value,
-        .priority = (enum weir_sched_priority)(rec->value >> 32 & 0xff),
-        .sm_limit = (uint32_t)(rec->value >> 40),
-    };
-}
-
 static enum weir_status add_tenant(struct reading *r, const struct weir_sched_record *rec)
 {
     struct weir_sim_load *load = r->load;
@@ -132,7 +123,7 @@ static enum weir_status add_tenant(struct reading *r, const struct weir_sched_re
             add_one(&load->tenants, &load->n_tenants, &load->cap_tenants, sizeof *load->tenants);
     }
     if (status == WEIR_OK) {
-        load->tenants[load->n_tenants - 1].params = params_of(rec);
+        load->tenants[load->n_tenants - 1].params = weir_sched_tenant_unpacked(rec->value);
     }
     return status;
 }
@@ -147,8 +138,10 @@ static enum weir_status change_tenant(struct reading *r, const struct weir_sched
             add_one(&load->changes, &load->n_changes, &load->cap_changes, sizeof *load->changes);
     }
     if (status == WEIR_OK) {
-        load->changes[load->n_changes - 1] = (struct weir_sim_change){
-            .at_ns = rec->at_ns - r->base_ns, .tenant = tenant, .params = params_of(rec)};
+        load->changes[load->n_changes - 1] =
+            (struct weir_sim_change){.at_ns = rec->at_ns - r->base_ns,
+                                     .tenant = tenant,
+                                     .params = weir_sched_tenant_unpacked(rec->value)};
     }
     return status;
 }
@@ -179,8 +172,8 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
         status = add_one(&load->queues, &load->n_queues, &load->cap_queues, sizeof *load->queues);
     }
     if (status == WEIR_OK) {
-        load->queues[load->n_queues - 1] =
-            (struct weir_sim_queue){tenant, WEIR_SIM_NONE, WEIR_SIM_NONE};
+        load->queues[load->n_queues - 1] = (struct weir_sim_queue){
+            tenant, WEIR_SIM_NONE, WEIR_SIM_NONE, rec->value ? (uint32_t)rec->value : 100};
     }
     return status;
 }

@@ -35,6 +35,7 @@ struct weir_sim_queue {
     uint32_t tenant;
     uint32_t first; /* item, or WEIR_SIM_NONE */
     uint32_t last;
+    uint32_t sm_limit; /* of 100, 1 .. 100 */
 };
 
 struct weir_sim_tenant {

@@ -42,6 +42,13 @@ static void on_order(void *user, weir_sched_id item, void *item_user,
     (void)user, (void)item, (void)item_user, (void)place;
 }
 
+static void on_start(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place, bool filler)
+{
+    (void)filler;
+    on_order(user, item, item_user, place);
+}
+
 static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
 {
     (void)user, (void)item, (void)item_user, (void)lease_ns;
@@ -89,18 +96,9 @@ static bool map(struct replay *r, uint64_t id, enum space space, uint64_t mine)
     return weir_sim_idmap_set(&r->ids[space], id, mine);
 }
 
-static struct weir_sched_tenant_params tenant_params(const struct weir_sched_record *rec)
-{
-    return (struct weir_sched_tenant_params){
-        .weight = (uint32_t)rec->value,
-        .priority = (enum weir_sched_priority)(rec->value >> 32 & 0xff),
-        .sm_limit = (uint32_t)(rec->value >> 40),
-    };
-}
-
 static enum weir_status tell_tenant(struct replay *r, const struct weir_sched_record *rec)
 {
-    const struct weir_sched_tenant_params params = tenant_params(rec);
+    const struct weir_sched_tenant_params params = weir_sched_tenant_unpacked(rec->value);
     weir_sched_id id = mapped(r, rec->tenant, TENANT);
     enum weir_status status;
     if (rec->kind == WEIR_SCHED_REC_TENANT_SET) {
@@ -169,7 +167,8 @@ static enum weir_status tell(struct replay *r, const struct weir_sched_record *r
     case WEIR_SCHED_REC_TENANT_REMOVE:
         return tell_tenant(r, rec);
     case WEIR_SCHED_REC_QUEUE_ADD:
-        status = weir_sched_queue_add(r->sched, mapped(r, rec->tenant, TENANT), &id);
+        status = weir_sched_queue_add(r->sched, mapped(r, rec->tenant, TENANT),
+                                      rec->value ? (uint32_t)rec->value : 100, &id);
         return status == WEIR_OK && !map(r, rec->queue, QUEUE, id) ? WEIR_ERR_NO_MEMORY : status;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return weir_sched_queue_remove(r->sched, rec->at_ns, mapped(r, rec->queue, QUEUE));
@@ -322,7 +321,7 @@ static enum weir_status go_through(struct replay *r)
 static enum weir_status make_scheduler(struct replay *r, const struct weir_policy_set *policies)
 {
     const struct weir_sched_env env = {.user = r,
-                                       .start = on_order,
+                                       .start = on_start,
                                        .stop = on_stop,
                                        .resume = on_order,
                                        .resize = on_order,

@@ -103,9 +103,10 @@ static void note(struct run *run, enum order_kind kind, void *item_user,
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     (void)item;
+    (void)filler;
     note(user, ORDER_START, item_user, place, 0);
 }
 
@@ -673,7 +674,8 @@ static enum weir_status add_tenants(struct run *run)
     }
     for (uint32_t i = 0; status == WEIR_OK && i < load->n_queues; i++) {
         const struct weir_sim_queue *queue = &load->queues[i];
-        status = weir_sched_queue_add(run->sched, run->tenants[queue->tenant], &run->queues[i]);
+        status = weir_sched_queue_add(run->sched, run->tenants[queue->tenant], queue->sm_limit,
+                                      &run->queues[i]);
         if (queue->first != WEIR_SIM_NONE) {
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
         }

@@ -53,9 +53,14 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, sms), WEIR_ERR_SYNTAX,
                     "a device of %u SMs", h->sms);
     }
-    if (h->flags & ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED)) {
+    if (h->flags &
+        ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED | WEIR_SCHED_TRACE_FILL)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
+    }
+    if (h->order_window == 1 || h->order_window > WEIR_SCHED_WINDOW_MAX) {
+        return fail(error, offsetof(struct weir_sched_trace_header, order_window), WEIR_ERR_SYNTAX,
+                    "a window of %u tasks", h->order_window);
     }
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (times[i] > AT_MAX_NS) {
@@ -86,14 +91,12 @@ enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
 
 static const char *check_tenant(const struct weir_sched_record *r)
 {
-    uint64_t weight = r->value & UINT32_MAX;
-    uint64_t priority = r->value >> 32 & 0xff;
-    uint64_t sm_limit = r->value >> 40;
-    return !r->tenant                                  ? "a tenant without an id"
-           : !weight || weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
-           : priority >= WEIR_SCHED_PRIORITY_COUNT     ? "an unknown priority"
-           : !sm_limit || sm_limit > 100               ? "an SM limit that is not 1 .. 100"
-                                                       : NULL;
+    const struct weir_sched_tenant_params p = weir_sched_tenant_unpacked(r->value);
+    return !r->tenant                                      ? "a tenant without an id"
+           : !p.weight || p.weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
+           : p.priority >= WEIR_SCHED_PRIORITY_COUNT       ? "an unknown priority"
+           : !p.sm_limit || p.sm_limit > 100               ? "an SM limit that is not 1 .. 100"
+                                                           : NULL;
 }
 
 static const char *check_arrival(const struct weir_sched_record *r)
@@ -124,7 +127,9 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
     case WEIR_SCHED_REC_TENANT_REMOVE:
         return r->tenant ? NULL : "a tenant without an id";
     case WEIR_SCHED_REC_QUEUE_ADD:
-        return r->tenant && r->queue ? NULL : "a queue without tenant or id";
+        return !r->tenant || !r->queue ? "a queue without tenant or id"
+               : r->value > 100        ? "an SM limit that is not 1 .. 100"
+                                       : NULL;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return r->queue ? NULL : "a queue without an id";
     case WEIR_SCHED_REC_ARRIVE:
@@ -254,4 +259,8 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->launch_ns = header->launch_ns;
     config->overhead_ppm = header->overhead_ppm;
     config->memory_limit_bytes = header->memory_limit_bytes;
+    config->fill = (header->flags & WEIR_SCHED_TRACE_FILL) != 0;
+    if (header->order_window != 0) {
+        config->order_window = header->order_window;
+    }
 }

@@ -89,15 +89,22 @@ static void print_place(FILE *out, const struct weir_sched_place *place)
 
 static void print_core(FILE *out, const struct weir_sched_record *r)
 {
+    struct weir_sched_tenant_params tenant;
+
     switch ((enum weir_sched_record_kind)r->kind) {
     case WEIR_SCHED_REC_TENANT_ADD:
     case WEIR_SCHED_REC_TENANT_SET:
-        fprintf(out, " weight=%u priority=%s sm_limit=%u", (uint32_t)r->value,
-                priority_words[r->value >> 32 & 0xff], (uint32_t)(r->value >> 40));
+        tenant = weir_sched_tenant_unpacked(r->value);
+        fprintf(out, " weight=%u priority=%s sm_limit=%u%s", tenant.weight,
+                priority_words[tenant.priority], tenant.sm_limit,
+                tenant.exclusive ? " exclusive" : "");
         break;
     case WEIR_SCHED_REC_QUEUE_ADD:
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         fprintf(out, " queue=%" PRIx64, r->queue);
+        if (r->value) {
+            fprintf(out, " sm_limit=%u", (uint32_t)r->value);
+        }
         break;
     case WEIR_SCHED_REC_ARRIVE:
         print_arrival(out, r);

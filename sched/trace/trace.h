@@ -39,6 +39,7 @@ enum weir_sched_trace_kind {
 enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_MIDDLE = 1,    /* recording began while work was under way */
     WEIR_SCHED_TRACE_GENERATED = 2, /* made by a program: times are those of each tenant alone */
+    WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill */
 };
 
 /* The first bytes of a file. */
@@ -53,7 +54,9 @@ struct weir_sched_trace_header {
     uint64_t wall_ns; /* when it began, since 1970; 0: not known */
     uint64_t alone_ns, inflight_ns, guess_ns, quiet_ns, starve_ns, lease_ns, stop_ns, launch_ns;
     uint64_t memory_limit_bytes;
-    uint64_t reserved[2]; /* 0 */
+    uint32_t order_window; /* 0: the default */
+    uint32_t reserved;     /* 0 */
+    uint64_t reserved2;    /* 0 */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
                "part of the format");

@@ -58,7 +58,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .header_bytes = WEIR_SCHED_TRACE_HEADER_BYTES,
         .record_bytes = WEIR_SCHED_TRACE_RECORD_BYTES,
         .sms = config->sms,
-        .flags = flags,
+        .flags = flags | (config->fill ? WEIR_SCHED_TRACE_FILL : 0),
         .overhead_ppm = config->overhead_ppm,
         .wall_ns = wall_ns,
         .alone_ns = config->alone_ns,
@@ -70,6 +70,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .stop_ns = config->stop_ns,
         .launch_ns = config->launch_ns,
         .memory_limit_bytes = config->memory_limit_bytes,
+        .order_window = config->order_window,
     };
     memcpy(header.magic, WEIR_SCHED_TRACE_MAGIC, sizeof header.magic);
     return write_all(fd, &header, sizeof header);

@@ -6,6 +6,8 @@
  *     sched_load loop --rounds R ...             one kernel behind the other until the time is over
  *     sched_load pulse --rounds R --gap-us G ... one kernel, wait for it, a pause, again
  *     sched_load copy --bytes N --way h2d|d2h    pinned copies, one behind the other
+ *     sched_load tasks --rounds R TASK...        copies and kernels of applications, when it is
+ * told
  *
  * A kernel has --waves times as many blocks as the GPU holds; a block counts to R and touches no
  * memory, so the GPU's time is the same whoever else uses its caches. It is PTX with a plain grid:
@@ -20,17 +22,22 @@
  *     latency us p50 P p99 P max M mean A n N       pulse
  *     total KERNELS SECONDS rounds R blocks B
  *
+ * A TASK is TO:KERNELS:FROM, bytes to the device, kernels of R rounds, bytes back (no more than
+ * TO); each has a stream. A line on stdin names a time in milliseconds and tasks, which are given
+ * to their streams one after the other from then on ("1234.5 2 0 1"); "done BEGIN END" says when
+ * the first was begun and the last had ended, and that the bytes came back.
+ *
  * Times are of CLOCK_MONOTONIC since boot, so lines of several processes can be put side by side.
  * Loads libcuda.so.1 by name: the environment decides what is measured.
  */
 #include "proto/cuda_abi.h"
+#include "tests/bench/timing.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
@@ -69,9 +76,8 @@ static struct {
         }                                                                                          \
     } while (0)
 
-#define THREADS     256u
-#define DEPTH_MAX   64
-#define LATENCY_MAX 1000000
+#define THREADS   256u
+#define DEPTH_MAX 64
 
 static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
                           ".visible .entry spin(.param .u64 p, .param .u32 rounds)\n{\n"
@@ -106,14 +112,6 @@ static struct {
 static CUfunction spin;
 static CUstream stream;
 static CUdeviceptr word;
-
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static void load_driver(void)
 {
@@ -213,7 +211,7 @@ static struct {
 
 static void counted(unsigned kernels)
 {
-    double ms = now_ms();
+    double ms = bench_now_ms();
 
     for (; ms >= count.next_ms; count.next_ms += o.slot_ms) {
         printf("slot %.1f %lu\n", count.next_ms, count.slot);
@@ -233,14 +231,14 @@ static void begin(void)
     if (o.wait && fgets(line, sizeof line, stdin) == NULL) {
         exit(0);
     }
-    count.begin_ms = now_ms();
+    count.begin_ms = bench_now_ms();
     count.next_ms = count.begin_ms + o.slot_ms;
 }
 
 static void end(void)
 {
-    printf("total %lu %.4f rounds %u blocks %u\n", count.total, (now_ms() - count.begin_ms) * 1e-3,
-           o.rounds, o.blocks);
+    printf("total %lu %.4f rounds %u blocks %u\n", count.total,
+           (bench_now_ms() - count.begin_ms) * 1e-3, o.rounds, o.blocks);
 }
 
 /* ------------------------------------------------------------ loop, copy */
@@ -270,8 +268,8 @@ static void loop(bool copies)
     }
     begin();
     end_ms = count.begin_ms + o.seconds * 1e3;
-    while (n != 0 || now_ms() < end_ms) {
-        if (n < o.depth && now_ms() < end_ms) {
+    while (n != 0 || bench_now_ms() < end_ms) {
+        if (n < o.depth && bench_now_ms() < end_ms) {
             if (copies) {
                 batch_of_copies(host, device);
             }
@@ -291,48 +289,133 @@ static void loop(bool copies)
 
 /* ------------------------------------------------------------ pulse */
 
-static int compare(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void pause_us(double us)
-{
-    struct timespec t = {(time_t)(us / 1e6), (long)(us * 1e3) % 1000000000};
-
-    nanosleep(&t, NULL);
-}
-
 static void pulse(void)
 {
-    float *latencies = malloc(LATENCY_MAX * sizeof *latencies);
-    unsigned n = 0;
-    double end_ms, sum = 0;
+    double end_ms;
 
-    if (latencies == NULL) {
-        exit(1);
-    }
     begin();
     end_ms = count.begin_ms + o.seconds * 1e3;
-    while (now_ms() < end_ms && n < LATENCY_MAX) {
-        double start_ms = now_ms();
+    while (bench_now_ms() < end_ms) {
+        double start_ms = bench_now_ms();
 
         launch(o.rounds);
         CHECK(cu.cuStreamSynchronize(stream));
-        latencies[n] = (float)((now_ms() - start_ms) * 1e3);
-        sum += (double)latencies[n++];
+        bench_latency_add((bench_now_ms() - start_ms) * 1e3);
         counted(1);
-        pause_us(o.gap_us);
+        bench_pause_us(o.gap_us);
     }
     end();
-    qsort(latencies, n, sizeof *latencies, compare);
-    if (n != 0) {
-        printf("latency us p50 %.1f p99 %.1f max %.1f mean %.1f n %u\n", (double)latencies[n / 2],
-               (double)latencies[(size_t)n * 99 / 100], (double)latencies[n - 1], sum / n, n);
+    bench_latency_print();
+}
+
+/* ------------------------------------------------------------ tasks */
+
+#define TASKS_MAX 16
+
+static struct task {
+    size_t to_bytes, from_bytes;
+    unsigned kernels;
+    CUstream stream;
+    CUdeviceptr device;
+    uint32_t *sent, *received; /* pinned */
+} tasks[TASKS_MAX];
+
+static unsigned n_tasks;
+
+static void add_task(const char *text)
+{
+    struct task *task = &tasks[n_tasks];
+    char rest;
+
+    if (n_tasks == TASKS_MAX ||
+        sscanf(text, "%zu:%u:%zu%c", &task->to_bytes, &task->kernels, &task->from_bytes, &rest) !=
+            3 ||
+        task->from_bytes < 4 || task->from_bytes > task->to_bytes) {
+        fprintf(stderr, "sched_load: not a task, or too many: %s\n", text);
+        exit(2);
     }
-    free(latencies);
+    n_tasks++;
+}
+
+static void prepare_task(struct task *task)
+{
+    CHECK(cu.cuStreamCreateWithPriority(&task->stream, CU_STREAM_NON_BLOCKING, 0));
+    CHECK(cu.cuMemAlloc_v2(&task->device, task->to_bytes));
+    CHECK(cu.cuMemHostAlloc((void **)&task->sent, task->to_bytes, 0));
+    CHECK(cu.cuMemHostAlloc((void **)&task->received, task->from_bytes, 0));
+    memset(task->sent, 0, task->to_bytes); /* pages are there */
+    memset(task->received, 0, task->from_bytes);
+}
+
+static void give(struct task *task, uint32_t number)
+{
+    task->sent[0] = number;
+    task->sent[task->from_bytes / 4 - 1] = number;
+    CHECK(cu.cuMemcpyHtoDAsync_v2(task->device, task->sent, task->to_bytes, task->stream));
+    stream = task->stream;
+    for (unsigned k = 0; k < task->kernels; k++) {
+        launch(o.rounds);
+    }
+    CHECK(cu.cuMemcpyDtoHAsync_v2(task->received, task->device, task->from_bytes, task->stream));
+}
+
+static void wait_for(const struct task *task, uint32_t number)
+{
+    CHECK(cu.cuStreamSynchronize(task->stream));
+    if (task->received[0] != number || task->received[task->from_bytes / 4 - 1] != number) {
+        fprintf(stderr, "sched_load: other bytes came back than were sent\n");
+        exit(1);
+    }
+}
+
+/* "MS TASK...": give these. False when it is none. */
+static bool run_line(const char *line, uint32_t number)
+{
+    unsigned order[TASKS_MAX], n = 0;
+    char *at;
+    double begin_ms = strtod(line, &at);
+
+    while (n < TASKS_MAX && at[strspn(at, " \n")] != 0) {
+        char *rest;
+
+        order[n] = (unsigned)strtoul(at, &rest, 10);
+        if (rest == at || order[n++] >= n_tasks) {
+            return false;
+        }
+        at = rest;
+    }
+    if (n == 0) {
+        return false;
+    }
+    bench_wait_until_ms(begin_ms);
+    begin_ms = bench_now_ms();
+    for (unsigned i = 0; i < n; i++) {
+        give(&tasks[order[i]], number);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        wait_for(&tasks[order[i]], number);
+    }
+    printf("done %.3f %.3f\n", begin_ms, bench_now_ms());
+    return true;
+}
+
+static void run_tasks(void)
+{
+    char line[256];
+    uint32_t number = 0;
+
+    for (unsigned i = 0; i < n_tasks; i++) {
+        prepare_task(&tasks[i]);
+    }
+    launch(1); /* its code is loaded */
+    CHECK(cu.cuStreamSynchronize(stream));
+    printf("ready\n");
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        if (!run_line(line, ++number)) {
+            fprintf(stderr, "sched_load: not a time and tasks: %s\n", line);
+            exit(2);
+        }
+    }
 }
 
 /* ------------------------------------------------------------ options */
@@ -389,6 +472,10 @@ static int option(char **argv)
         o.way = argv[1];
         return 2;
     }
+    if (strcmp(o.mode, "tasks") == 0 && argv[0][0] != '-') {
+        add_task(argv[0]);
+        return 1;
+    }
     fprintf(stderr, "sched_load: unknown option %s\n", argv[0]);
     exit(2);
 }
@@ -397,7 +484,7 @@ int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc < 2) {
-        fprintf(stderr, "usage: sched_load calibrate|loop|pulse|copy [options]\n");
+        fprintf(stderr, "usage: sched_load calibrate|loop|pulse|copy|tasks [options]\n");
         return 2;
     }
     o.mode = argv[1];
@@ -417,6 +504,8 @@ int main(int argc, char **argv)
         loop(strcmp(o.mode, "copy") == 0);
     } else if (strcmp(o.mode, "pulse") == 0) {
         pulse();
+    } else if (strcmp(o.mode, "tasks") == 0) {
+        run_tasks();
     } else {
         fprintf(stderr, "sched_load: no such mode: %s\n", o.mode);
         return 2;

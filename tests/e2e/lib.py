@@ -13,7 +13,9 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_KEEP     keep the temporary folders
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
+import atexit
 import ctypes
+import functools
 import ipaddress
 import json
 import os
@@ -62,6 +64,7 @@ class Places:
             self.softgpu = os.path.join(bundle, "libweir-softgpu.so")
             self.cuda = os.path.join(bundle, "cuda")
             self.programs = os.path.join(bundle, "e2e")
+            self.bench = os.path.join(bundle, "bench")
             # e2e_hostile speaks zmq itself and has no library folder of its own.
             os.environ.setdefault("WEIR_LIBZMQ", os.path.join(bundle, "lib", "libzmq.so.5"))
         elif build:
@@ -72,6 +75,7 @@ class Places:
             self.softgpu = os.path.join(build, "softgpu/libweir-softgpu.so")
             self.cuda = os.path.join(build, "tests/cuda")
             self.programs = os.path.join(build, "tests/e2e")
+            self.bench = os.path.join(build, "tests/bench")
         else:
             raise SystemExit("set WEIR_E2E_BUILD or WEIR_E2E_BUNDLE (see tests/e2e/lib.py)")
         for path in (self.weir, os.path.join(self.guest_lib, "libcuda.so.1"), self.softgpu):
@@ -79,7 +83,7 @@ class Places:
                 raise SystemExit(f"not built: {path}")
 
     def program(self, name):
-        for folder in (self.programs, self.cuda):
+        for folder in (self.programs, self.cuda, self.bench, os.path.join(self.bench, "forms")):
             path = os.path.join(folder, name)
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 return path
@@ -376,7 +380,7 @@ class Host:
                     "--driver", self.driver, "--log", self.log, *self.args]
             if self.remote and self.remote.namespaces:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
-            env = dict(clean_environment(), **self.env, NOTIFY_SOCKET=notify_path)
+            env = dict(clean_environment(), XDG_CACHE_HOME=cache_home(), **self.env, NOTIFY_SOCKET=notify_path)
             self.process = Process(argv, env=env, name="weir serve")
 
             def ready():
@@ -488,6 +492,14 @@ class Host:
                 until(lambda p=pid: not pid_is_alive(p), 5, "the worker ends with its supervisor")
         if not os.environ.get("WEIR_E2E_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.cache
+def cache_home():
+    """What hosts keep from one to the next: in this test's processes, not in later runs."""
+    folder = tempfile.mkdtemp(prefix="weir-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def clean_environment():
@@ -659,12 +671,9 @@ class Case(unittest.TestCase):
 
     def busy(self, host, tenant, seconds=60):
         """A guest that launches kernels without end, on a host that schedules."""
-        where = (os.path.join(places.build, "tests/bench") if places.build
-                 else os.path.join(os.path.dirname(places.programs), "bench"))
-        program = os.path.join(where, "sched_load")
-        if not os.access(program, os.X_OK) or not host.tenant(tenant)["scheduled"]:
+        if not host.tenant(tenant)["scheduled"]:
             self.skipTest("nothing is scheduled here")
-        guest = self.guest(host, program, "loop", "--blocks", "16", "--rounds", "300", "--us",
+        guest = self.guest(host, "sched_load", "loop", "--blocks", "16", "--rounds", "300", "--us",
                            "1000", "--seconds", seconds, "--depth", "4", tenant=tenant)
         guest.wait_line("^ready$")
         return guest

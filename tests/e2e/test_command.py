@@ -209,6 +209,15 @@ class Command(lib.Case):
         self.assertTrue(result.stdout.endswith("All is well.\n"))
         host.wait_idle()
 
+    def test_doctor_looks_as_a_tenant(self):
+        """A host whose tenants all have names has no socket for programs that name none."""
+        host = self.host({"alice": {"memory": "64MiB"}})
+        result = self.doctor("--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("weir run --tenant alice", result.stdout)
+        self.assertRegex(result.stdout, r"ok +a program here sees: .+ 64 MiB")
+        host.wait_idle()
+
 
 if __name__ == "__main__":
     lib.main()

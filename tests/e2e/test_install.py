@@ -53,6 +53,9 @@ class Install(lib.Case):
             self.assertTrue(os.path.exists(os.path.join(prefix, path)), path)
         found = [f for _, _, files in os.walk(prefix) for f in files]
         self.assertIn("libnvidia-ml.so.1", found)
+        if os.path.exists(os.path.join(lib.places.build, "slurm/weir_spank.so")):
+            beside = [path for path, _, files in os.walk(prefix) if "weir_spank.so" in files]
+            self.assertTrue(os.path.exists(os.path.join(beside[0], "guest/libcuda.so.1")), beside)
         self.prefix_works(prefix)
 
     def cpack(self, generator):

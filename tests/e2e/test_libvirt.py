@@ -1,24 +1,18 @@
 #!/usr/bin/env python3
-"""A domain's metadata in libvirt, followed by a host: a real libvirtd, a real QEMU without a disk.
-
-libvirtd gets namespaces of its own (mounts and processes), so it meets no other on this machine, and
-ends with everything that it started when the test does.
-"""
+"""A domain's metadata in libvirt, followed by a host: a real libvirtd, a real QEMU without a disk."""
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
 import lib
+import libvirtd
 
 URI = "https://weir.dev/libvirt/1.0"
 QEMU = "/usr/bin/qemu-system-x86_64"
-PROGRAMS = ("libvirtd", "virsh", "unshare", QEMU)
 
 DOMAIN = """<domain type='qemu'>
   <name>{name}</name>
@@ -29,90 +23,8 @@ DOMAIN = """<domain type='qemu'>
 </domain>
 """
 
-# The first process of the namespaces: does what it is told, line by line, and buries what daemons leave
-# behind, which libvirtd waits for.
-INIT = """
-import os, signal, subprocess, sys
-folder = sys.argv[1]
-for place in ("run/libvirt", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt", "etc/libvirt"):
-    os.makedirs("/" + place, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "none", "/" + place], check=True)
-os.mkdir("/etc/libvirt/qemu")
-subprocess.run(["cp", folder + "/qemu.conf", "/etc/libvirt/qemu.conf"], check=True)
 
-def bury(*_):
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-signal.signal(signal.SIGCHLD, bury)
-libvirtd = 0
-for line in sys.stdin:
-    if line == "start\\n":
-        libvirtd = os.spawnlp(os.P_NOWAIT, "libvirtd", "libvirtd", "-f", folder + "/libvirtd.conf",
-                              "-p", folder + "/pid")
-    elif libvirtd:
-        os.kill(libvirtd, signal.SIGTERM)
-"""
-
-
-class Libvirtd:
-    def __init__(self):
-        missing = [p for p in PROGRAMS if not shutil.which(p)]
-        if missing:
-            raise unittest.SkipTest(f"no {', '.join(missing)}")
-        if os.geteuid() != 0:
-            raise unittest.SkipTest("libvirtd needs root")
-        if not any(os.path.exists(os.path.join(os.path.dirname(lib.places.weir), p))
-                   for p in ("weir-libvirt", "../container/libvirt/weir-libvirt")):
-            raise unittest.SkipTest("no weir-libvirt: built without libvirt-dev or libxml2-dev")
-        self.folder = tempfile.mkdtemp(prefix="weir-e2e-libvirt-")
-        os.mkdir(os.path.join(self.folder, "sock"))
-        with open(os.path.join(self.folder, "libvirtd.conf"), "w") as f:
-            f.write(f'unix_sock_dir = "{self.folder}/sock"\n'
-                    'auth_unix_ro = "none"\nauth_unix_rw = "none"\n'
-                    f'log_outputs = "3:file:{self.folder}/log"\n')
-        with open(os.path.join(self.folder, "qemu.conf"), "w") as f:
-            f.write('stdio_handler = "file"\nuser = "root"\ngroup = "root"\n'
-                    'security_driver = "none"\nnamespaces = []\ncgroup_controllers = []\n')
-        self.init = lib.Process(["unshare", "--mount", "--pid", "--fork", "--kill-child",
-                                 "--mount-proc", sys.executable, "-c", INIT, self.folder])
-        try:
-            self.start()
-        except lib.Stuck as error:
-            self.close()
-            raise unittest.SkipTest(f"libvirtd does not run here: {error}") from None
-
-    def socket(self, name):
-        return f"qemu+unix:///system?socket={self.folder}/sock/{name}"
-
-    @property
-    def read_only(self):
-        return self.socket("libvirt-sock-ro")
-
-    def start(self):
-        self.init.say("start")
-
-        def answers():
-            if not self.init.alive():
-                raise lib.Stuck(self.init.tail())
-            return self.virsh("list", check=False).returncode == 0
-
-        lib.until(answers, 20, f"libvirtd answers\n{self.init.tail()}", pause_s=0.1)
-
-    def stop(self):
-        self.init.say("stop")
-        lib.until(lambda: not os.path.exists(f"{self.folder}/pid"), 10, "libvirtd has ended", 0.05)
-
-    def virsh(self, *args, check=True):
-        result = subprocess.run(["virsh", "-c", self.socket("libvirt-sock"), *args],
-                                capture_output=True, text=True, timeout=30)
-        if check and result.returncode != 0:
-            raise lib.Stuck(f"virsh {' '.join(args)}: {result.stderr}")
-        return result
-
+class Domains(libvirtd.Libvirtd):
     def define(self, name, metadata=""):
         path = os.path.join(self.folder, f"{name}.xml")
         with open(path, "w") as f:
@@ -123,21 +35,19 @@ class Libvirtd:
         self.virsh("metadata", name, URI, "--key", "weir", "--set", element,
                    *(where or ("--live", "--config")))
 
-    def close(self):
-        self.init.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
 
 class Metadata(lib.Case):
     @classmethod
     def setUpClass(cls):
-        cls.libvirt = Libvirtd()
+        if not any(os.path.exists(os.path.join(os.path.dirname(lib.places.weir), p))
+                   for p in ("weir-libvirt", "../container/libvirt/weir-libvirt")):
+            raise unittest.SkipTest("no weir-libvirt: built without libvirt-dev or libxml2-dev")
+        folder = tempfile.mkdtemp(prefix="weir-e2e-libvirt-")
+        cls.addClassCleanup(shutil.rmtree, folder, True)
+        cls.libvirt = Domains(folder)
+        cls.addClassCleanup(cls.libvirt.close)
         cls.libvirt.define("vm1")
         cls.libvirt.virsh("start", "vm1")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.libvirt.close()
 
     def setUp(self):
         super().setUp()

@@ -63,6 +63,20 @@ class Lost(lib.Case):
         self.finished(host, "e2e_minimal", limit_s=20)  # waits in the backlog for the next worker
         self.assertEqual(host.worker()["restarts"], 3)
 
+    def test_remote_guests_wait_for_the_next_worker(self):
+        """The same over tcp: the port stays open, also for longer than a guest looks for a host that is not there."""
+        host = self.host(remote=self.remote())
+        for _ in range(6):
+            old = lib.until(lambda: host.worker()["pid"], 20, "a worker", 0.05)
+            os.kill(old, signal.SIGKILL)
+            lib.until(lambda o=old: host.worker()["pid"] != o, 5, "its death is seen", 0.02)
+        begin = time.monotonic()
+        guests = [self.guest(host, "e2e_minimal", arrangement=lib.TCP, tenant=t) for t in ("alice", "bob")]
+        for guest in guests:
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        self.assertGreater(time.monotonic() - begin, 2, "the worker was there too early to tell")
+        self.assertEqual(host.stop(), 0)
+
     def test_supervisor_killed(self):
         host = self.host()
         guests = [self.guest(host, "e2e_lost", tenant=t, arrangement=a)

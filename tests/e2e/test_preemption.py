@@ -4,7 +4,9 @@
 That every program computes the same is test_table.py's to show; here is what else may happen: guests
 that are killed with runs under way, and caches that are warm, shared or damaged.
 """
+import collections
 import glob
+import json
 import os
 import random
 import re
@@ -24,6 +26,17 @@ class Forms(lib.Case):
     def said(self, host, pattern):
         return [m for m in (re.search(pattern, line) for line in list(host.process.errors)) if m]
 
+    def stats(self, host):
+        """What weir stats says: of the sessions' kernels, all together, and of the device's runs."""
+        result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        kernels = collections.Counter()
+        for line in lines:
+            kernels.update(line.get("kernels", {}))
+        runs, = [line["runs"] for line in lines if "device" in line] or [{}]
+        return kernels, runs
+
     def counts(self, host):
         """Stops the host; what its runs came to."""
         self.assertEqual(host.stop(), 0)
@@ -41,6 +54,29 @@ class Forms(lib.Case):
         self.assertEqual(counts["stuck"], 0)
         self.assertGreater(counts["started"], 1000)
         self.assertGreater(counts["stops"], 100)
+        self.assertEqual(counts["stops"], counts["stopped"] + counts["late"])
+
+    def test_every_launch_and_every_stop_is_accounted_for(self):
+        host = self.explored()
+        for program in (PROGRAM, "drv_graph"):
+            self.finished(host, program)
+        host.wait_idle()
+        kernels, runs = self.stats(host)
+        self.assertEqual(runs["started"], runs["finished"])
+        self.assertEqual(runs["started"], kernels["persistent"] + kernels["ticket"])
+        self.assertEqual(runs["stops"], runs["stopped"] + runs["late"])
+        self.assertGreater(kernels["captured"], 0)
+        self.assertGreater(kernels["graphs"], 0)
+        text = lib.run_weir("stats", "--run-dir", host.run_dir).stdout
+        self.assertRegex(text, r"(?m)^kernels: .*captured \d+.*graphs \d+")
+        self.assertRegex(text, rf"(?m)^device 0, kernels that can be stopped: started {runs['started']}, ")
+
+    def test_without_forms_nothing_has_a_twin(self):
+        host = self.host(host_lines=lib.forms_lines(self.folder(), mode="off"))
+        self.finished(host, PROGRAM)
+        host.wait_idle()
+        kernels, runs = self.stats(host)
+        self.assertEqual((list(kernels), runs), (["no_twin"], {}))
 
     def test_twins_with_fewer_registers_take_turns(self):
         host = self.explored(seed=2)
@@ -48,6 +84,7 @@ class Forms(lib.Case):
             self.finished(host, "drv_streams_many")
         host.wait_idle()
         self.assertTrue(self.said(host, r"forms: capped .* ready=1"), host.process.tail())
+        self.assertTrue(self.said(host, r"forms: roomy .* ready=1"), host.process.tail())
         counts = self.counts(host)
         self.assertEqual(counts["started"], counts["finished"])
         self.assertEqual(counts["stuck"], 0)
@@ -112,7 +149,7 @@ class Forms(lib.Case):
         os.chmod(folder + "/cache", 0o777)
         cached, host = self.run_with(folder)
         self.assertEqual(cached, {"0"})
-        self.assertTrue(self.said(host, "no cache, not a folder that only we may write to"))
+        self.assertTrue(self.said(host, "cache: none, not a folder that only we may write to"))
         self.assertEqual(os.listdir(folder + "/cache"), [])
 
     def test_tenants_choose(self):

@@ -4,25 +4,20 @@
 What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
 themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
 """
+import glob
+import json
 import os
 import re
 import time
 
 import lib
 
-KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400")}
+KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400"),
+           "wide": ("--waves", "4", "--rounds", "300")}
 MEASURE_S = 2.0
 TRIES = 5
 CLOSE = 0.075
 SETTLE_S = 0.7
-
-
-def load():
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
-    if not os.access(path, os.X_OK):
-        raise lib.unittest.SkipTest("no sched_load")
-    return path
 
 
 class Sched(lib.Case):
@@ -31,9 +26,9 @@ class Sched(lib.Case):
         return self.host(settings, args=["--policy", policy], log="info",
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
-    def loop(self, host, tenant, kernel="short", seconds=60, depth=16):
-        guest = self.guest(host, load(), "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
-                           "--depth", depth, tenant=tenant)
+    def loop(self, host, tenant, kernel="short", seconds=60, depth=16, env=None):
+        guest = self.guest(host, "sched_load", "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
+                           "--depth", depth, tenant=tenant, env=env)
         guest.wait_line("^ready$")
         return guest
 
@@ -115,7 +110,7 @@ class Sched(lib.Case):
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})
-        self.finished(host, load(), "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
+        self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "2")
         self.finished(host, "e2e_waits", "event")
         host.wait_idle()
         counts = self.counts(host)
@@ -158,6 +153,167 @@ class Sched(lib.Case):
             for mode, rounds in modes:
                 with self.subTest(policy=policy, mode=mode):
                     self.finished(host, "e2e_waits", mode, rounds)
+
+    def recorded(self, host):
+        """What the scheduler is told and decides for a while, as text."""
+        trace = os.path.join(self.folder(), "trace")
+        for words in (("start", "--run-dir", host.run_dir, trace), ("stop", "--run-dir", host.run_dir)):
+            result = host.weir("trace", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.settle()
+        return host.weir("trace", "show", trace).stdout
+
+    def assertUses(self, host, tenant, wanted):
+        """It is served no more than that part of the GPU, and some of it: others use the cores, too."""
+        sms, = re.findall(r"(\d+) SMs", self.recorded(host))
+        used = self.served(host)[tenant] / (MEASURE_S * 1e9 * int(sms))
+        self.assertLess(used, wanted * 1.1 + 0.02)
+        self.assertGreater(used, wanted * 0.3)
+
+    def set(self, host, tenant, *settings):
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_sm_limit_holds_originals_in_time(self):
+        host = self.tenants("fair", alice={"forms": "off"}, bob={})
+        guest = self.loop(host, "alice")
+        for percent in (30, 60):
+            self.set(host, "alice", f"sm_limit={percent}")
+            self.settle()
+            self.assertUses(host, "alice", percent / 100)
+        limited = self.served(host)["alice"]
+        self.set(host, "alice", "sm_limit=100")
+        self.settle()
+        self.assertGreater(self.served(host)["alice"], 1.2 * limited)
+        guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_that_a_session_asks_for(self):
+        """Of each session for itself, below its tenant's; another session of the tenant has its own."""
+        host = self.tenants("fair", alice={"forms": "off", "sm_limit": 40}, bob={})
+        guests = []
+        for asked, together in ((20, 0.2), (15, 0.35), (90, 0.4)):
+            guests.append(self.loop(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": str(asked)}))
+            self.settle()
+            self.assertUses(host, "alice", together)
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_sm_limit_gives_runs_so_many_sms(self):
+        """A tenant alone, whose kernels would run as they are without a limit."""
+        lines = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']
+        host = self.host({"alice": {"sm_limit": 25}}, log="debug", host_lines=lines)
+        guest = self.loop(host, "alice", "wide")
+        lib.until(lambda: any("forms: twins tenant=alice" in line for line in host.process.errors), 20, "twins are made")
+        self.settle()
+        text = self.recorded(host)
+        guest.kill()
+        sms, = re.findall(r"(\d+) SMs", text)
+        starts = re.findall(r"^\S+ start .*", text, re.M)
+        self.assertGreater(len(starts), 5)
+        for start in starts:
+            first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
+            self.assertLessEqual(int(last) - int(first) + 1, int(sms) / 4, start)
+
+    def policy(self, host, *words):
+        return host.weir("policy", "--run-dir", host.run_dir, *words)
+
+    def in_force(self, host):
+        result = self.policy(host)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line.split()[1] for line in result.stdout.splitlines()[1:4]]
+
+    def test_policies_change_while_work_is_under_way(self):
+        host = self.tenants("fair", alice={}, bob={})
+        guests = [self.loop(host, "alice", "short"), self.loop(host, "bob", "long")]
+        self.settle()
+        trace = os.path.join(self.folder(), "trace")
+        self.assertEqual(host.weir("trace", "start", "--run-dir", host.run_dir, trace).returncode, 0)
+        for words, force in (("complement", ["fair", "complement", "-"]),
+                             ("priority,waterfill,overlap", ["priority", "waterfill", "overlap"]),
+                             ("overlap,tensor", ["fair", "tensor", "overlap"]),
+                             ("fair", ["fair", "-", "-"])):
+            result = self.policy(host, "set", words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(self.in_force(host), force)
+            self.settle()
+            self.assertTrue(all(self.served(host, 0.5).values()), words)
+        self.set(host, "bob", "share=no")
+        self.settle()
+        self.assertEqual(host.weir("trace", "stop", "--run-dir", host.run_dir).returncode, 0)
+        text = host.weir("trace", "show", trace).stdout
+        # Kinds: 0 who is next, 1 who together, 2 in which order.
+        self.assertEqual(re.findall(r" policy kind=(\d \w+)", text), [
+            "0 fair", "1 complement", "0 priority", "1 waterfill", "2 overlap", "0 fair", "1 tensor", "1 none",
+            "2 none"])
+        self.assertRegex(text, r" tenant-set .* exclusive")
+        self.assertShare(host, "alice", 0.5)
+        for wrong in ("fairy", "fair,priority", "", "off", "x" * 300, "fair\n"):
+            result = self.policy(host, "set", wrong)
+            self.assertNotEqual(result.returncode, 0, wrong)
+            self.assertIn("weir policy: ", result.stderr)
+            self.assertEqual(self.in_force(host), ["fair", "-", "-"])
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.counts(host)
+
+    def test_policies_of_the_file_are_followed(self):
+        lines = ["", "[scheduler]", 'policy = "priority"']
+        host = self.host({"alice": {}}, host_lines=lines)
+
+        def reload(policy):
+            host.host_lines[-1] = f'policy = "{policy}"'
+            host.write_config(host.tenants)
+            os.kill(host.pid, lib.signal.SIGHUP)
+
+        self.assertEqual(self.in_force(host)[0], "priority")
+        self.assertEqual(self.policy(host, "set", "fair").returncode, 0)
+        reload("priority")  # says what it said
+        self.settle()
+        self.assertEqual(self.in_force(host), ["fair", "-", "-"])
+        reload("priority,overlap")
+        lib.until(lambda: self.in_force(host) == ["priority", "-", "overlap"], 5, "the file is followed")
+        reload("off")
+        self.settle()
+        self.assertEqual(self.in_force(host), ["priority", "-", "overlap"])
+
+    def predictions(self, host):
+        result = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        row, = [json.loads(line) for line in result.stdout.splitlines()]
+        return row
+
+    def test_durations_are_kept_on_disk(self):
+        """From one host to the next; a damaged file is removed, and learning begins anew."""
+        folder = self.folder()
+        lines = ["", "[forms]", 'mode = "off"', f'cache_dir = "{folder}"']
+
+        def life(found):
+            host = self.host({"alice": {}, "bob": {}}, log="info", host_lines=lines)
+            before = self.predictions(host)
+            self.assertEqual((before["keys"] > 0, before["keys_found"] > 0), (found, found), before)
+            self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
+            host.wait_idle()
+            row = self.predictions(host)
+            self.assertGreaterEqual(row["keys"], 1)
+            self.assertGreater(row["known"], 0)
+            self.assertGreater(row["kernels"], 0)
+            self.assertGreater(row["kernel_mean"], 0)
+            self.assertEqual(host.stop(), 0)
+            path, = glob.glob(folder + "/*.times")
+            return path, [line for line in host.process.errors if "damaged file" in line]
+
+        path, _ = life(False)
+        life(True)
+        with open(path, "r+b") as f:
+            f.seek(100)
+            f.write(b"damaged")
+        self.assertEqual(len(life(False)[1]), 1)
+        self.assertEqual(life(True), (path, []))
 
     def test_off_is_off(self):
         host = self.tenants("off", alice={}, bob={})

@@ -53,7 +53,8 @@ class Stats(lib.Case):
         table = lib.run_weir("stats", "--run-dir", host.run_dir, "--sort", "calls", "--all")
         lines = [line.split() for line in table.stdout.splitlines()]
         self.assertEqual(lines[2][:2], ["cuCtxGetDevice", str(N * 40)])
-        self.assertEqual([line[0] for line in lines if line][-1], "total")
+        self.assertEqual([line[0] for line in lines if line][-2:], ["total", "kernels:"])
+        self.assertEqual(again["kernels"], {"alone": N})
         self.assertEqual(lib.run_weir("stats", "--sort", "colour").returncode, 2)
 
     def test_ended_ones_are_bounded(self):

@@ -2,6 +2,7 @@
 """weir tenant and weir top: a running host's tenants shown and changed."""
 import os
 import pty
+import socket
 import subprocess
 import termios
 import time
@@ -103,6 +104,97 @@ class Tenant(lib.Case):
         self.finished(host, "e2e_minimal", tenant="carol")
         self.steady_undisturbed(steady)
         host.wait_idle()
+
+    def test_many_come_and_go(self):
+        """More than there are places for: each is free again when nothing is left of its tenant."""
+        host = self.host({"alice": {}})
+        steady = self.steady(host, tenant="alice")
+        before = None
+        for i in range(80):
+            self.tenant(host, "add", f"job-{i}", "memory=64MiB")
+            if i % 10 == 0:  # its window, images, kernels and account are used, and cleaned
+                self.finished(host, "e2e_quota", "check", 64 * MIB, tenant=f"job-{i}")
+            if i % 10 == 5:  # .. also when it is removed in the middle of work
+                guest = self.guest(host, "e2e_steady", tenant=f"job-{i}")
+                guest.wait_line("^round 0$")
+            self.tenant(host, "remove", f"job-{i}")
+            if i % 10 == 5:
+                self.assertNotEqual(guest.wait(), 0, "its session ended")
+                guest.close_stdin()
+            if i == 40:
+                before = host.footprint()
+        row = [t for t in host.status()["tenant"] if t["name"].startswith("job-")]
+        self.assertEqual(row, [])
+        lib.until(lambda: host.footprint() == before, 5, f"{host.footprint()} is {before}", 0.1)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+
+    def test_a_place_is_kept_while_something_lives(self):
+        """All places taken: one that is refused gets the first that becomes free."""
+        host = self.host({"alice": {}})
+        for i in range(63):
+            self.tenant(host, "add", f"job-{i}")
+        self.assertIn("cannot be made", self.tenant(host, "add", "one", expect=1).stderr)
+        guest = self.guest(host, "e2e_steady", tenant="job-7")
+        guest.wait_line("^round 0$")
+        os.kill(guest.pid, 19)  # it does not notice that its session ends
+        self.tenant(host, "remove", "job-7")
+        self.tenant(host, "add", "job-7", "weight=5")  # the same name, while the old one ends
+        self.assertEqual(host.tenant("job-7")["weight"], 5)
+        self.finished(host, "e2e_minimal", tenant="job-7")
+        self.tenant(host, "remove", "job-7")
+        os.kill(guest.pid, 18)
+        self.assertNotEqual(guest.wait(), 0)
+        lib.until(lambda: lib.run_weir("tenant", "add", "one", "--run-dir",
+                                       host.run_dir).returncode == 0, 10, "a place is free")
+        self.finished(host, "e2e_minimal", tenant="one")
+
+    def test_a_worker_ends_with_its_tenant(self):
+        host = self.host({"alice": {}})
+        for i in range(3):
+            self.tenant(host, "add", f"job-{i}", "isolation=process")
+            lib.until(lambda: all(w["pid"] for w in host.status()["worker"]), 10, "two workers")
+            self.assertEqual([w["tenant"] for w in host.status()["worker"]], ["", f"job-{i}"])
+            self.finished(host, "e2e_minimal", tenant=f"job-{i}")
+            self.tenant(host, "remove", f"job-{i}")
+            lib.until(lambda: len(host.status()["worker"]) == 1, 10, "its worker has ended", 0.05)
+        self.finished(host, "e2e_minimal")
+
+    def test_a_socket_of_its_own_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("giving sockets to users needs root")
+        host = self.host({"alice": {}, "bob": {"user": "nobody"}},
+                         host_lines=["socket_mode = 0o666"],
+                         args=("--cdi", os.path.join(self.folder(), "weir.json")))
+        self.tenant(host, "add", "carol", "user=12345")
+        for name, uid in (("bob", 65534), ("carol", 12345)):
+            for path in (host.socket(name), f"{host.run_dir}/containers/{name}/default.sock",
+                         f"{host.run_dir}/vm/{name}.sock"):
+                info = os.stat(path)
+                self.assertEqual((info.st_uid, info.st_mode & 0o777), (uid, 0o600), path)
+        self.assertEqual(os.stat(host.socket("alice")).st_mode & 0o777, 0o666)
+        os.chmod(host.folder, 0o755)
+
+        def as_user(uid):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                pid = os.fork()
+                if pid == 0:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                    try:
+                        s.connect(host.socket("carol"))
+                        os._exit(0)
+                    except PermissionError:
+                        os._exit(1)
+                return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+        self.assertEqual(as_user(12345), 0)
+        self.assertEqual(as_user(65534), 1)
+        for wrong, why in (("user=no-such-user", "there is no user 'no-such-user'"),
+                           ("user=-1", "name or number"), ("user=4294967295", "name or number")):
+            self.assertIn(why, self.tenant(host, "add", "dave", wrong, expect=1).stderr)
+        self.assertIn("restart", self.tenant(host, "set", "carol", "user=1", expect=1).stderr)
 
     def test_the_group_may_look_but_not_change(self):
         if os.geteuid() != 0:

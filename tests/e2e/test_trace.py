@@ -10,20 +10,12 @@ import lib
 BUSY_S = 1.2
 
 
-def load():
-    build, bundle = os.environ.get("WEIR_E2E_BUILD"), os.environ.get("WEIR_E2E_BUNDLE")
-    path = os.path.join(build, "tests/bench/sched_load") if build else os.path.join(bundle, "bench/sched_load")
-    if not os.access(path, os.X_OK):
-        raise lib.unittest.SkipTest("no sched_load")
-    return path
-
-
 class Trace(lib.Case):
     def tenants(self, policy="fair"):
         return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
 
     def loop(self, host, tenant):
-        guest = self.guest(host, load(), "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
+        guest = self.guest(host, "sched_load", "loop", "--blocks", "16", "--rounds", "300", "--us", "1000",
                            "--seconds", "60", "--depth", "4", tenant=tenant)
         guest.wait_line("^ready$")
         return guest
@@ -87,6 +79,26 @@ class Trace(lib.Case):
         self.assertTrue(all(guest.alive() for guest in guests), "recording ended a guest")
         self.check_load(path)
         self.assertIn("under way", self.weir("sim", "--replay", path, expect=1).stderr)
+
+    def test_tensor_cores_are_seen(self):
+        host = self.tenants()
+        path = os.path.join(self.folder(), "tensor.trace")
+        self.trace(host, "start", path)
+        guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
+                  for kernel, tenant in (("tg", "alice"), ("pf", "bob"))]
+        for guest, kernel in zip(guests, ("tg", "pf")):
+            guest.say(f"input {kernel} quick")
+            guest.wait_line("^done$")
+        for guest in guests:
+            guest.say("loop 3 0")
+        for guest in guests:
+            guest.wait_line("^right$")
+        self.trace(host, "stop")
+        arrivals = [line.split() for line in self.weir("trace", "show", path).stdout.splitlines()
+                    if " arrive " in line]
+        movable, tensor = ({words[2] for words in arrivals if flag in words} for flag in ("movable", "tensor"))
+        self.assertEqual(len(movable), 2)
+        self.assertEqual(len(tensor), 1)
 
     def test_a_host_that_stops_ends_its_recording(self):
         host = self.tenants()

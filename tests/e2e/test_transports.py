@@ -87,6 +87,19 @@ class Transports(lib.Case):
         host = self.host(start=False)
         self.refused(host, remote, key=remote.secret_path("alice"), server_key=remote.server_public)
 
+    def test_tcp_addresses(self):
+        remote = self.remote()
+        self.host(remote=remote)
+        for listen, complaint in ((remote.listen, "Address already in use"), ("gpuhost:7070", "no ADDRESS:PORT"),
+                                  ("127.0.0.1", "no ADDRESS:PORT"), ("127.0.0.1:70700", "no ADDRESS:PORT")):
+            other = self.host(remote=remote, start=False, args=["--listen", listen])
+            with self.assertRaisesRegex(lib.Stuck, complaint):
+                other.start()
+        for listen in ("*:0", "tcp://127.0.0.1:0", ":0", *(["[::1]:0"] if os.path.exists("/proc/net/if_inet6") else [])):
+            other = self.host(remote=remote, args=["--listen", listen])
+            self.assertTrue([line for line in other.process.errors if "listening endpoint=tcp://" in line], listen)
+            self.assertEqual(other.stop(), 0)
+
     def test_tcp_between_namespaces(self):
         try:
             remote = self.remote(namespaces=True)

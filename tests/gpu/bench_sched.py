@@ -5,6 +5,9 @@ fairness    tenants in endless loops of kernels of different lengths. A tenant's
             second, against its weight. Total: that sum over the time, 1.00 being as much as one alone.
 priority    a short kernel every now and then, with high priority, beside an endless loop of long ones:
             from launch to synchronised, and what the loop still gets.
+flep, antt, slate, waterfill, tensor
+            the papers' pairs of kernels: bench_pairs.py.
+transfers   applications that copy, compute and copy back: bench_transfers.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -14,6 +17,8 @@ arrangements in turn; kernels' times are calibrated natively, alone, before.
 
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
 """
+import contextlib
+import fnmatch
 import json
 import os
 import re
@@ -23,11 +28,15 @@ import sys
 import tempfile
 import time
 
+import bench_pairs
+import bench_transfers
+
 FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
 # us: the short kernel, the long one, and how long a block of that takes
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 3.3
+MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 0.6
 TORCH_S = 5.0
 
@@ -134,12 +143,14 @@ class Bench:
         folder = os.path.join(suite.options.build, "tests/bench") if suite.options.build else \
             os.path.join(suite.options.bundle, "bench")
         self.load = os.path.join(folder, "sched_load")
+        self.forms_load = os.path.join(folder, "forms" if suite.options.build else "", "forms_load")
         rehearse = suite.options.rehearse  # softgpu's kernels take longer: the first cases will do
         self.slow = 20 if rehearse else 1
         self.seconds = 1.5 if rehearse else SECONDS
         self.fair, self.pairs = (FAIR[:1], PAIRS[:1]) if rehearse else (FAIR, PAIRS)
         self.rounds = {}
         self.notes = []
+        self.texts = {}
         self.tsv = ["measure\tarrangement\tcase\ttenant\tvalue\tunit\n"]
 
     # ---------------------------------------------------------------- processes
@@ -191,15 +202,22 @@ class Bench:
             for p in processes:
                 p.kill()
             if host:
-                host.stop()
-                self.notes += [f"{kind}: {line.split('worker ')[-1]}" for line in host.process.errors
-                               if " sched: " in line or "forms: runs" in line]
-                host.discard()
+                self.end_host(kind, host)
 
-    def host_for(self, kind, tenants):
-        policy = kind.split(" ", 1)[1]
+    def end_host(self, kind, host):
+        host.stop()
+        self.notes += [f"{kind}: {line.split('worker ')[-1]}" for line in host.process.errors
+                       if " sched: " in line or "forms: runs" in line]
+        host.discard()
+
+    @staticmethod
+    def tenant(argv, weight=1, priority="normal"):
+        return Tenant(argv, weight, priority)
+
+    def host_for(self, kind, tenants, log="info", lines=()):
+        policy = kind.split(" ")[1]
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
-        host = self.lib.Host(settings, driver=self.suite.driver, log="info", args=["--policy", policy])
+        host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
             host.start(40)
         except self.lib.Stuck:
@@ -376,38 +394,70 @@ class Bench:
 
     # ---------------------------------------------------------------- all
 
-    def groups(self, measure, weir, mps):
-        """A measure in all arrangements: natively and through Weir first, then with MPS's daemon up."""
-        rows = measure(["time slicing", *weir])
+    def wanted(self, names, patterns=None):
+        patterns = self.suite.options.arrangements if patterns is None else patterns
+        return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
+    @contextlib.contextmanager
+    def mps_for(self, kinds):
+        """MPS's daemon is up; gives the arrangements that are possible with it."""
         self.mps = Mps()
-        if mps and not self.suite.options.rehearse and self.mps.start():
-            try:
-                rows += measure(mps)
-            finally:
+        kinds = self.wanted(kinds)
+        up = bool(kinds) and not self.suite.options.rehearse and self.mps.start()
+        try:
+            yield kinds if up else []
+        finally:
+            if up:
                 self.mps.stop()
-        return sorted(rows, key=lambda row: row[0])
+
+    def arrangements(self, weir, mps):
+        """All in turn: natively and through Weir first, then with MPS's daemon up."""
+        yield from self.wanted(["time slicing", *weir])
+        with self.mps_for(mps) as kinds:
+            yield from kinds
+
+    def keep(self, measure, text):
+        """What there is of a measure, so that a run that is cut off leaves it."""
+        self.texts[measure] = text
+        self.suite.write(f"sched_{measure}.md", text + "\n")
+        self.suite.write("sched.tsv", "".join(self.tsv))
+
+    def groups(self, name, measure, weir, mps, heads):
+        """A measure that gives rows. @return how many arrangements failed"""
+        rows = measure(self.wanted(["time slicing", *weir]))
+        with self.mps_for(mps) as kinds:
+            self.keep(name, self.suite.table_of(heads, rows))
+            rows += measure(kinds) if kinds else []
+        self.keep(name, self.suite.table_of(heads, sorted(rows, key=lambda row: row[0])))
+        return sum("failed" in row for row in rows)
 
     def run(self):
         suite = self.suite
         if not os.path.exists(self.load):
             return "no sched_load", False
         wanted = suite.options.sched
-        for us in sorted({us for _, lengths in self.fair for us in lengths}):
-            self.calibrate(us)
-        table = suite.table_of
+        rows_of = {
+            "fairness": (self.fairness, ["Weir fair"], ["MPS", "MPS threads"],
+                         ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
+            "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
+                         ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
+            "torch": (self.torch, ["Weir priority"], ["MPS priority", "MPS"],
+                      ["case", "arrangement", "first", "second"])}
+        pairs = bench_pairs.Pairs(self)
+        others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
+                  "tensor": pairs.tensor, "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
-        for name, measure, weir, mps, heads in (
-                ("fairness", self.fairness, ["Weir fair"], ["MPS", "MPS threads"],
-                 ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
-                ("priority", self.priority, ["Weir priority"], ["MPS", "MPS priority"],
-                 ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
-                ("torch", self.torch, ["Weir priority"], ["MPS priority", "MPS"],
-                 ["case", "arrangement", "first", "second"])):
+        for name in MEASURES:
             if name not in wanted or (name == "torch" and not self.have_torch()):
                 continue
-            rows = self.groups(measure, weir, mps)
-            bad += sum("failed" in row for row in rows)
-            suite.page(f"Sharing: {name}", table(heads, rows))
+            begin = time.monotonic()
+            try:
+                bad += self.groups(name, *rows_of[name]) if name in rows_of else others[name]()
+            except self.lib.Stuck as error:
+                bad += 1
+                self.notes.append(f"{name}: {error}")
+            suite.page(f"Sharing: {name}", self.texts.get(name, "nothing"))
+            self.notes.append(f"{name} took {time.monotonic() - begin:.0f} s")
         kernels = ", ".join(f"{us} us in {waves} waves: {took:.1f}" for (us, waves), (_, took) in sorted(self.rounds.items()))
         suite.page("Sharing: notes", f"Calibrated: {kernels}.\n\n```\n" + "\n".join(self.notes) + "\n```")
         suite.write("sched.tsv", "".join(self.tsv))

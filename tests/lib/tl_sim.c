@@ -123,10 +123,26 @@ static double set_rate(const struct tl_sim *sim, struct work *w, double left)
     return sms * part;
 }
 
+/* Whoever came first has the SMs of its range: what is left of this one's. */
+static double left_of_range(const struct work *w, bool *taken, double left)
+{
+    double in_range = 0;
+
+    if (!w->movable || w->place.sm_count == 0 || w->place.quota != 0) {
+        return left;
+    }
+    for (uint32_t i = w->place.sm_first; i < w->place.sm_first + w->place.sm_count; i++) {
+        in_range += !taken[i];
+        taken[i] = true;
+    }
+    return in_range < left ? in_range : left;
+}
+
 static void set_rates(struct tl_sim *sim)
 {
     double left = sim->params.config.sms;
     uint32_t engine[WEIR_SCHED_CLASS_COUNT] = {0};
+    bool taken[SMS_MAX] = {false};
 
     for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
         w->rate = 0;
@@ -137,7 +153,7 @@ static void set_rates(struct tl_sim *sim)
             w->rate = engine[w->class]++ == 0 ? 1 : 0;
             continue;
         }
-        left -= set_rate(sim, w, left);
+        left -= set_rate(sim, w, left_of_range(w, taken, left));
     }
 }
 
@@ -217,11 +233,12 @@ void sim_bring_next(struct tl_sim *sim, struct lane *lane, uint64_t after_ns)
 }
 
 static void sim_start(void *user, weir_sched_id item, void *item_user,
-                      const struct weir_sched_place *place)
+                      const struct weir_sched_place *place, bool filler)
 {
     struct tl_sim *sim = user;
     struct work *work = item_user;
 
+    (void)filler;
     if (work == NULL) {
         return; /* tl_sim_bring() */
     }

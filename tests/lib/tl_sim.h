@@ -49,6 +49,7 @@ struct tl_sim_load {
     bool sync;         /* the next comes think_ns after the last is done; else at once */
     uint64_t think_ns; /* of an asynchronous one: between items given and brought */
     uint32_t queues;   /* 0: 1 */
+    uint32_t sm_limit; /* of each queue, of 100; 0: none */
     uint64_t from_ns;  /* when it begins */
     uint32_t count;    /* items per queue, 0: endless */
 };

@@ -6,6 +6,7 @@
 #include "tests/lib/tl_sim.h"
 
 #define TENANTS_MAX 1024u
+#define SMS_MAX     1024u
 #define SAMPLE_NS   10000000u
 #define SAMPLES_MAX 1024u
 #define HEAP_MAX    65536u

@@ -21,6 +21,7 @@ struct tl_sim *tl_sim_create(const struct tl_sim_params *params)
     struct weir_sched_env env = sim_env(sim, params->check);
 
     assert_non_null(sim);
+    assert_true(params->config.sms <= SMS_MAX);
     sim->params = *params;
     sim->random = params->seed * 0x9E3779B97F4A7C15u | 1;
     sim->timer_ns = UINT64_MAX;
@@ -109,7 +110,10 @@ uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_sched_prio
         struct lane *lane = &tenant->lanes[i];
 
         lane->tenant = number;
-        assert_int_equal(weir_sched_queue_add(sim->sched, tenant->id, &lane->queue), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(sim->sched, tenant->id,
+                                              load->sm_limit != 0 ? load->sm_limit : 100,
+                                              &lane->queue),
+                         WEIR_OK);
         sim_bring_next(sim, lane, load->from_ns);
     }
     return number;

@@ -24,11 +24,13 @@
     F(cuLaunchKernel)                                                                              \
     F(cuStreamCreate)                                                                              \
     F(cuStreamQuery)                                                                               \
+    F(cuStreamSynchronize)                                                                         \
     F(cuStreamWriteValue32_v2)                                                                     \
     F(cuStreamWaitValue32_v2)                                                                      \
     F(cuEventCreate)                                                                               \
     F(cuEventRecord)                                                                               \
     F(cuEventQuery)                                                                                \
+    F(cuEventSynchronize)                                                                          \
     F(cuEventElapsedTime)                                                                          \
     F(cuMemAlloc_v2)                                                                               \
     F(cuMemFree_v2)                                                                                \

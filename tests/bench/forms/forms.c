@@ -152,13 +152,33 @@ static bool make_twins(struct weir_forms_set *set, uint32_t forms, enum weir_for
     return ok;
 }
 
+/* The original's, where a build's own would be larger. */
+static int carveout_of(const struct weir_forms_set *set, enum weir_forms_build build)
+{
+    const struct weir_forms_facts *original = &set->facts[WEIR_FORMS_ORIGINAL];
+    const struct weir_forms_facts *facts = &set->facts[build];
+
+    return weir_forms_carveout((uint32_t)original->shared_bytes, (uint32_t)original->per_sm,
+                               (uint32_t)facts->shared_bytes + set->dynamic_shared[build],
+                               (uint32_t)facts->per_sm, sm_shared_bytes);
+}
+
+/* With the original's carve-out, as the worker has it. */
 static void make_limited(struct weir_forms_set *set, enum weir_forms_build build,
                          uint32_t registers)
 {
-    if (!make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), build, registers)) {
-        snprintf(set->facts[build].reason, sizeof(set->facts[0].reason), "%.150s",
-                 weir_forms_reason());
+    struct weir_forms_facts *facts = &set->facts[build];
+
+    if (make_twins(set, WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT), build, registers) &&
+        (!facts->there ||
+         weir_forms_ok(cu.cuFuncSetAttribute(set->functions[build],
+                                             CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                             carveout_of(set, build)),
+                       "cuFuncSetAttribute"))) {
+        return;
     }
+    facts->there = false;
+    snprintf(facts->reason, sizeof(facts->reason), "%.150s", weir_forms_reason());
 }
 
 /* The persistent form once more, with its registers limited, and with more than it likes. */
@@ -181,12 +201,8 @@ static void make_other_registers(struct weir_forms_set *set)
 /* The persistent form with the original's carve-out, where its own is larger. */
 static void make_carved(struct weir_forms_set *set)
 {
-    const struct weir_forms_facts *original = &set->facts[WEIR_FORMS_ORIGINAL];
     const struct weir_forms_facts *persistent = &set->facts[WEIR_FORMS_PERSISTENT];
-    uint32_t dynamic = set->dynamic_shared[WEIR_FORMS_PERSISTENT];
-    int carveout = weir_forms_carveout((uint32_t)original->shared_bytes, (uint32_t)original->per_sm,
-                                       (uint32_t)persistent->shared_bytes + dynamic,
-                                       (uint32_t)persistent->per_sm, sm_shared_bytes);
+    int carveout = carveout_of(set, WEIR_FORMS_PERSISTENT);
 
     if (!persistent->there || carveout == WEIR_FORMS_NO_CARVEOUT) {
         return;

@@ -128,8 +128,7 @@ static bool open_device(struct weir_forms_bench *bench, const struct options *op
 }
 
 /* Shares of an item's time. The rest is for inputs, comparisons and loading. */
-#define SHARE_OVERHEAD 0.35
-#define SHARE_CHOICE   0.15
+#define SHARE_OVERHEAD 0.45
 #define SHARE_STOPS    0.15
 #define SHARE_TICKET   0.05
 #define SHARE_MIXED    0.05
@@ -165,21 +164,17 @@ static bool measure_item(struct weir_forms_bench *bench, struct weir_forms_set *
     const struct weir_forms_subject subject = {set, &work, item,
                                                bench->results->kernels[k].unusable};
     bool leads = size == WEIR_FORMS_LARGE || size == WEIR_FORMS_QUICK;
-    const struct weir_forms_variant *chosen =
-        !leads && bench->results->kernels[k].has_chosen ? &bench->results->kernels[k].chosen : NULL;
 
     item->state = WEIR_FORMS_BEGUN;
     bool ok = weir_forms_work_init(&work, set->kernel, size) &&
-              weir_forms_measure_overhead(bench, &subject, chosen, budget_s * SHARE_OVERHEAD);
+              weir_forms_measure_overhead(bench, &subject, &bench->results->kernels[k].choice,
+                                          budget_s * SHARE_OVERHEAD);
 
-    ok = ok && (!leads || weir_forms_choose(bench, &subject, budget_s * SHARE_CHOICE));
     if (ok && leads) {
         if (item->chosen == WEIR_FORMS_NONE) {
             ok = weir_forms_fail("no form can be stopped: %s",
                                  set->facts[WEIR_FORMS_PERSISTENT].reason);
         } else {
-            bench->results->kernels[k].chosen = item->timings[item->chosen].variant;
-            bench->results->kernels[k].has_chosen = true;
             ok = measure_more(bench, &subject, budget_s);
         }
     }
@@ -348,7 +343,7 @@ static void give_up_form(struct weir_forms_results *results, const struct plan *
         memset(item, 0, sizeof(*item));
         memcpy(item->note, note, sizeof(note));
         results->kernels[k].unusable |= bit;
-        results->kernels[k].has_chosen = false;
+        results->kernels[k].choice = (struct weir_forms_choice){0};
         results->begun = at;
     }
     results->started = WEIR_FORMS_ORIGINAL;

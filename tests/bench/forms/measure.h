@@ -50,13 +50,18 @@ bool weir_forms_is_loop(uint32_t build);
 uint32_t weir_forms_random(struct weir_forms_bench *bench);
 
 /**
- * Time the original and its twins in turn, for about budget_s. Fills the item's timings.
+ * Time the original and its twins in turn, for about budget_s. Fills the item's timings and what is
+ * chosen.
  *
- * @param chosen  NULL: choose one; else that is the chosen one, and few others are timed.
+ * The choice is the worker's (host_backend/forms/variant.c): the persistent form as it is, capped
+ * and roomy, with tasks as long as a stop may wait for, of which the fastest stays; or ticket,
+ * where there is no other.
+ *
+ * @param choice  made here, if it is not; else it is that, and few others are timed.
  */
 bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
                                  const struct weir_forms_subject *subject,
-                                 const struct weir_forms_variant *chosen, double budget_s);
+                                 struct weir_forms_choice *choice, double budget_s);
 
 /** Time the ways to write a word: until the host sees another word, written behind. */
 bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n);
@@ -66,14 +71,6 @@ bool weir_forms_measure_stops(struct weir_forms_bench *bench,
                               const struct weir_forms_subject *subject,
                               const struct weir_forms_variant *variant, uint32_t n_stops,
                               double budget_s, struct weir_forms_stops *ret_stops);
-
-/**
- * Choose among the variants that were timed, by their overhead and by stopping them a few times:
- * of those that meet what is asked the one of least overhead; if none does, the one that misses
- * it by the least factor.
- */
-bool weir_forms_choose(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
-                       double budget_s);
 
 /** Stop, run another kernel, move, resize and resume at random. Fills the item's mixed. */
 bool weir_forms_measure_mixed(struct weir_forms_bench *bench,

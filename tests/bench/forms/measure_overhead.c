@@ -8,6 +8,7 @@
  * host's own time does not enter. Control blocks are zeroed before the gate, as Weir's host hands
  * them out.
  */
+#include "host_backend/forms/fit.h"
 #include "tests/bench/forms/measure.h"
 #include "tests/bench/forms/wait.h"
 
@@ -112,46 +113,24 @@ static bool is_worth_it(const struct weir_forms_bench *bench,
     return bench->quick ? variant->setting <= blocks : wave * MIN_WAVES <= blocks;
 }
 
-static void add_variant(const struct weir_forms_bench *bench,
-                        const struct weir_forms_subject *subject, uint32_t build, uint32_t setting)
+/* @return its index in the timings, also when it was there; or WEIR_FORMS_NONE */
+static uint32_t add_variant(const struct weir_forms_bench *bench,
+                            const struct weir_forms_subject *subject, uint32_t build,
+                            uint32_t setting)
 {
     struct weir_forms_item *item = subject->item;
     struct weir_forms_variant variant = {build, setting};
 
     for (uint32_t i = 0; i < item->n_timings; i++) {
         if (memcmp(&item->timings[i].variant, &variant, sizeof(variant)) == 0) {
-            return;
+            return i;
         }
     }
-    if (item->n_timings < WEIR_FORMS_MAX_VARIANTS && is_worth_it(bench, subject, &variant)) {
-        item->timings[item->n_timings++] = (struct weir_forms_timing){.variant = variant};
+    if (item->n_timings == WEIR_FORMS_MAX_VARIANTS || !is_worth_it(bench, subject, &variant)) {
+        return WEIR_FORMS_NONE;
     }
-}
-
-/* All of them for the input by which one is chosen, else the chosen one and the simplest. */
-static void list_variants(const struct weir_forms_bench *bench,
-                          const struct weir_forms_subject *subject,
-                          const struct weir_forms_variant *chosen)
-{
-    static const uint32_t slices[] = {1, 4, 16};
-    static const uint32_t tasks[] = {1, 2, 3, 4, 6, 8};
-    uint32_t n_tasks = chosen ? 1 : sizeof(tasks) / sizeof(tasks[0]);
-
-    subject->item->n_timings = 0;
-    add_variant(bench, subject, WEIR_FORMS_ORIGINAL, 0);
-    if (chosen) {
-        add_variant(bench, subject, chosen->build, chosen->setting);
-    }
-    for (uint32_t i = 0; i < (chosen ? 2 : sizeof(slices) / sizeof(slices[0])); i++) {
-        add_variant(bench, subject, WEIR_FORMS_SLICE, slices[i]);
-    }
-    add_variant(bench, subject, WEIR_FORMS_TICKET, 0);
-    for (uint32_t i = 0; i < n_tasks; i++) {
-        add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
-        add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
-        add_variant(bench, subject, WEIR_FORMS_CARVED, tasks[i]);
-        add_variant(bench, subject, WEIR_FORMS_ROOMY, tasks[i]);
-    }
+    item->timings[item->n_timings] = (struct weir_forms_timing){.variant = variant};
+    return item->n_timings++;
 }
 
 /* ------------------------------------------------------------ time */
@@ -194,6 +173,105 @@ static bool time_batch(const struct weir_forms_bench *bench,
     *ret_us = (double)ms * 1e3 / n;
     return true;
 }
+
+/* ------------------------------------------------------------ which of them */
+
+static bool is_usable(const struct weir_forms_subject *subject, uint32_t build)
+{
+    return subject->set->facts[build].there && !(subject->unusable >> build & 1);
+}
+
+static void add_candidate(const struct weir_forms_bench *bench,
+                          const struct weir_forms_subject *subject,
+                          const struct weir_forms_choice *choice, uint32_t build)
+{
+    struct weir_forms_item *item = subject->item;
+    uint64_t workers = (uint64_t)subject->set->facts[build].per_sm * bench->sms;
+    uint32_t setting = 0, i;
+
+    if (weir_forms_is_loop(build)) {
+        setting = weir_forms_task_blocks(choice->kernel_ns, choice->block_ns[build],
+                                         subject->work->blocks, workers);
+    }
+    i = add_variant(bench, subject, build, setting);
+    item->candidates |= i != WEIR_FORMS_NONE ? 1u << i : 0;
+}
+
+/* The time of a block of a build, as the worker finds it by launches with tasks of any size. */
+static bool find_block_ns(const struct weir_forms_bench *bench,
+                          const struct weir_forms_subject *subject, uint32_t build,
+                          uint64_t *ret_ns)
+{
+    const struct weir_forms_variant variant = {build, WEIR_FORMS_TASK_UNKNOWN};
+    uint64_t workers = (uint64_t)subject->set->facts[build].per_sm * bench->sms;
+    double us = 0;
+
+    /* The first one warms up. */
+    if (!time_batch(bench, subject, &variant, 1, &us) ||
+        !time_batch(bench, subject, &variant, 1, &us)) {
+        return false;
+    }
+    *ret_ns = (uint64_t)(us * 1e3 / subject->work->blocks * (double)workers);
+    return true;
+}
+
+/* What the worker tries, one after the other. Its plain twin is the one with the original's
+ * carve-out, where there is one. */
+static bool list_candidates(const struct weir_forms_bench *bench,
+                            const struct weir_forms_subject *subject,
+                            struct weir_forms_choice *choice)
+{
+    static const uint32_t builds[] = {WEIR_FORMS_CARVED, WEIR_FORMS_PERSISTENT, WEIR_FORMS_CAPPED,
+                                      WEIR_FORMS_ROOMY};
+
+    for (size_t i = 0; i < sizeof(builds) / sizeof(builds[0]); i++) {
+        uint64_t *block_ns = &choice->block_ns[builds[i]];
+
+        if (!is_usable(subject, builds[i]) ||
+            (builds[i] == WEIR_FORMS_PERSISTENT && choice->kernel_ns != 0)) {
+            continue;
+        }
+        if (!find_block_ns(bench, subject, builds[i], block_ns)) {
+            return false;
+        }
+        choice->kernel_ns = choice->kernel_ns == 0 ? *block_ns : choice->kernel_ns;
+        add_candidate(bench, subject, choice, builds[i]);
+    }
+    if (choice->kernel_ns == 0 && is_usable(subject, WEIR_FORMS_TICKET)) {
+        add_candidate(bench, subject, choice, WEIR_FORMS_TICKET);
+    }
+    return true;
+}
+
+/* Behind the original, all of them for the input by which one is chosen, else that and the
+ * simplest. */
+static bool list_variants(const struct weir_forms_bench *bench,
+                          const struct weir_forms_subject *subject,
+                          struct weir_forms_choice *choice)
+{
+    static const uint32_t slices[] = {1, 4, 16};
+    static const uint32_t tasks[] = {1, 2, 4, 8};
+    uint32_t n_tasks = choice->is_made ? 1 : sizeof(tasks) / sizeof(tasks[0]);
+
+    if (choice->is_made) {
+        add_candidate(bench, subject, choice, choice->build);
+    } else if (!list_candidates(bench, subject, choice)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < (choice->is_made ? 2 : sizeof(slices) / sizeof(slices[0])); i++) {
+        add_variant(bench, subject, WEIR_FORMS_SLICE, slices[i]);
+    }
+    add_variant(bench, subject, WEIR_FORMS_TICKET, 0);
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        add_variant(bench, subject, WEIR_FORMS_PERSISTENT, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_CAPPED, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_CARVED, tasks[i]);
+        add_variant(bench, subject, WEIR_FORMS_ROOMY, tasks[i]);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------ rounds */
 
 /* Run a variant on spoilt outputs and compare. */
 static bool check_variant(const struct weir_forms_bench *bench,
@@ -310,16 +388,40 @@ static void tell(const struct weir_forms_subject *subject)
     }
 }
 
+/* The fastest that the worker tries. */
+static void choose(const struct weir_forms_subject *subject, struct weir_forms_choice *choice)
+{
+    struct weir_forms_item *item = subject->item;
+
+    item->chosen = WEIR_FORMS_NONE;
+    for (uint32_t i = 0; i < item->n_timings; i++) {
+        if ((item->candidates >> i & 1) != 0 &&
+            (item->chosen == WEIR_FORMS_NONE ||
+             item->timings[i].ratio < item->timings[item->chosen].ratio)) {
+            item->chosen = i;
+        }
+    }
+    if (item->chosen != WEIR_FORMS_NONE && !choice->is_made) {
+        choice->is_made = true;
+        choice->build = item->timings[item->chosen].variant.build;
+    }
+}
+
 bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
                                  const struct weir_forms_subject *subject,
-                                 const struct weir_forms_variant *chosen, double budget_s)
+                                 struct weir_forms_choice *choice, double budget_s)
 {
     struct weir_forms_item *item = subject->item;
     uint32_t slots = (uint32_t)subject->set->facts[WEIR_FORMS_ORIGINAL].per_sm * bench->sms;
 
     item->blocks = subject->work->blocks;
-    list_variants(bench, subject, chosen);
-    for (uint32_t i = 0; i < item->n_timings; i++) {
+    item->n_timings = item->candidates = 0;
+    add_variant(bench, subject, WEIR_FORMS_ORIGINAL, 0);
+    if (!check_variant(bench, subject, &item->timings[0]) ||
+        !list_variants(bench, subject, choice)) {
+        return false;
+    }
+    for (uint32_t i = 1; i < item->n_timings; i++) {
         if (!check_variant(bench, subject, &item->timings[i])) {
             return false;
         }
@@ -333,12 +435,7 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
     item->original_us = item->timings[0].us;
     item->block_us =
         item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
-    item->chosen = WEIR_FORMS_NONE;
-    for (uint32_t i = 0; chosen && i < item->n_timings; i++) {
-        if (memcmp(&item->timings[i].variant, chosen, sizeof(*chosen)) == 0) {
-            item->chosen = i;
-        }
-    }
+    choose(subject, choice);
     tell(subject);
     return true;
 }

@@ -19,8 +19,6 @@
 #define MAX_STOPS     4096u
 #define MAX_STARTS    64u /* of a mixed run before it is left alone to end */
 #define RANDOM_STARTS 6u
-#define TRIAL_STOPS   40u /* to choose a form by */
-#define QUICK_TRIALS  3u
 #define CONTROL       0u
 
 static uint32_t done_number;
@@ -229,9 +227,28 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
     return true;
 }
 
-static bool measure_stops(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
-                          const struct weir_forms_variant *variant, uint32_t n_stops,
-                          double budget_s, struct weir_forms_stops *ret_stops)
+static void tell_stops(const struct weir_forms_subject *subject,
+                       const struct weir_forms_stops *stops)
+{
+    char text[32];
+
+    weir_forms_json(
+        "stop",
+        "\"kernel\": \"%s\", \"form\": \"%s\", \"stops\": %u, \"p50_us\": %.2f, "
+        "\"p99_us\": %.2f, \"max_us\": %.2f, \"gpu_p50_us\": %.2f, \"gpu_p99_us\": %.2f, "
+        "\"gpu_max_us\": %.2f, \"host_late\": %u, \"block_us\": %.2f, \"runs\": %u, "
+        "\"wrong\": %u, \"blocks_wrong\": %lld, \"lost_us\": %.2f",
+        subject->set->kernel->name, weir_forms_variant_text(&stops->variant, text),
+        stops->latency.n, stops->latency.p50, stops->latency.p99, stops->latency.max,
+        stops->device.p50, stops->device.p99, stops->device.max, stops->host_late,
+        subject->item->block_us, stops->runs, stops->wrong, (long long)stops->blocks_twice,
+        stops->lost_us);
+}
+
+bool weir_forms_measure_stops(struct weir_forms_bench *bench,
+                              const struct weir_forms_subject *subject,
+                              const struct weir_forms_variant *variant, uint32_t n_stops,
+                              double budget_s, struct weir_forms_stops *ret_stops)
 {
     static double samples[MAX_STOPS], device[MAX_STOPS];
     struct stop_run run = {
@@ -263,108 +280,7 @@ static bool measure_stops(struct weir_forms_bench *bench, const struct weir_form
     ret_stops->latency = weir_forms_times_of(samples, run.n_samples);
     ret_stops->device = weir_forms_times_of(device, run.n_samples);
     ret_stops->host_late = run.host_late;
-    return true;
-}
-
-static void tell_stops(const struct weir_forms_subject *subject, const char *kind,
-                       const struct weir_forms_stops *stops)
-{
-    char text[32];
-
-    weir_forms_json(
-        kind,
-        "\"kernel\": \"%s\", \"form\": \"%s\", \"stops\": %u, \"p50_us\": %.2f, "
-        "\"p99_us\": %.2f, \"max_us\": %.2f, \"gpu_p50_us\": %.2f, \"gpu_p99_us\": %.2f, "
-        "\"gpu_max_us\": %.2f, \"host_late\": %u, \"block_us\": %.2f, \"runs\": %u, "
-        "\"wrong\": %u, \"blocks_wrong\": %lld, \"lost_us\": %.2f",
-        subject->set->kernel->name, weir_forms_variant_text(&stops->variant, text),
-        stops->latency.n, stops->latency.p50, stops->latency.p99, stops->latency.max,
-        stops->device.p50, stops->device.p99, stops->device.max, stops->host_late,
-        subject->item->block_us, stops->runs, stops->wrong, (long long)stops->blocks_twice,
-        stops->lost_us);
-}
-
-bool weir_forms_measure_stops(struct weir_forms_bench *bench,
-                              const struct weir_forms_subject *subject,
-                              const struct weir_forms_variant *variant, uint32_t n_stops,
-                              double budget_s, struct weir_forms_stops *ret_stops)
-{
-    if (!measure_stops(bench, subject, variant, n_stops, budget_s, ret_stops)) {
-        return false;
-    }
-    tell_stops(subject, "stop", ret_stops);
-    return true;
-}
-
-/* ------------------------------------------------------------ choice */
-
-/* What is asked for is met at 1 or less. */
-static double score_of(const struct weir_forms_item *item, const struct weir_forms_timing *timing,
-                       const struct weir_forms_stops *stops)
-{
-    double overhead = (timing->ratio - 1) * 100 / WEIR_FORMS_GOAL_WORST_PCT;
-    double stop = (stops->latency.p50 - item->block_us) / WEIR_FORMS_GOAL_P50_US;
-
-    return overhead > stop ? overhead : stop;
-}
-
-/* The next of the variants that can be stopped in ascending order of overhead. */
-static uint32_t next_candidate(const struct weir_forms_bench *bench,
-                               const struct weir_forms_item *item, uint32_t before)
-{
-    uint32_t next = WEIR_FORMS_NONE;
-
-    for (uint32_t i = 0; i < item->n_timings; i++) {
-        const struct weir_forms_timing *timing = &item->timings[i];
-        const struct weir_forms_timing *last =
-            before == WEIR_FORMS_NONE ? NULL : &item->timings[before];
-        bool behind =
-            !last || timing->ratio > last->ratio || (timing->ratio >= last->ratio && i > before);
-
-        /* softgpu's times mean nothing, and the ticket form can do least. */
-        if (bench->quick && timing->variant.build == WEIR_FORMS_TICKET) {
-            continue;
-        }
-        if (timing->ran && timing->equal && timing->variant.build != WEIR_FORMS_ORIGINAL &&
-            timing->variant.build != WEIR_FORMS_SLICE && behind &&
-            (next == WEIR_FORMS_NONE || timing->ratio < item->timings[next].ratio)) {
-            next = i;
-        }
-    }
-    return next;
-}
-
-bool weir_forms_choose(struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
-                       double budget_s)
-{
-    struct weir_forms_item *item = subject->item;
-    uint64_t end = weir_forms_now_ns() + (uint64_t)(budget_s * 1e9);
-    double best = 0;
-
-    item->chosen = WEIR_FORMS_NONE;
-    for (uint32_t i = next_candidate(bench, item, WEIR_FORMS_NONE); i != WEIR_FORMS_NONE;
-         i = next_candidate(bench, item, i)) {
-        const struct weir_forms_timing *timing = &item->timings[i];
-        double overhead = (timing->ratio - 1) * 100 / WEIR_FORMS_GOAL_WORST_PCT;
-        bool is_hopeless = item->chosen != WEIR_FORMS_NONE &&
-                           (best <= 1 || overhead >= best || weir_forms_now_ns() > end);
-        struct weir_forms_stops stops;
-
-        if (is_hopeless) {
-            break;
-        }
-        if (!measure_stops(bench, subject, &timing->variant,
-                           bench->quick ? QUICK_TRIALS : TRIAL_STOPS, budget_s / 4, &stops)) {
-            return false;
-        }
-        tell_stops(subject, "trial", &stops);
-        item->trials[i] = stops.latency.p50;
-        item->trial_wrong += stops.wrong != 0 || stops.blocks_twice != 0;
-        if (item->chosen == WEIR_FORMS_NONE || score_of(item, timing, &stops) < best) {
-            item->chosen = i;
-            best = score_of(item, timing, &stops);
-        }
-    }
+    tell_stops(subject, ret_stops);
     return true;
 }
 

@@ -121,17 +121,13 @@ static const struct weir_forms_timing *find_timing(const struct weir_forms_item 
     return NULL;
 }
 
+/* clang-format off */
+#define TASKS(build) {build, 1}, {build, 2}, {build, 4}, {build, 8}
+/* clang-format on */
 static const struct weir_forms_variant columns[] = {
-    {WEIR_FORMS_SLICE, 1},      {WEIR_FORMS_SLICE, 4},      {WEIR_FORMS_SLICE, 16},
-    {WEIR_FORMS_TICKET, 0},     {WEIR_FORMS_PERSISTENT, 1}, {WEIR_FORMS_PERSISTENT, 2},
-    {WEIR_FORMS_PERSISTENT, 3}, {WEIR_FORMS_PERSISTENT, 4}, {WEIR_FORMS_PERSISTENT, 6},
-    {WEIR_FORMS_PERSISTENT, 8}, {WEIR_FORMS_CAPPED, 1},     {WEIR_FORMS_CAPPED, 2},
-    {WEIR_FORMS_CAPPED, 3},     {WEIR_FORMS_CAPPED, 4},     {WEIR_FORMS_CAPPED, 6},
-    {WEIR_FORMS_CAPPED, 8},     {WEIR_FORMS_CARVED, 1},     {WEIR_FORMS_CARVED, 2},
-    {WEIR_FORMS_CARVED, 3},     {WEIR_FORMS_CARVED, 4},     {WEIR_FORMS_CARVED, 6},
-    {WEIR_FORMS_CARVED, 8},     {WEIR_FORMS_ROOMY, 1},      {WEIR_FORMS_ROOMY, 2},
-    {WEIR_FORMS_ROOMY, 3},      {WEIR_FORMS_ROOMY, 4},      {WEIR_FORMS_ROOMY, 6},
-    {WEIR_FORMS_ROOMY, 8}};
+    {WEIR_FORMS_SLICE, 1},    {WEIR_FORMS_SLICE, 4},        {WEIR_FORMS_SLICE, 16},
+    {WEIR_FORMS_TICKET, 0},   TASKS(WEIR_FORMS_PERSISTENT), TASKS(WEIR_FORMS_CAPPED),
+    TASKS(WEIR_FORMS_CARVED), TASKS(WEIR_FORMS_ROOMY)};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)
@@ -142,27 +138,50 @@ static void write_mean(const char *name, const struct mean *mean, FILE *out)
     }
 }
 
-/* What the choice was made by. */
+/* What the worker would choose among, and what it would choose. */
 static void write_choice(const char *name, const struct weir_forms_item *item, FILE *out)
 {
-    const char *before = "tried: ";
+    const char *before = ": ";
     char text[32];
 
+    if (item->candidates == 0) {
+        return;
+    }
+    fprintf(out, "- %s, block %.1f us", name, item->block_us);
     for (uint32_t i = 0; i < item->n_timings; i++) {
-        if (item->trials[i] <= 0) {
-            continue;
+        const char *bold = i == item->chosen ? "**" : "";
+
+        if (item->candidates >> i & 1) {
+            fprintf(out, "%s%s%s%s %+.2f %%", before, bold,
+                    weir_forms_variant_text(&item->timings[i].variant, text), bold,
+                    pct(item->timings[i].ratio));
+            before = "; ";
         }
-        if (before[0] == 't') {
-            fprintf(out, "- %s, block %.1f us, ", name, item->block_us);
-        }
-        fprintf(out, "%s%s %+.2f %%, stop p50 %.1f us", before,
-                weir_forms_variant_text(&item->timings[i].variant, text),
-                pct(item->timings[i].ratio), item->trials[i]);
-        before = "; ";
     }
-    if (before[0] != 't') {
-        fputc('\n', out);
+    fputc('\n', out);
+}
+
+static void write_timing(const struct weir_forms_timing *timing, FILE *out)
+{
+    fprintf(out, " %+.2f +-%.2f%s |", pct(timing->ratio), timing->spread * 100,
+            timing->equal       ? ""
+            : timing->in_bounds ? " ~"
+                                : " !=");
+}
+
+static void write_chosen(const struct weir_forms_item *item, struct mean *mean, FILE *out)
+{
+    char text[32];
+
+    if (item->chosen == WEIR_FORMS_NONE) {
+        fputs(" |", out);
+        return;
     }
+    const struct weir_forms_timing *timing = &item->timings[item->chosen];
+
+    fprintf(out, " **%s**", weir_forms_variant_text(&timing->variant, text));
+    write_timing(timing, out);
+    mean_add(mean, timing->ratio);
 }
 
 static void write_overhead(const struct weir_forms_results *results, enum weir_forms_size size,
@@ -174,14 +193,14 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
     fprintf(out,
             "### Never stopped, %s inputs: time above the original's, %%\n\n"
             "Medians; behind +-, half of the distance between the quartiles. Behind the form: "
-            "slices, or blocks of a task. **The chosen one**; != results are wrong; ~ they are not "
-            "the original's to the bit, but right.\n\n"
-            "| kernel | blocks | original us | block us |",
+            "slices, or blocks of a task. **The chosen one**, as the worker would; != results are "
+            "wrong; ~ they are not the original's to the bit, but right.\n\n"
+            "| kernel | blocks | original us | block us | chosen |",
             weir_forms_size_names[size]);
     for (size_t c = 0; c < N_COLUMNS; c++) {
         fprintf(out, " %s |", weir_forms_variant_text(&columns[c], text));
     }
-    fputs("\n|---|---|---|---|", out);
+    fputs("\n|---|---|---|---|---|", out);
     for (size_t c = 0; c < N_COLUMNS; c++) {
         fputs("---|", out);
     }
@@ -194,6 +213,7 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
         }
         fprintf(out, "| %s | %u | %.1f | %.2f |", weir_forms_kernels[k]->name, item->blocks,
                 item->original_us, item->block_us);
+        write_chosen(item, &chosen, out);
         for (size_t c = 0; c < N_COLUMNS; c++) {
             const struct weir_forms_timing *timing = find_timing(item, &columns[c]);
 
@@ -201,19 +221,8 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
                 fputs(" |", out);
                 continue;
             }
-            bool is_chosen =
-                item->chosen != WEIR_FORMS_NONE && timing == &item->timings[item->chosen];
-            const char *bold = is_chosen ? "**" : "";
-
-            fprintf(out, " %s%+.2f%s +-%.2f%s |", bold, pct(timing->ratio), bold,
-                    timing->spread * 100,
-                    timing->equal       ? ""
-                    : timing->in_bounds ? " ~"
-                                        : " !=");
+            write_timing(timing, out);
             mean_add(&means[c], timing->ratio);
-            if (is_chosen) {
-                mean_add(&chosen, timing->ratio);
-            }
         }
         fputc('\n', out);
     }
@@ -304,22 +313,31 @@ static void write_stops(const struct weir_forms_results *results, FILE *out)
 
 static void write_resizes(const struct weir_forms_results *results, FILE *out)
 {
-    fprintf(out,
-            "### Resizing while it runs, us\n\nFrom the host's decision until the workers' "
-            "counters say so. Asked for: %.0f.\n\n"
-            "| kernel | SMs | block | changes | fewer: p50 | max | more: p50 | max | results |\n"
-            "|---|---|---|---|---|---|---|---|---|\n",
-            WEIR_FORMS_GOAL_RESIZE_US);
+    char text[32];
+
+    fprintf(
+        out,
+        "### Resizing while it runs, us\n\nFrom the host's decision until the workers' "
+        "counters say so. Asked for: %.0f, above the block that a worker must end as for a stop; "
+        "one that has taken its next task before it hears of the change does that, too.\n\n"
+        "| kernel | form | SMs | block | changes | fewer: p50 | max | p50 - block | more: p50 | "
+        "max | results |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n",
+        WEIR_FORMS_GOAL_RESIZE_US);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         for (uint32_t size = 0; size < WEIR_FORMS_SIZE_COUNT; size++) {
             const struct weir_forms_item *item = &results->items[k][size];
             const struct weir_forms_resizes *r = &item->resizes;
 
             if (r->shrink.n) {
-                fprintf(out, "| %s | %u, %u | %.2f | %u | %.1f | %.1f | %.1f | %.1f | %s |\n",
-                        weir_forms_kernels[k]->name, r->sms, r->sms_kept, item->block_us,
-                        r->shrink.n, r->shrink.p50, r->shrink.max, r->grow.p50, r->grow.max,
-                        r->wrong ? "DIFFERENT" : "equal");
+                fprintf(
+                    out,
+                    "| %s | %s | %u, %u | %.2f | %u | %.1f | %.1f | %.1f | %.1f | %.1f | %s |\n",
+                    weir_forms_kernels[k]->name,
+                    weir_forms_variant_text(&item->timings[item->chosen].variant, text), r->sms,
+                    r->sms_kept, item->block_us, r->shrink.n, r->shrink.p50, r->shrink.max,
+                    r->shrink.p50 - item->block_us, r->grow.p50, r->grow.max,
+                    r->wrong ? "DIFFERENT" : "equal");
             }
         }
     }
@@ -363,9 +381,9 @@ static bool is_wrong(const struct weir_forms_item *item)
     for (uint32_t i = 0; i < item->n_timings; i++) {
         unequal += !item->timings[i].equal;
     }
-    return unequal || item->trial_wrong || item->stops.wrong || item->stops.blocks_twice ||
-           item->ticket_stops.wrong || item->ticket_stops.blocks_twice || item->mixed.wrong ||
-           item->mixed.blocks_twice || item->resizes.wrong || item->spatial.wrong;
+    return unequal || item->stops.wrong || item->stops.blocks_twice || item->ticket_stops.wrong ||
+           item->ticket_stops.blocks_twice || item->mixed.wrong || item->mixed.blocks_twice ||
+           item->resizes.wrong || item->spatial.wrong;
 }
 
 uint32_t weir_forms_failures(const struct weir_forms_results *results)

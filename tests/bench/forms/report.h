@@ -29,6 +29,14 @@ struct weir_forms_variant {
     uint32_t setting;
 };
 
+/* The way in which the worker would launch a kernel after a while, of any input. */
+struct weir_forms_choice {
+    bool is_made;
+    uint32_t build;                            /* enum weir_forms_build */
+    uint64_t kernel_ns;                        /* of a block, as the worker measures it */
+    uint64_t block_ns[WEIR_FORMS_BUILD_COUNT]; /* .. of each build that the worker may launch */
+};
+
 struct weir_forms_timing {
     struct weir_forms_variant variant;
     bool ran;
@@ -112,9 +120,8 @@ struct weir_forms_item {
     uint32_t n_timings;
     struct weir_forms_timing timings[WEIR_FORMS_MAX_VARIANTS];
     uint32_t rounds;
-    uint32_t trial_wrong;
-    double trials[WEIR_FORMS_MAX_VARIANTS]; /* p50 of stops, of those looked at to choose */
-    uint32_t chosen;                        /* index of timings, or WEIR_FORMS_NONE */
+    uint32_t candidates; /* bit per timing: what the worker would try */
+    uint32_t chosen;     /* index of timings, or WEIR_FORMS_NONE */
     struct weir_forms_stops stops, ticket_stops;
     struct weir_forms_mixed mixed;
     struct weir_forms_resizes resizes;
@@ -130,9 +137,8 @@ struct weir_forms_results {
     struct {
         struct weir_forms_facts facts[WEIR_FORMS_BUILD_COUNT];
         double make_ms, load_ms;
-        struct weir_forms_variant chosen; /* with the large input, for all others */
-        bool has_chosen;
-        uint32_t unusable; /* bit per form that faulted or hung */
+        struct weir_forms_choice choice; /* with the large input, for all others */
+        uint32_t unusable;               /* bit per form that faulted or hung */
     } kernels[WEIR_FORMS_MAX_KERNELS];
     struct weir_forms_item items[WEIR_FORMS_MAX_KERNELS][WEIR_FORMS_SIZE_COUNT];
     volatile uint32_t started; /* form that was started last */

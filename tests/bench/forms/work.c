@@ -22,7 +22,7 @@ const char *const weir_forms_size_names[] = {"large", "small", "trivial", "quick
 const struct weir_forms_kernel *const weir_forms_kernels[] = {
     &weir_forms_cfd,   &weir_forms_nn, &weir_forms_pf, &weir_forms_pl, &weir_forms_md,
     &weir_forms_spmv,  &weir_forms_mm, &weir_forms_va, &weir_forms_bs, &weir_forms_gs,
-    &weir_forms_sgemm, &weir_forms_rg, &weir_forms_tr};
+    &weir_forms_sgemm, &weir_forms_rg, &weir_forms_tr, &weir_forms_tg};
 const uint32_t weir_forms_n_kernels = sizeof(weir_forms_kernels) / sizeof(weir_forms_kernels[0]);
 
 static struct {
@@ -89,6 +89,15 @@ void weir_forms_add_floats(struct weir_forms_work *work, uint64_t count, uint32_
 
     if (buffer) {
         run_helper("fill_float", (void *[]){&buffer->at, &count, &seed, &low, &span});
+    }
+}
+
+void weir_forms_add_halves(struct weir_forms_work *work, uint64_t count, uint32_t seed)
+{
+    struct weir_forms_buffer *buffer = add_buffer(work, count * 2);
+
+    if (buffer) {
+        run_helper("fill_half", (void *[]){&buffer->at, &count, &seed});
     }
 }
 

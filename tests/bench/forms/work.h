@@ -106,6 +106,8 @@ bool weir_forms_work_check(struct weir_forms_work *work);
 /* Add a buffer of count words that fill has written; its address is the next parameter. */
 void weir_forms_add_floats(struct weir_forms_work *work, uint64_t count, uint32_t seed, float low,
                            float span);
+/* The same with count halves, as weir_value_half() has them. */
+void weir_forms_add_halves(struct weir_forms_work *work, uint64_t count, uint32_t seed);
 /* Write count floats of the last buffer again, from the first-th on. */
 void weir_forms_fill_floats(struct weir_forms_work *work, uint64_t first, uint64_t count,
                             uint32_t seed, float low, float span);
@@ -130,7 +132,7 @@ bool weir_forms_set_grid(struct weir_forms_work *work, uint64_t x, uint64_t y);
 /* Rows of the kernels' table, in their files. */
 extern const struct weir_forms_kernel weir_forms_va, weir_forms_nn, weir_forms_bs, weir_forms_rg,
     weir_forms_tr, weir_forms_cfd, weir_forms_pf, weir_forms_pl, weir_forms_md, weir_forms_spmv,
-    weir_forms_mm, weir_forms_gs, weir_forms_sgemm;
+    weir_forms_mm, weir_forms_gs, weir_forms_sgemm, weir_forms_tg;
 
 /* Puts kernels/NAME.ptx into the program, as weir_forms_NAME_ptx .. weir_forms_NAME_ptx_end. */
 #define WEIR_FORMS_PTX(name)                                                                       \

@@ -1,4 +1,4 @@
-/* Kernels that reuse tiles of matrices: mm, gs, sgemm. */
+/* Kernels that reuse tiles of matrices: mm, gs, sgemm, tg. */
 #include "tests/bench/forms/kernels/values.h"
 #include "tests/bench/forms/work.h"
 
@@ -7,6 +7,7 @@
 WEIR_FORMS_PTX(mm);
 WEIR_FORMS_PTX(gs);
 WEIR_FORMS_PTX(sgemm);
+WEIR_FORMS_PTX(tg);
 
 static float value(uint32_t seed, uint64_t i)
 {
@@ -151,4 +152,49 @@ const struct weir_forms_kernel weir_forms_sgemm = {
     .dims = {{4096, 4096}, {768, 768}, {128, 32}, {448, 16}},
     .setup = sgemm_setup,
     .expect = sgemm_expect,
+};
+
+/* ------------------------------------------------------------ on tensor cores */
+
+static bool tg_setup(struct weir_forms_work *work)
+{
+    uint64_t n = work->dims[0], depth = work->dims[1];
+
+    weir_forms_add_halves(work, n * depth, 1);
+    weir_forms_add_halves(work, n * depth, 2);
+    weir_forms_add_output(work, n * n);
+    weir_forms_add_int(work, (int32_t)n);
+    weir_forms_add_int(work, (int32_t)depth);
+    return weir_forms_set_grid(work, n / 128, n / 128);
+}
+
+static double tg_expect(const struct weir_forms_work *work, uint32_t output, uint64_t i,
+                        double *ret_bound)
+{
+    uint64_t n = work->dims[0], depth = work->dims[1];
+    uint64_t row = i / n, column = i % n;
+    double sum = 0, size = 0;
+
+    (void)output;
+    for (uint64_t k = 0; k < depth; k++) {
+        double term = (double)weir_value_half(1, (uint32_t)(row * depth + k)) *
+                      (double)weir_value_half(2, (uint32_t)(k * n + column));
+
+        sum += term;
+        size += fabs(term);
+    }
+    *ret_bound = size * rounding(depth);
+    return sum;
+}
+
+const struct weir_forms_kernel weir_forms_tg = {
+    .name = "tg",
+    .what = "matrix multiplication on tensor cores",
+    .ptx = weir_forms_tg_ptx,
+    .ptx_end = weir_forms_tg_ptx_end,
+    .block = {256, 1, 1},
+    .samples = 512,
+    .dims = {{6144, 4096}, {1536, 1024}, {256, 32}, {640, 32}},
+    .setup = tg_setup,
+    .expect = tg_expect,
 };

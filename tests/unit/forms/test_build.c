@@ -27,7 +27,7 @@ static int set_up(void **state)
     linker_init(&driver);
     snprintf(dir, sizeof dir, "/tmp/weir-build-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    weir_forms_cache_init(&cache, dir, 1 << 20);
+    weir_forms_cache_init(&cache, dir, 1 << 20, ".twins");
     weir_forms_compiler_find("driver", true, &compiler);
     params = (struct weir_forms_build_params){.cache = &cache,
                                               .compiler = &compiler,

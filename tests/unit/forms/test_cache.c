@@ -20,7 +20,7 @@ static int set_up(void **state)
     (void)state;
     snprintf(dir, sizeof dir, "/tmp/weir-cache-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    weir_forms_cache_init(&cache, dir, 4096);
+    weir_forms_cache_init(&cache, dir, 4096, ".twins");
     return 0;
 }
 
@@ -189,12 +189,12 @@ static void init_of_folder_that_others_may_write_has_no_cache(void **state)
 
     (void)state;
     assert_int_equal(chmod(dir, 0777), 0);
-    weir_forms_cache_init(&other, dir, 4096);
+    weir_forms_cache_init(&other, dir, 4096, ".twins");
     assert_string_equal(other.dir, "");
     assert_int_equal(weir_forms_cache_put(&other, &key, (const uint8_t *)"a", 1),
                      WEIR_ERR_UNSUPPORTED);
     weir_forms_cache_finish(&other);
-    weir_forms_cache_init(&other, "none", 4096);
+    weir_forms_cache_init(&other, "none", 4096, ".twins");
     assert_string_equal(other.dir, "");
     weir_forms_cache_finish(&other);
 }
@@ -206,7 +206,7 @@ static void init_without_a_name_takes_the_users(void **state)
 
     (void)state;
     setenv("XDG_CACHE_HOME", dir, 1);
-    weir_forms_cache_init(&other, "", 4096);
+    weir_forms_cache_init(&other, "", 4096, ".twins");
     snprintf(want, sizeof want, "%s/weir", dir);
     assert_string_equal(other.dir, want);
     weir_forms_cache_finish(&other);

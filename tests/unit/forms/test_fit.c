@@ -47,6 +47,25 @@ static void limit_is_what_fits_or_what_the_kernel_has(void **state)
     assert_int_equal(weir_forms_register_limit(256, 40, 8, 8), 32); /* more would not fit */
     assert_int_equal(weir_forms_register_room(32), 40);
     assert_int_equal(weir_forms_register_room(26), 40);
+    assert_int_equal(weir_forms_register_room(250), WEIR_FORMS_MOST_REGISTERS);
+}
+
+static void task_is_what_a_stop_may_wait_for(void **state)
+{
+    const uint64_t many = 1u << 30;
+
+    (void)state;
+    assert_int_equal(weir_forms_task_blocks(1000, 1000, many, 100), 8);
+    assert_int_equal(weir_forms_task_blocks(3750, 2740, many, 100), 4); /* fewer fit: faster ones */
+    assert_int_equal(weir_forms_task_blocks(200000, 200000, many, 100), 1); /* never less */
+    assert_int_equal(weir_forms_task_blocks(1000, 500000, many, 100), 1);
+    assert_int_equal(weir_forms_task_blocks(10, 10, many, 100), WEIR_FORMS_TASK_MAX);
+    /* Each worker has some tasks, or one is waited for at the end. */
+    assert_int_equal(weir_forms_task_blocks(1000, 1000, 2400, 100), 3);
+    assert_int_equal(weir_forms_task_blocks(1000, 1000, 90, 100), 1);
+    /* Not timed yet. */
+    assert_int_equal(weir_forms_task_blocks(0, 0, many, 100), WEIR_FORMS_TASK_UNKNOWN);
+    assert_int_equal(weir_forms_task_blocks(1000, 0, many, 100), WEIR_FORMS_TASK_UNKNOWN);
 }
 
 int main(void)
@@ -56,6 +75,7 @@ int main(void)
         cmocka_unit_test(twin_keeps_the_kernels_cache_only_where_it_would_lose_some),
         cmocka_unit_test(registers_are_as_many_as_keep_the_blocks),
         cmocka_unit_test(limit_is_what_fits_or_what_the_kernel_has),
+        cmocka_unit_test(task_is_what_a_stop_may_wait_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,37 @@ static void read_gives_back_what_was_written(void **state)
     free(text);
 }
 
+/* A session's follow it, a device's come behind all. */
+static void counts_belong_to_their_session(void **state)
+{
+    struct weir_status_counted sessions[] = {{.tenant = "a", .id = 1}, {.tenant = "b", .id = 2}};
+    struct weir_status_count launched = {.name = "persistent", .n = 7};
+    struct weir_status_count stops = {.name = "stops", .n = 9, .device = "3"};
+    struct weir_status_report *back;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    weir_status_text_counted(out, &sessions[0]);
+    weir_status_text_counted(out, &sessions[1]);
+    weir_status_text_form(out, &launched);
+    weir_status_text_run(out, &stops);
+    fputs(WEIR_STATUS_TEXT_END, out);
+    fclose(out);
+    assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
+    assert_int_equal(back->n_forms, 1);
+    assert_string_equal(back->forms[0].name, "persistent");
+    assert_int_equal(back->forms[0].n, 7);
+    assert_int_equal(back->forms[0].counted, 1);
+    assert_int_equal(back->n_runs, 1);
+    assert_string_equal(back->runs[0].device, "3");
+    assert_int_equal(back->runs[0].n, 9);
+    weir_status_report_destroy(back);
+    free(text);
+}
+
 static void read_of_any_prefix_is_refused_or_whole(void **state)
 {
     struct weir_status_tenant tenant = {.name = "a"};
@@ -80,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_gives_back_what_was_written),
+        cmocka_unit_test(counts_belong_to_their_session),
         cmocka_unit_test(read_of_any_prefix_is_refused_or_whole),
     };
 

@@ -22,10 +22,11 @@ struct flight {
 };
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     struct flight *flight = user;
 
+    (void)filler;
     (void)place;
     flight->queue[flight->last % FLIGHT] = (uint32_t)(uintptr_t)item_user;
     flight->item[flight->last++ % FLIGHT] = item;
@@ -104,7 +105,7 @@ static struct result measure(const char *policy, uint32_t tenants, uint64_t dura
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(sched, tenant, &queues[i]), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(sched, tenant, 100, &queues[i]), WEIR_OK);
         bring(sched, now_ns, queues, i, duration_ns);
         bring(sched, now_ns, queues, i, duration_ns);
     }

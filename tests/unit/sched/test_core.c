@@ -38,10 +38,11 @@ static void note(struct desk *b, enum told what, weir_sched_id item,
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     struct desk *desk = user;
 
+    (void)filler;
     (void)item_user;
     assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
     note(user, START, item, place);
@@ -110,7 +111,7 @@ static weir_sched_id queue(struct desk *b, weir_sched_id tenant_id)
 {
     weir_sched_id id;
 
-    assert_int_equal(weir_sched_queue_add(b->sched, tenant_id, &id), WEIR_OK);
+    assert_int_equal(weir_sched_queue_add(b->sched, tenant_id, 100, &id), WEIR_OK);
     return id;
 }
 
@@ -178,6 +179,13 @@ static void create_refuses_what_cannot_work(void **state)
     weir_sched_config_init(&config, SMS);
     config.starve_ns = 0;
     assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+    weir_sched_config_init(&config, SMS);
+    for (uint32_t window = 0; window <= WEIR_SCHED_WINDOW_MAX + 1; window++) {
+        if (window < 2 || window > WEIR_SCHED_WINDOW_MAX) {
+            config.order_window = window;
+            assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
+        }
+    }
     weir_sched_config_init(&config, SMS);
     env.start = NULL;
     assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_ERR_INVALID);
@@ -250,7 +258,7 @@ static void ids_of_what_is_gone_are_refused(void **state)
     assert_int_equal(weir_sched_finished(b.sched, 0, i, 0), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_OK);
     assert_int_equal(weir_sched_arrive(b.sched, 0, q, &params, &out), WEIR_ERR_STALE);
-    assert_int_equal(weir_sched_queue_add(b.sched, t, &out), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_queue_add(b.sched, t, 100, &out), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_queue_remove(b.sched, 0, q), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_set(b.sched, 0, t, &tenant_params), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_ERR_STALE);

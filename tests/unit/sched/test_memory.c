@@ -40,12 +40,13 @@ void *__wrap_realloc(void *old, size_t size)
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place)
+                     const struct weir_sched_place *place, bool filler)
 {
     (void)user;
     (void)item;
     (void)item_user;
     (void)place;
+    (void)filler;
 }
 
 static void on_timer(void *user, uint64_t at_ns)
@@ -68,7 +69,7 @@ static enum weir_status fill(struct weir_sched *sched)
         weir_sched_id id;
         enum weir_status status = weir_sched_tenant_add(sched, 1, &params, &tenant);
 
-        status = status == WEIR_OK ? weir_sched_queue_add(sched, tenant, &queue) : status;
+        status = status == WEIR_OK ? weir_sched_queue_add(sched, tenant, 100, &queue) : status;
         status = status == WEIR_OK ? weir_sched_arrive(sched, 1, queue, &item, &id) : status;
         if (status != WEIR_OK) {
             return status;

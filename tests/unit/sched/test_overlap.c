@@ -188,13 +188,17 @@ static uint32_t ask(struct weir_policy *policy, const struct weir_policy_order_v
 static void policy_overtakes_by_a_window_at_most(void **state)
 {
     uint64_t memory[32] = {0};
-    struct weir_policy policy = {.ops = weir_policy_find("overlap"), .state = memory};
+    struct weir_sched_config config;
+    struct weir_policy policy = {
+        .ops = weir_policy_find("overlap"), .config = &config, .state = memory};
     struct weir_policy_task tasks[12];
     struct weir_policy_order_view view = {
         .direction = WEIR_SCHED_TO_DEVICE, .tasks = tasks, .task_count = 12};
     uint32_t grants = 0;
 
     (void)state;
+    weir_sched_config_init(&config, 1);
+    config.order_window = 5;
     assert_true(policy.ops->state_bytes <= sizeof(memory));
     for (uint32_t i = 0; i < 12; i++) {
         /* The first has a long copy and a short kernel: nobody's favourite. */
@@ -205,7 +209,7 @@ static void policy_overtakes_by_a_window_at_most(void **state)
     for (; grants < 100; grants++) {
         uint32_t pick = ask(&policy, &view);
 
-        assert_true(pick < 8); /* the window, as nobody has gone yet */
+        assert_true(pick < 5); /* the window, as nobody has gone yet */
         if (tasks[pick].item == 1) {
             break;
         }
@@ -214,13 +218,15 @@ static void policy_overtakes_by_a_window_at_most(void **state)
         tasks[11] = (struct weir_policy_task){
             .item = 100 + grants, .to_device_ns = 100000, .compute_ns = 500000};
     }
-    assert_in_range(grants, 1, 7);
+    assert_in_range(grants, 1, 5);
 }
 
 static void policy_waits_for_memory_and_takes_what_fits(void **state)
 {
     uint64_t memory[32] = {0};
-    struct weir_policy policy = {.ops = weir_policy_find("overlap"), .state = memory};
+    struct weir_sched_config config;
+    struct weir_policy policy = {
+        .ops = weir_policy_find("overlap"), .config = &config, .state = memory};
     struct weir_policy_task tasks[2] = {
         {.item = 1, .to_device_ns = 100000, .compute_ns = 900000, .memory_bytes = 8},
         {.item = 2, .to_device_ns = 900000, .compute_ns = 100000, .memory_bytes = 3},
@@ -231,6 +237,7 @@ static void policy_waits_for_memory_and_takes_what_fits(void **state)
                                           .memory_limit_bytes = 20};
 
     (void)state;
+    weir_sched_config_init(&config, 1);
     assert_int_equal(ask(&policy, &view), 0);
     view.memory_limit_bytes = 10;
     view.memory_used_bytes = 5;
@@ -272,13 +279,14 @@ static enum weir_sched_resource engine_of(const struct piece *piece)
 }
 
 static void engines_start(void *user, weir_sched_id item, void *item_user,
-                          const struct weir_sched_place *place)
+                          const struct weir_sched_place *place, bool filler)
 {
     struct engines *engines = user;
     struct piece *piece = item_user;
     enum weir_sched_resource engine = engine_of(piece);
     struct piece **end = &engines->first[engine];
 
+    (void)filler;
     (void)place;
     piece->item = item;
     if (*end == NULL) {
@@ -352,7 +360,7 @@ static uint64_t run_apps(const struct overlap_task *tasks, const uint8_t *arriva
         weir_sched_id queue;
 
         assert_int_equal(weir_sched_tenant_add(engines.sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, &queue), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, &queue), WEIR_OK);
         for (int k = 0; k < 3; k++) {
             struct piece *piece = &engines.pieces[pieces++];
             struct weir_sched_item_params item = {
@@ -372,6 +380,79 @@ static uint64_t run_apps(const struct overlap_task *tasks, const uint8_t *arriva
     assert_int_equal(counts.nonsense, 0);
     weir_sched_destroy(engines.sched);
     return engines.now_ns;
+}
+
+/* ---- what the policy is told ---- */
+
+static struct weir_policy_order_view told;
+
+static uint32_t order_told(struct weir_policy *policy, const struct weir_policy_order_view *view)
+{
+    (void)policy;
+    told = *view;
+    return 0;
+}
+
+static const struct weir_policy_ops policy_told = {
+    .name = "told", .kind = WEIR_POLICY_ORDER, .order = order_told};
+
+static void arrive(struct engines *engines, weir_sched_id queue, enum weir_sched_class class,
+                   uint64_t ns)
+{
+    static struct piece pieces[16];
+    static uint32_t n;
+    struct piece *piece = &pieces[n++];
+    struct weir_sched_item_params item = {
+        .class = class, .predicted_ns = ns, .bytes = 1, .user = piece};
+    weir_sched_id id;
+
+    *piece = (struct piece){.ns = ns, .class = class};
+    assert_int_equal(weir_sched_arrive(engines->sched, engines->now_ns, queue, &item, &id),
+                     WEIR_OK);
+}
+
+static void core_tells_of_whole_tasks_and_asks_late(void **state)
+{
+    struct engines engines = {.timer_ns = UINT64_MAX};
+    struct weir_sched_env env = {.user = &engines, .start = engines_start, .timer = engines_timer};
+    struct weir_sched_config config;
+    weir_sched_id queue[2];
+
+    (void)state;
+    weir_sched_config_init(&config, 132);
+    config.inflight_ns = 100000;
+    assert_int_equal(weir_sched_create(&config, &env, &engines.sched), WEIR_OK);
+    assert_int_equal(weir_sched_policy_set(engines.sched, 0, &policy_told), WEIR_OK);
+    for (int i = 0; i < 2; i++) {
+        struct weir_sched_tenant_params params = {
+            .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+        weir_sched_id tenant;
+
+        assert_int_equal(weir_sched_tenant_add(engines.sched, 0, &params, &tenant), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, &queue[i]), WEIR_OK);
+    }
+    arrive(&engines, queue[0], WEIR_SCHED_H2D, 1000000);
+    for (int k = 0; k < 3; k++) {
+        arrive(&engines, queue[0], WEIR_SCHED_KERNEL, 2000000);
+    }
+    arrive(&engines, queue[0], WEIR_SCHED_D2H, 500000);
+    told.task_count = 0;
+    arrive(&engines, queue[1], WEIR_SCHED_H2D, 3000000);
+    assert_int_equal(told.task_count, 0); /* the first copy has long to go */
+    while (told.task_count == 0) {
+        assert_true(engines_step(&engines));
+    }
+    assert_int_equal(told.task_count, 1);
+    assert_in_range(engines.now_ns, 890000, 1000000);
+    assert_in_range(told.busy_ns[WEIR_SCHED_TO_DEVICE], 0, 110000);
+    assert_int_equal(told.busy_ns[WEIR_SCHED_COMPUTE],
+                     told.busy_ns[WEIR_SCHED_TO_DEVICE] + 6000000);
+    assert_int_equal(told.busy_ns[WEIR_SCHED_FROM_DEVICE],
+                     told.busy_ns[WEIR_SCHED_COMPUTE] + 500000);
+    while (engines_step(&engines)) {
+        assert_null(weir_sched_check(engines.sched));
+    }
+    weir_sched_destroy(engines.sched);
 }
 
 /* Twelve applications with CuMAS's spread of copies and kernels, in ten orders. */
@@ -410,7 +491,7 @@ static void policy_ends_twelve_applications_sooner_than_arrival(void **state)
         sum[1] += ordered;
     }
     print_message("arrival %.1f ms, overlap %.1f ms\n", (double)sum[0] / 1e7, (double)sum[1] / 1e7);
-    assert_true((double)sum[1] < 0.93 * (double)sum[0]);
+    assert_true((double)sum[1] < 0.90 * (double)sum[0]);
 }
 
 int main(void)
@@ -422,6 +503,7 @@ int main(void)
         cmocka_unit_test(search_waits_for_memory),
         cmocka_unit_test(search_is_near_the_optimum),
         cmocka_unit_test(policy_overtakes_by_a_window_at_most),
+        cmocka_unit_test(core_tells_of_whole_tasks_and_asks_late),
         cmocka_unit_test(policy_waits_for_memory_and_takes_what_fits),
         cmocka_unit_test(policy_ends_twelve_applications_sooner_than_arrival),
     };

@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "sched/predict.h"
 #include "tests/lib/tl_cmocka.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,7 +104,7 @@ static void learn_copies_from_bytes_to_gigabytes(void **state)
     assert_int_equal(stats.asked, 3);
     assert_int_equal(stats.known, 2);
     assert_int_equal(stats.learned, 60);
-    assert_true(stats.kernel_error == 0);
+    assert_true(stats.kernels.count == 0 && stats.kernels.mean == 0);
     weir_predict_destroy(predict);
 }
 
@@ -167,6 +168,59 @@ static struct weir_predict *taught(void)
                            6000 + (4096u << i % 10) / 50);
     }
     return predict;
+}
+
+static void stats_sum_errors_up(void **state)
+{
+    struct weir_predict *predict = make(4);
+    struct weir_predict_stats stats;
+
+    (void)state;
+    /* 10 % too much was said, then 30 %, then 50 % three times. */
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, 10000);
+    for (uint32_t i = 0; i < 5; i++) {
+        double said = (double)weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100);
+
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100,
+                           (uint64_t)(said / (i == 0   ? 1.1
+                                              : i == 1 ? 1.3
+                                                       : 1.5)));
+    }
+    weir_predict_stats(predict, &stats);
+    assert_int_equal(stats.kernels.count, 5);
+    assert_true(fabs(stats.kernels.mean - (0.1 + 0.3 + 3 * 0.5) / 5) < 0.001);
+    assert_true(fabs(stats.kernels.median - 0.5) < 0.5 * 0.03);
+    assert_int_equal(stats.copies.count, 0);
+    weir_predict_learn(predict, WEIR_SCHED_D2H, 0, 4096, 3000);
+    weir_predict_learn(predict, WEIR_SCHED_D2H, 0, 4096, 3000); /* no error at all */
+    weir_predict_stats(predict, &stats);
+    assert_int_equal(stats.copies.count, 1);
+    assert_true(stats.copies.mean == 0 && stats.copies.median < 0.00105);
+    weir_predict_destroy(predict);
+}
+
+static void save_leaves_graphs_out(void **state)
+{
+    struct weir_predict *predict = make(4), *again = make(4);
+    size_t bytes;
+    uint8_t *buffer;
+
+    (void)state;
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 1, 5000);
+    weir_predict_learn(predict, WEIR_SCHED_GRAPH, 2, 0, 6000);
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 3, 1, 7000);
+    buffer = malloc(weir_predict_save_bytes(predict));
+    assert_non_null(buffer);
+    assert_int_equal(weir_predict_save(predict, buffer, weir_predict_save_bytes(predict), &bytes),
+                     WEIR_OK);
+    assert_true(bytes < weir_predict_save_bytes(predict));
+    assert_int_equal(weir_predict_load(again, buffer, bytes), WEIR_OK);
+    assert_int_equal(weir_predict_ask(again, WEIR_SCHED_KERNEL, 1, 1), 5000);
+    assert_int_equal(weir_predict_ask(again, WEIR_SCHED_GRAPH, 2, 0), 0);
+    assert_int_equal(weir_predict_ask(again, WEIR_SCHED_KERNEL, 3, 1), 7000);
+    free(buffer);
+    weir_predict_destroy(predict);
+    weir_predict_destroy(again);
 }
 
 static void save_and_load_give_the_same_answers(void **state)
@@ -262,6 +316,8 @@ int main(void)
         cmocka_unit_test(learn_copies_from_bytes_to_gigabytes),
         cmocka_unit_test(learn_follows_a_change_but_not_an_outlier),
         cmocka_unit_test(table_forgets_what_was_unused_longest),
+        cmocka_unit_test(stats_sum_errors_up),
+        cmocka_unit_test(save_leaves_graphs_out),
         cmocka_unit_test(save_and_load_give_the_same_answers),
         cmocka_unit_test(load_refuses_damage_and_keeps_what_it_has),
     };

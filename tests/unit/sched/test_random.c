@@ -115,6 +115,7 @@ static struct tl_sim_load random_load(struct tl_sim *sim)
         .sync = tl_sim_random(sim, 2),
         .think_ns = 1000 + tl_sim_random(sim, 30000),
         .queues = 1 + (uint32_t)tl_sim_random(sim, 3),
+        .sm_limit = tl_sim_random(sim, 4) == 0 ? 1 + (uint32_t)tl_sim_random(sim, 100) : 0,
         .from_ns = tl_sim_random(sim, 1000000),
         .count = (uint32_t)tl_sim_random(sim, 60),
     };
@@ -132,6 +133,7 @@ static void change(struct tl_sim *sim, uint32_t tenant)
     struct weir_sched_tenant_params params = {
         .weight = 1 + (uint32_t)tl_sim_random(sim, 10000),
         .sm_limit = 1 + (uint32_t)tl_sim_random(sim, 100),
+        .exclusive = tl_sim_random(sim, 4) == 0,
         .priority = (enum weir_sched_priority)tl_sim_random(sim, WEIR_SCHED_PRIORITY_COUNT),
     };
 
@@ -170,7 +172,8 @@ static void live_through(struct tl_sim *sim, uint32_t steps)
             tl_sim_leave(sim, i);
         }
     }
-    for (int i = 0; i < 400; i++) { /* until nothing is there, and nothing has come */
+    for (int i = 0; i < 4000;
+         i++) { /* until nothing is there (limits make it long), nothing has come */
         weir_sched_count(tl_sim_sched(sim), &counts);
         arrivals = counts.arrivals;
         tl_sim_run(sim, 50000000);

@@ -18,6 +18,7 @@ static struct {
     bool sample;
     uint64_t valid_ns;
     const struct weir_policy *policy;
+    const char *loner; /* name of a tenant that is never in a group */
 } seen;
 
 static void halves(struct weir_policy *self, const struct weir_policy_together_view *view,
@@ -32,6 +33,9 @@ static void halves(struct weir_policy *self, const struct weir_policy_together_v
     }
     assert_int_equal(group->count, 1); /* filled in: the leader alone */
     assert_int_equal(group->member[0].ready, 0);
+    for (uint32_t i = 0; i < view->ready_count && view->ready_count > 1; i++) {
+        assert_ptr_not_equal(view->ready[i]->name, seen.loner);
+    }
     if (view->ready_count > 1) {
         group->count = 2;
         group->member[1].ready = 1;
@@ -129,6 +133,40 @@ static void group_shares_the_device_and_is_measured(void **state)
     assert_false(weir_policy_measure_find(seen.policy, 33, &whole, 0, NULL, &measure[0]));
     assert_in_range(weir_policy_measures(seen.policy, 11, 8, measure), 2, 8);
     assert_int_equal(weir_policy_measures(seen.policy, 33, 8, measure), 0);
+    tl_sim_destroy(sim);
+}
+
+/* Of three the first shares with nobody, from some time on; the others go on sharing. */
+static void exclusive_tenants_are_never_in_a_group(void **state)
+{
+    struct weir_sched_tenant_params exclusive = {
+        .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL, .exclusive = true};
+    struct tl_sim *sim = make(&halving);
+    struct tl_sim_load load[] = {kernels(11, 1000), kernels(22, 700), kernels(33, 2000)};
+    struct weir_sched_tenant_info info;
+    struct tl_sim_stats stats;
+    double service_ns = 0;
+    uint32_t paired;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+    }
+    tl_sim_run(sim, 100000000);
+    tl_sim_change(sim, 0, &exclusive);
+    assert_int_equal(weir_sched_tenant_query(tl_sim_sched(sim), tl_sim_id(sim, 0), &info), WEIR_OK);
+    assert_true(info.params.exclusive);
+    seen.loner = info.params.name;
+    tl_sim_run(sim, 100000000); /* what was under way in a group is done */
+    paired = seen.paired;
+    tl_sim_run(sim, 300000000);
+    assert_true(seen.paired > paired + 10);
+    for (uint32_t i = 0; i < 3; i++) {
+        tl_sim_stats(sim, i, &stats);
+        service_ns += stats.service_ns;
+        assert_true(stats.service_ns > 0.27 * 500e6);
+    }
+    assert_true(service_ns > 0.97 * 500e6);
     tl_sim_destroy(sim);
 }
 
@@ -251,7 +289,7 @@ static void order_policy_sees_what_the_last_task_was_like(void **state)
     (void)state;
     memset(&order_seen, 0, sizeof(order_seen));
     tenant = tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &idle);
-    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), &queue), WEIR_OK);
+    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), 100, &queue), WEIR_OK);
     for (int i = 0; i < 6; i++) {
         struct weir_sched_item_params params = {.class = classes[i % 3], .predicted_ns = 70000};
         weir_sched_id item;
@@ -270,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_shares_the_device_and_is_measured),
+        cmocka_unit_test(exclusive_tenants_are_never_in_a_group),
         cmocka_unit_test(group_is_resized_when_a_member_goes),
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),

@@ -5,6 +5,8 @@
 #include "proto/wire/keys.h"
 #include "proto/wire/zmq_server.h"
 #include "tests/lib/tl_pair.h"
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +17,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#define LATE_MS 6000 /* longer than a handshake may take once it has begun */
 
 static char directory[64];
 
@@ -84,23 +88,30 @@ static struct weir_transport *wait_for_host(struct network *network)
     return host;
 }
 
+/* Bind, or, with a socket that listens already, take that. */
+static void start_server(struct network *network, int listening)
+{
+    const char *endpoints[] = {"tcp://127.0.0.1:*"};
+    struct weir_zmq_server_params params = {.endpoints = endpoints,
+                                            .n_endpoints = 1,
+                                            .tcp_fd = listening,
+                                            .secret_key = network->server_keys.secret_key,
+                                            .wire_hash = TL_WIRE_HASH,
+                                            .tenant_of_key = tenant_of_key,
+                                            .on_hello = on_hello,
+                                            .user = network};
+    assert_int_equal(weir_zmq_server_create(&params, &network->server), WEIR_OK);
+}
+
 static int make_network(void **state)
 {
     static struct network network;
-    const char *endpoints[] = {"tcp://127.0.0.1:*"};
     network =
         (struct network){.lock = PTHREAD_MUTEX_INITIALIZER, .taken = PTHREAD_COND_INITIALIZER};
     assert_int_equal(weir_keypair_generate(&network.server_keys), WEIR_OK);
     assert_int_equal(weir_keypair_generate(&network.alice_keys), WEIR_OK);
     assert_int_equal(weir_keypair_generate(&network.stranger_keys), WEIR_OK);
-    struct weir_zmq_server_params params = {.endpoints = endpoints,
-                                            .n_endpoints = 1,
-                                            .secret_key = network.server_keys.secret_key,
-                                            .wire_hash = TL_WIRE_HASH,
-                                            .tenant_of_key = tenant_of_key,
-                                            .on_hello = on_hello,
-                                            .user = &network};
-    assert_int_equal(weir_zmq_server_create(&params, &network.server), WEIR_OK);
+    start_server(&network, 0);
     *state = &network;
     return 0;
 }
@@ -231,6 +242,52 @@ static void tcp_without_listener_is_not_found(void **state)
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_NOT_FOUND);
     params.host = "tcp://";
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_INVALID);
+}
+
+struct late {
+    struct network *network;
+    int listening;
+};
+
+static void *start_late(void *argument)
+{
+    struct late *late = argument;
+    poll(NULL, 0, LATE_MS);
+    start_server(late->network, late->listening);
+    return NULL;
+}
+
+/* One server goes, and the next one comes to the same socket: whoever connects meanwhile waits. */
+static void tcp_guest_waits_for_the_next_server(void **state)
+{
+    struct network *network = *state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    struct late late = {network, socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)};
+    assert_int_equal(bind(late.listening, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(late.listening, 4), 0);
+    assert_int_equal(getsockname(late.listening, (struct sockaddr *)&address, &bytes), 0);
+    weir_zmq_server_destroy(network->server);
+    start_server(network, late.listening);
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
+    assert_string_equal(weir_zmq_server_endpoint(network->server, 0), endpoint);
+    struct weir_connect_params params = tcp_params(network);
+    struct weir_transport *guest;
+    struct weir_welcome *welcome;
+    pthread_t thread;
+    weir_zmq_server_destroy(network->server);
+    params.host = endpoint;
+    params.timeout_ns = 20 * WEIR_NS_PER_S;
+    uint64_t start_ns = weir_clock_now_ns();
+    assert_int_equal(pthread_create(&thread, NULL, start_late, &late), 0);
+    assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
+    assert_true(weir_clock_now_ns() - start_ns > LATE_MS / 2 * WEIR_NS_PER_MS);
+    pthread_join(thread, NULL);
+    (void)wait_for_host(network);
+    guest->ops->destroy(guest);
+    weir_welcome_destroy(welcome);
+    close(late.listening);
 }
 
 /* ---------------------------------------------------------------- a hostile zmq guest */
@@ -487,6 +544,7 @@ int main(void)
         TCP_TEST(tcp_strangers_are_denied),
         TCP_TEST(tcp_refusals_carry_reason_and_message),
         TCP_TEST(tcp_without_listener_is_not_found),
+        TCP_TEST(tcp_guest_waits_for_the_next_server),
         IPC_TEST(zmq_lies_cost_the_session),
         IPC_TEST(zmq_token_works_once_and_no_other_does),
         cmocka_unit_test(zmq_server_refuses_bad_endpoints),

@@ -1,6 +1,8 @@
 /* Kernels that are not measured: they fill buffers, compare them, keep SMs busy and watch. */
 #include "values.h"
 
+#include <cuda_fp16.h>
+
 #define EACH(i, n)                                                                                 \
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                    \
          i += (uint64_t)gridDim.x * blockDim.x)
@@ -8,6 +10,11 @@
 extern "C" __global__ void fill_float(float *to, uint64_t n, uint32_t seed, float low, float span)
 {
     EACH(i, n) to[i] = weir_value_float(seed, (uint32_t)i, low, span);
+}
+
+extern "C" __global__ void fill_half(__half *to, uint64_t n, uint32_t seed)
+{
+    EACH(i, n) to[i] = __float2half(weir_value_half(seed, (uint32_t)i));
 }
 
 extern "C" __global__ void fill_below(uint32_t *to, uint64_t n, uint32_t seed, uint32_t limit)

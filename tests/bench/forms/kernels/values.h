@@ -35,6 +35,12 @@ WEIR_VALUE float weir_value_float(uint32_t seed, uint32_t i, float low, float sp
     return low + part;
 }
 
+/* -1 .. 1 - 2^-7 in steps of 2^-7: a half has it exactly. */
+WEIR_VALUE float weir_value_half(uint32_t seed, uint32_t i)
+{
+    return (float)((int32_t)(weir_value_bits(seed, i) >> 24) - 128) * (1.0f / 128.0f);
+}
+
 /* Below limit. */
 WEIR_VALUE uint32_t weir_value_below(uint32_t seed, uint32_t i, uint32_t limit)
 {

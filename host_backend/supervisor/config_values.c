@@ -1,0 +1,146 @@
+/* What stands behind the keys of weir.toml: amounts, lists of devices, users. */
+#include "host_backend/supervisor/config.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static bool unit_of(const char *text, double *ret)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},         {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+                 {"tib", 0x1p40}, {"k", 0x1p10}, {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
+                 {"kb", 1e3},     {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
+
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcasecmp(text, units[i].name) == 0) {
+            *ret = units[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amount)
+{
+    char *rest;
+    double value, factor;
+
+    if (*text < '0' || *text > '9' || text[1] == 'x') { /* strtod also takes "inf", "-1", "0x1" */
+        return WEIR_ERR_INVALID;
+    }
+    value = strtod(text, &rest);
+    while (*rest == ' ') {
+        rest++;
+    }
+    if (strcmp(rest, "%") == 0) {
+        if (value < 1 || value > 100) {
+            return WEIR_ERR_INVALID;
+        }
+        *ret_amount = (struct weir_amount){.pct = (uint32_t)value};
+        return WEIR_OK;
+    }
+    if (!unit_of(rest, &factor) || value * factor < 1 || value * factor > 0x1p60) {
+        return WEIR_ERR_INVALID;
+    }
+    *ret_amount = (struct weir_amount){.bytes = (uint64_t)(value * factor)};
+    return WEIR_OK;
+}
+
+uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes)
+{
+    if (amount.pct != 0) {
+        return whole_bytes / 100 * amount.pct;
+    }
+    return amount.bytes != 0 && amount.bytes < whole_bytes ? amount.bytes : whole_bytes;
+}
+
+static bool device_ok(const char *item)
+{
+    size_t n = strlen(item);
+
+    if (strncasecmp(item, "GPU-", 4) == 0) {
+        return n > 4 && n <= 40 && strspn(item + 4, "0123456789abcdefABCDEF-") == n - 4;
+    }
+    return n > 0 && n <= 2 && strspn(item, "0123456789") == n;
+}
+
+static bool in_list(const char *list, const char *item, size_t item_bytes)
+{
+    while (*list != 0) {
+        size_t n = strcspn(list, ",");
+
+        if (n == item_bytes && strncasecmp(list, item, n) == 0) {
+            return true;
+        }
+        list += n + (list[n] == ',');
+    }
+    return false;
+}
+
+enum weir_status weir_devices_parse(const char *text, char *ret_list)
+{
+    char list[WEIR_DEVICE_LIST_BYTES] = "";
+    size_t at = 0;
+
+    for (;;) {
+        char item[48];
+        size_t n;
+
+        text += strspn(text, " \t");
+        n = strcspn(text, ", \t");
+        snprintf(item, sizeof item, "%.*s", (int)n, text);
+        if (n >= sizeof item || !device_ok(item) || in_list(list, item, n) ||
+            at + n + 2 > sizeof list) {
+            return WEIR_ERR_INVALID;
+        }
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at == 0 ? "" : ",", item);
+        text += n + strspn(text + n, " \t");
+        if (*text == 0) {
+            memcpy(ret_list, list, at + 1);
+            return WEIR_OK;
+        }
+        if (*text++ != ',') {
+            return WEIR_ERR_INVALID;
+        }
+    }
+}
+
+bool weir_devices_among(const char *list, const char *all)
+{
+    while (*list != 0 && *all != 0) {
+        size_t n = strcspn(list, ",");
+
+        if (!in_list(all, list, n)) {
+            return false;
+        }
+        list += n + (list[n] == ',');
+    }
+    return true;
+}
+
+enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
+{
+    const struct passwd *known;
+    unsigned long long number;
+    char *end;
+
+    if (*text >= '0' && *text <= '9') {
+        number = strtoull(text, &end, 10);
+        if (*end != 0 || number >= UINT32_MAX) { /* the last one is nobody's: -1 */
+            return WEIR_ERR_INVALID;
+        }
+        *ret_uid = (uint32_t)number;
+        return WEIR_OK;
+    }
+    known = getpwnam(text);
+    if (known == NULL) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    *ret_uid = known->pw_uid;
+    return WEIR_OK;
+}

@@ -1,0 +1,59 @@
+/*
+ * `weir policy` as the supervisor does it: other policies for the schedulers of a running host.
+ *
+ * They hold until the host ends, also for workers that start later, or until weir.toml says
+ * something else than it did and is read again.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_POLICY};
+    char *now = sup->config.scheduler.policy;
+
+    if (strlen(policy) >= sizeof message.policy) {
+        weir_diag_set(diag, 1, 1, "the list is too long");
+        return false;
+    }
+    if (!weir_config_policy_ok(policy, diag)) {
+        return false;
+    }
+    if ((strcmp(policy, "off") == 0) != (strcmp(now, "off") == 0)) {
+        weir_diag_set(diag, 1, 1, "a scheduler begins and ends with its host");
+        return false;
+    }
+    if (strcmp(policy, now) != 0) {
+        weir_log_info("supervisor: policy changed from=\"%s\" to=\"%s\"", now, policy);
+    }
+    snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
+    snprintf(message.policy, sizeof message.policy, "%s", policy);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid != 0) {
+            (void)weir_sup_worker_send(sup, i, &message, -1); /* a dead one is told at its start */
+        }
+    }
+    return true;
+}
+
+bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             const char *policy)
+{
+    struct weir_diag diag = {0};
+
+    client->report = calloc(1, sizeof *client->report);
+    if (client->report == NULL) {
+        return false;
+    }
+    if (!weir_sup_may_change(client)) {
+        weir_sup_note(client->report, "error",
+                      "permission denied: root and the user of weir serve may change policies");
+    } else if (!weir_sup_policy_set(sup, policy, &diag)) {
+        weir_sup_note(client->report, "error", diag.message);
+    }
+    return true;
+}

@@ -1,0 +1,127 @@
+/*
+ * Filling: what the leader's kernels leave of the device goes to one other tenant at a time.
+ *
+ * A device whose streams have levels places the blocks of a higher level first, so work at a lower
+ * one costs the leader little: it gets SMs at the ends of kernels, between them, and where a grid
+ * is too small for all. Of a lower class that is all there is to it. Of the leader's own class a
+ * filler is granted at the lowest level, and only what lets go of its SMs soon, because a block
+ * that runs is not taken off them.
+ *
+ * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
+ * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
+ * all tenants' service together may be more than the device's time. From what ran beside a
+ * filler only gross errors are learned, so every eighth turn of a leader is one without.
+ *
+ * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
+ * The levels: CUDA's stream priorities.
+ */
+#include "sched/private.h"
+
+#define TURN_NS      1000000u /* a filler is chosen anew after that */
+#define BLOCK_MAX_NS 100000u  /* a leader's blocks wait no longer for one */
+#define CLEAN_EVERY  8u
+
+static bool is_clean_turn(const struct weir_sched *sched)
+{
+    return sched->reign.leader->reigns % CLEAN_EVERY == 0;
+}
+
+/* How long its blocks keep their SMs. */
+static uint64_t block_ns(const struct weir_sched *sched, const struct item *item)
+{
+    uint64_t at_once = (uint64_t)item->params.blocks_per_sm * sched->config.sms;
+    uint64_t waves = at_once != 0 ? (item->params.blocks + at_once - 1) / at_once : 1;
+
+    return item->predicted_ns / (waves != 0 ? waves : 1);
+}
+
+static bool may_fill(const struct weir_sched *sched, const struct item *item)
+{
+    const struct tenant *leader = sched->reign.leader;
+
+    if (!is_compute(item) || (item->params.flags & WEIR_SCHED_STOPPABLE) != 0 ||
+        limit_sms(item->queue) < sched->config.sms) {
+        return false;
+    }
+    return item->queue->tenant->view.priority < leader->view.priority ||
+           (item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
+}
+
+/* Does the leader's work teach nothing that is not known? */
+static bool is_known(const struct tenant *leader)
+{
+    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
+        const struct item *first = queue->first;
+
+        if (first != NULL && is_compute(first) && first->predicted_ns == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct tenant *ask(struct weir_sched *sched)
+{
+    struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
+    struct weir_policy_next_view view = {
+        .now_ns = sched->now_ns,
+        .why = WEIR_POLICY_RETRY,
+        .ready = sched->ready,
+        .ready_count = sched->ready_count,
+        .leader = &sched->reign.leader->view,
+    };
+    uint32_t i;
+
+    if (policy->ops->filler == NULL) {
+        return NULL;
+    }
+    for (i = 0; i < sched->ready_count; i++) {
+        view_refresh(sched, tenant_of(sched->ready[i]));
+    }
+    i = policy->ops->filler(policy, &view);
+    return i < sched->ready_count && !sched->ready[i]->member ? tenant_of(sched->ready[i]) : NULL;
+}
+
+static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *wake_ns)
+{
+    static const struct weir_sched_place anywhere;
+    uint64_t bound_ns = sched->config.inflight_ns;
+    struct item *item;
+
+    if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
+        return; /* behind something that is stopped it would wait */
+    }
+    while ((item = queue->listed) != NULL && may_fill(sched, item) &&
+           (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
+        item->filler = true;
+        if (item->queue->tenant->view.priority == sched->reign.leader->view.priority) {
+            fronts_disturb(sched);
+        }
+        item_start(sched, item, &anywhere);
+    }
+    wake_for(sched, queue, bound_ns, wake_ns);
+}
+
+void fill(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct reign *reign = &sched->reign;
+
+    if (!sched->config.fill || reign->members != 1 || !reign->leader->is_ready ||
+        sched->ready_count < 2) {
+        return;
+    }
+    if (reign->filler == NULL || !reign->filler->is_ready || reign->filler->view.member ||
+        sched->now_ns >= reign->filler_until_ns) {
+        reign->filler = ask(sched);
+        reign->filler_until_ns = sched->now_ns + TURN_NS;
+    }
+    *wake_ns = min_u64(*wake_ns, reign->filler_until_ns);
+    if (reign->filler == NULL || (reign->filler->view.priority == reign->leader->view.priority &&
+                                  (is_clean_turn(sched) || !is_known(reign->leader)))) {
+        return;
+    }
+    for (struct queue *queue = reign->filler->queues; queue != NULL; queue = queue->next) {
+        fill_queue(sched, queue, wake_ns);
+    }
+    tenant_refresh(sched, reign->filler);
+}

@@ -1,0 +1,98 @@
+/*
+ * What a Slurm job may have of a node's GPU: the administrator's arguments in plugstack.conf, the
+ * user's options, and what follows from both. Knows nothing of Slurm.
+ */
+#ifndef WEIR_SLURM_SHARE_H
+#define WEIR_SLURM_SHARE_H
+
+#include "base/status.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Arguments of the plugin. Sizes in bytes; 0: none was given. */
+struct weir_share_rules {
+    char run_dir[80];         /* of weir serve; default /run/weir */
+    char guest_lib[PATH_MAX]; /* folder of the guest's libcuda.so.1; "": beside the plugin */
+    uint32_t max_weight, default_weight; /* 100 each where they are not given */
+    uint64_t max_mem_bytes, default_mem_bytes;
+    uint64_t mem_per_shard_bytes;
+    uint32_t max_priority; /* index in weir_share_priority_text(); default normal */
+};
+
+enum weir_share_option { WEIR_SHARE_WEIGHT, WEIR_SHARE_MEM, WEIR_SHARE_PRIORITY };
+#define WEIR_SHARE_OPTIONS 3
+
+/* What a user asked for. */
+struct weir_share_wish {
+    bool given[WEIR_SHARE_OPTIONS];
+    uint32_t weight;
+    uint64_t mem_bytes;
+    uint32_t priority;
+};
+
+/* What a job gets. */
+struct weir_share {
+    uint64_t mem_bytes; /* 0: all of the device */
+    uint32_t weight;
+    uint32_t priority;
+};
+
+/** The name of an option, without dashes. */
+const char *weir_share_option_name(enum weir_share_option option);
+
+/** "low", "normal", "high" for 0, 1, 2. */
+const char *weir_share_priority_text(uint32_t priority);
+
+/**
+ * Read "key=value" arguments. What is in order is taken even if another is wrong.
+ *
+ * @param ret_rules  always filled.
+ * @param ret_diag   the first complaint.
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ * @thread any
+ */
+enum weir_status weir_share_rules_read(int argc, const char *const *argv,
+                                       struct weir_share_rules *ret_rules,
+                                       struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/**
+ * Read a size as sbatch's --mem has it: megabytes, or a number with K, M, G or T, of 1024 each
+ * ("GB" and "GiB" mean the same).
+ *
+ * @param ret_bytes  1 .. 2^60.
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ * @thread any
+ */
+enum weir_status weir_share_size(const char *text, uint64_t *ret_bytes) WEIR_MUST_CHECK;
+
+/** A size as weir_share_size() reads it, in the largest unit that divides it. */
+void weir_share_size_text(uint64_t bytes, char text[24]);
+
+/** Take an option's argument. @return WEIR_OK, WEIR_ERR_INVALID @thread any */
+enum weir_status weir_share_wish_take(struct weir_share_wish *wish, enum weir_share_option option,
+                                      const char *text, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/**
+ * Is a wish within the rules, as far as can be told where it is made? Shards are known on the node.
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ * @thread any
+ */
+enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
+                                       const struct weir_share_rules *rules,
+                                       struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/**
+ * What a job gets on a node, that asks for something or holds shards which stand for memory.
+ *
+ * @param shards  that it holds there; 0: none.
+ * @return WEIR_OK, WEIR_ERR_INVALID (more than it may have)
+ * @thread any
+ */
+enum weir_status weir_share_of(const struct weir_share_wish *wish,
+                               const struct weir_share_rules *rules, uint32_t shards,
+                               struct weir_share *ret_share,
+                               struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * weir_spank.so: a job's share of the node's GPU, as options of srun, sbatch and salloc.
+ *
+ * Where the hooks run, and what each does (Slurm's spank(7) has the order):
+ *
+ *   srun, sbatch, salloc   options are read and held against the limits: a wrong one ends the
+ *                          command, before there is a job
+ *   slurmstepd, as root    at the beginning of each step: the job's tenant is made, if it is not
+ *                          there (the first step on this node, or weir serve was restarted)
+ *   a task, as the user    learns its tenant by environment, or does not start and says why
+ *   slurmd's epilog, root  after the job's last step, however that ended: the tenant is removed
+ *
+ * A tenant is named slurm-JOBID and its socket belongs to the job's user. Everything is checked
+ * anew on the node: what srun and sbatch send is the user's. Nothing that a user does makes a hook
+ * of slurmstepd fail outside a task: for a batch job Slurm would take the node out of service.
+ *
+ * Slurm's daemons and commands export symbols of any name, and those win over a plugin's: all here
+ * is static or hidden but for the hooks.
+ */
+#include "host_backend/control.h"
+#include "slurm/share.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+#include <slurm/spank.h>
+SPANK_PLUGIN(weir, 1);
+#pragma GCC visibility pop
+
+static struct weir_share_rules rules;
+static struct weir_share_wish wish;
+static bool has_wish;
+
+/* slurmstepd's: read by its tasks, which are forked. */
+static bool is_ours;      /* the step's tasks get the job's tenant */
+static char problem[400]; /* .. or this, and do not start; "": none */
+
+#define PROBLEM(...) (void)snprintf(problem, sizeof(problem), __VA_ARGS__)
+
+static void name_of(uint32_t job, char name[WEIR_TENANT_NAME_BYTES])
+{
+    snprintf(name, WEIR_TENANT_NAME_BYTES, "slurm-%u", job);
+}
+
+/* The first complaint in an answer, or NULL. */
+static const char *error_in(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_notes; i++) {
+        if (strcmp(report->notes[i].kind, "error") == 0) {
+            return report->notes[i].text;
+        }
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- the tenant */
+
+/* Does a tenant that is there have this setting, from the beginning? */
+static bool has(const struct weir_status_report *report, const char *key, const char *value)
+{
+    for (size_t i = 0; i < report->n_settings; i++) {
+        const struct weir_status_setting *s = &report->settings[i];
+        if (strcmp(s->key, key) == 0) {
+            return strcmp(s->base, value) == 0;
+        }
+    }
+    return false;
+}
+
+/* Sizes are written in several ways: compared by what they mean. Bytes alone have no unit there. */
+static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
+{
+    for (size_t i = 0; i < report->n_settings; i++) {
+        const struct weir_status_setting *s = &report->settings[i];
+        uint64_t there;
+        if (strcmp(s->key, "memory") == 0) {
+            return weir_share_size(s->base, &there) == WEIR_OK && there == bytes;
+        }
+    }
+    return false;
+}
+
+/* It is there already: made by an earlier step, so for this user and with the same wishes. */
+static void compare(const struct weir_status_report *report, const char *name, const char *user)
+{
+    char weight[16];
+    snprintf(weight, sizeof(weight), "%u", wish.weight);
+    if (!has(report, "user", user)) {
+        PROBLEM("there is a tenant %s that is not this job's", name);
+    } else if ((wish.given[WEIR_SHARE_WEIGHT] && !has(report, "weight", weight)) ||
+               (wish.given[WEIR_SHARE_MEM] && !has_memory(report, wish.mem_bytes)) ||
+               (wish.given[WEIR_SHARE_PRIORITY] &&
+                !has(report, "priority", weir_share_priority_text(wish.priority)))) {
+        PROBLEM("a step cannot change what the job has: give --weir-weight, --weir-mem and "
+                "--weir-priority to sbatch or salloc");
+    }
+}
+
+/* Ask the host; NULL: it does not answer, and that is the problem. */
+static struct weir_status_report *ask(const char *const *words, size_t n_words)
+{
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_tenant(rules.run_dir, words, n_words, &report);
+    if (status != WEIR_OK) {
+        PROBLEM("the host of this node's GPU does not answer: %s/admin.sock: %s", rules.run_dir,
+                weir_status_text(status));
+        return NULL;
+    }
+    return report;
+}
+
+/* Is it there, or is there a problem already? */
+static bool is_there(const char *name, const char *user)
+{
+    const char *const words[] = {"show", name};
+    struct weir_status_report *report = ask(words, 2);
+    bool there = report && !error_in(report);
+    if (there) {
+        compare(report, name, user);
+    }
+    weir_status_report_destroy(report);
+    return there || !report;
+}
+
+static void make_tenant(const char *name, const char *user, const struct weir_share *share)
+{
+    char of_user[32];
+    char weight[32];
+    char priority[32];
+    char memory[40];
+    const char *const words[] = {"add", name, of_user, weight, priority, memory};
+    snprintf(of_user, sizeof(of_user), "user=%s", user);
+    snprintf(weight, sizeof(weight), "weight=%u", share->weight);
+    snprintf(priority, sizeof(priority), "priority=%s", weir_share_priority_text(share->priority));
+    snprintf(memory, sizeof(memory), "memory=%llu", (unsigned long long)share->mem_bytes);
+    struct weir_status_report *report = ask(words, share->mem_bytes ? 6 : 5);
+    const char *why = report ? error_in(report) : NULL;
+    if (why && !is_there(name, user)) { /* else another step was faster */
+        PROBLEM("the host of this node's GPU refuses the job: %s", why);
+    }
+    weir_status_report_destroy(report);
+}
+
+/* ---------------------------------------------------------------- options */
+
+static int on_option(int option, const char *text, int remote)
+{
+    struct weir_diag diag = {0};
+    has_wish = true;
+    if (weir_share_wish_take(&wish, (enum weir_share_option)option, text ? text : "", &diag) ==
+        WEIR_OK) {
+        return 0;
+    }
+    if (remote) {
+        PROBLEM("%s", diag.message);
+        return 0;
+    }
+    slurm_error("weir: %s", diag.message);
+    return -1;
+}
+
+static struct spank_option options[] = {
+    {(char *)(uintptr_t) "weir-weight", (char *)(uintptr_t) "N",
+     (char *)(uintptr_t) "share of the GPU against others' jobs, 1 to 10000", 1, WEIR_SHARE_WEIGHT,
+     on_option},
+    {(char *)(uintptr_t) "weir-mem", (char *)(uintptr_t) "SIZE",
+     (char *)(uintptr_t) "GPU memory of the job on each node, [K|M|G|T]", 1, WEIR_SHARE_MEM,
+     on_option},
+    {(char *)(uintptr_t) "weir-priority", (char *)(uintptr_t) "low|normal|high",
+     (char *)(uintptr_t) "class in which the job's share counts", 1, WEIR_SHARE_PRIORITY,
+     on_option},
+};
+
+/* Of a job that asks for something, and of the node: the rules must be in order. */
+static void read_rules(int argc, char **argv)
+{
+    struct weir_diag diag = {0};
+    if (weir_share_rules_read(argc, (const char *const *)argv, &rules, &diag) != WEIR_OK) {
+        PROBLEM("plugstack.conf: %s", diag.message);
+    }
+}
+
+#pragma GCC visibility push(default)
+
+int slurm_spank_init(spank_t spank, int argc, char **argv)
+{
+    spank_context_t context = spank_context();
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE) {
+        return 0;
+    }
+    read_rules(argc, argv);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS) {
+            slurm_error("weir: --%s cannot be an option here", options[i].name);
+        }
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- srun, sbatch, salloc */
+
+static int check_here(void)
+{
+    struct weir_diag diag = {0};
+    if (!has_wish) {
+        return 0;
+    }
+    if (!problem[0] && weir_share_wish_check(&wish, &rules, &diag) != WEIR_OK) {
+        PROBLEM("%s", diag.message);
+    }
+    if (problem[0]) {
+        slurm_error("weir: %s", problem);
+    }
+    return problem[0] ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- slurmstepd */
+
+/* That Slurm gave the step on this node: it sets the variable, whatever the user's has. */
+static uint32_t shards_of(spank_t spank)
+{
+    char text[16];
+    if (spank_getenv(spank, "SLURM_SHARDS_ON_NODE", text, sizeof(text)) != ESPANK_SUCCESS) {
+        return 0;
+    }
+    return (uint32_t)strtoul(text, NULL, 10);
+}
+
+static void begin_step(spank_t spank)
+{
+    char name[WEIR_TENANT_NAME_BYTES];
+    char user[16];
+    struct weir_share share = {0};
+    struct weir_diag diag = {0};
+    uint32_t shards = shards_of(spank);
+    uint32_t job;
+    uid_t uid;
+    is_ours = has_wish || (shards && rules.mem_per_shard_bytes);
+    if (!is_ours || problem[0]) {
+        return;
+    }
+    if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS) {
+        PROBLEM("Slurm does not say whose job this is");
+        return;
+    }
+    name_of(job, name);
+    snprintf(user, sizeof(user), "%u", (unsigned)uid);
+    if (is_there(name, user)) {
+        return;
+    }
+    if (weir_share_of(&wish, &rules, shards, &share, &diag) != WEIR_OK) {
+        PROBLEM("%s", diag.message);
+        return;
+    }
+    make_tenant(name, user, &share);
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    if (spank_context() != S_CTX_REMOTE) {
+        return check_here();
+    }
+    begin_step(spank);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- a task */
+
+#pragma GCC visibility pop
+
+/* The administrator's, or the folder "guest" beside this plugin. */
+static bool guest_folder(char folder[PATH_MAX])
+{
+    Dl_info self;
+    if (rules.guest_lib[0]) {
+        strcpy(folder, rules.guest_lib);
+        return true;
+    }
+    const char *slash = dladdr(&rules, &self) ? strrchr(self.dli_fname, '/') : NULL;
+    return slash && snprintf(folder, PATH_MAX, "%.*s/guest", (int)(slash - self.dli_fname),
+                             self.dli_fname) < PATH_MAX;
+}
+
+/* In front of what the job has, unless a step of the job has put it there. */
+static bool add_library_path(spank_t spank, const char *folder)
+{
+    static char old[65536];
+    static char joined[sizeof(old) + PATH_MAX + 1];
+    size_t n = strlen(folder);
+    spank_err_t got = spank_getenv(spank, "LD_LIBRARY_PATH", old, sizeof(old));
+    if (got != ESPANK_SUCCESS) {
+        old[0] = '\0';
+    }
+    if (got == ESPANK_NOSPACE) {
+        return false;
+    }
+    if (strncmp(old, folder, n) == 0 && (old[n] == ':' || old[n] == '\0')) {
+        return true;
+    }
+    snprintf(joined, sizeof(joined), "%s%s%s", folder, old[0] ? ":" : "", old);
+    return spank_setenv(spank, "LD_LIBRARY_PATH", joined, 1) == ESPANK_SUCCESS;
+}
+
+static bool set_environment(spank_t spank)
+{
+    char folder[PATH_MAX];
+    char name[WEIR_TENANT_NAME_BYTES];
+    char url[sizeof(rules.run_dir) + sizeof(name) + 16];
+    uint32_t job;
+    if (!guest_folder(folder) || spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
+        return false;
+    }
+    name_of(job, name);
+    snprintf(url, sizeof(url), "ipc://%s/%s.sock", rules.run_dir, name);
+    return add_library_path(spank, folder) &&
+           spank_setenv(spank, "WEIR_HOST", url, 1) == ESPANK_SUCCESS;
+}
+
+#pragma GCC visibility push(default)
+
+int slurm_spank_task_init(spank_t spank, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    if (!is_ours) {
+        return 0;
+    }
+    if (!problem[0] && !set_environment(spank)) {
+        PROBLEM("the environment cannot be set");
+    }
+    if (problem[0]) {
+        slurm_error("weir: %s", problem);
+    }
+    return problem[0] ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- the end of the job */
+
+/* Of every job: no step may have lived to say that there is a tenant. */
+int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
+{
+    char name[WEIR_TENANT_NAME_BYTES];
+    const char *const words[] = {"remove", name};
+    struct weir_status_report *report;
+    enum weir_status status;
+    uint32_t job;
+    read_rules(argc, argv);
+    if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
+        return 0;
+    }
+    name_of(job, name);
+    status = weir_control_tenant(rules.run_dir, words, 2, &report);
+    if (status == WEIR_OK) {
+        weir_status_report_destroy(report); /* an error in it: there was none */
+    } else if (status != WEIR_ERR_NOT_FOUND) {
+        slurm_error("weir: tenant %s is not removed: %s/admin.sock: %s", name, rules.run_dir,
+                    weir_status_text(status));
+    }
+    return 0;
+}
+
+#pragma GCC visibility pop

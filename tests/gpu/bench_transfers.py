@@ -1,0 +1,160 @@
+"""The measure transfers of the step "sched": CuMAS's twelve applications, 25 orders, windows of 2 to 10.
+
+An application is a task of copies to the device, kernels and copies back, with the paper's bytes (its Table 1) by
+SCALE. How long its kernels take the paper shows in a picture only, so those are ours: in all about as long as the
+copies to the device, most of it where the paper counts many launches (and in lavaMD, which computes long on little
+data). All twelve arrive in an order, GAP_MS apart, behind a copy of one more (FIRST): as in the paper all wait when
+the first is chosen. What is measured is the time from that copy's beginning to the end of the last one. Natively,
+with MPS and through Weir each is a process with a stream; "plain streams" is one native process with all of them.
+Issue order is Weir's "fair"; "fair,overlap N" re-orders in a window of N tasks. The same with "priority", which lets
+kernels end that fair would take turns with.
+
+Model: three resources that serve one task at a time, with each part's time alone: in order of issue, and in the
+best order that a search over all twelve finds. So much can be won. (The paper's 44 % are against the worst order.)
+"""
+import random
+import re
+import time
+
+import stage
+
+# MB to the device, MB back, kernels of KERNEL_US.
+TASKS = (("b+tree", 402, 40, 1), ("backprop", 1568, 830, 1), ("BlackScholes", 1200, 800, 8), ("gaussian", 19, 19, 14),
+         ("hotspot", 1212, 606, 1), ("lavaMD", 43, 18, 12), ("lud", 205, 205, 10), ("nw", 1072, 536, 4),
+         ("particlefilter", 1043, 1, 4), ("pathfinder", 2139, 1, 1), ("srad_v2", 1073, 1073, 1),
+         ("vectorAdd", 1608, 804, 1))
+FIRST = ("first", 528, 0, 0)
+SCALE = 1 / 8
+KERNEL_US = 500
+ORDERS, WARM = 25, 4  # the first ones are for learning
+WINDOWS = (2, 3, 4, 5, 6, 7, 8, 9, 10)
+GAP_MS, HEAD_MS = 0.05, 0.1  # between arrivals, and of the first one's before them
+AHEAD_MS = 3  # of the first arrival, to tell everybody
+
+
+def append(ends, parts):
+    """When each resource is free again, with one more task behind those that are there."""
+    sent = ends[0] + parts[0]
+    done = max(ends[1], sent) + parts[1]
+    return sent, done, max(ends[2], done) + parts[2]
+
+
+def span_of(order, parts):
+    ends = (0, 0, 0)
+    for task in (len(TASKS), *order):
+        ends = append(ends, parts[task])
+    return ends[2]
+
+
+def best_span(parts):
+    """Of the best order: the best of a set is one of them behind the best of the others (CuMAS, equation 4)."""
+    best = {0: append((0, 0, 0), parts[-1])}
+    for tasks in range(1, 1 << len(TASKS)):
+        best[tasks] = min((append(best[tasks & ~(1 << k)], parts[k]) for k in range(len(TASKS)) if tasks >> k & 1),
+                          key=lambda ends: ends[::-1])
+    return best[(1 << len(TASKS)) - 1][2]
+
+
+class Transfers:
+    def __init__(self, bench):
+        self.bench, self.suite = bench, bench.suite
+        self.rehearse = self.suite.options.rehearse
+        chance = random.Random(2016)
+        self.orders = [chance.sample(range(len(TASKS)), len(TASKS)) for _ in range(ORDERS + WARM)]
+        self.windows = WINDOWS
+        if self.rehearse:  # softgpu: less of everything
+            self.orders, self.windows = self.orders[:WARM + 2], (2, 8)
+        self.cells = {}
+
+    def task(self, row, kernels=True, back=True):
+        scale = SCALE / 100 if self.rehearse else SCALE
+        kernels = 0 if not kernels else min(row[3], 1) if self.rehearse else row[3]
+        to_bytes, from_bytes = (int(mb * scale * 1e6) // 4 * 4 + 4 for mb in row[1:3])
+        return f"{to_bytes}:{kernels}:{from_bytes if back else 4}"
+
+    def argv(self, rows, **parts):
+        return [self.bench.load, "tasks", *self.bench.kernel(KERNEL_US), *(self.task(row, **parts) for row in rows)]
+
+    @staticmethod
+    def span(answers):
+        """From the first begin to the last end, ms."""
+        times = [tuple(map(float, re.match(r"done ([\d.]+) ([\d.]+)", lines[-1]).groups()))
+                 for lines in answers.values()]
+        return max(t[1] for t in times) - min(t[0] for t in times)
+
+    def arrive(self, tenants, order):
+        """All of them, each a process."""
+        start = time.monotonic() * 1e3 + AHEAD_MS
+        starts = {len(TASKS): start, **{task: start + HEAD_MS + GAP_MS * place for place, task in enumerate(order)}}
+        return self.span(tenants.say({task: f"{at:.3f} 0" for task, at in starts.items()}))
+
+    def arrangement(self, kind, tenants, run):
+        times = []
+        for order in self.orders:
+            if self.suite.left_s() < 10:
+                break
+            took = tenants.attempt(order, lambda order=order: run(tenants, order))
+            if took is None:
+                break
+            times.append(took)
+        times = times[WARM:]
+        self.cells[kind] = times
+        for i, took in enumerate(times):
+            self.bench.note("transfers", kind, f"order {i}", "all", took, "ms")
+        self.bench.keep("transfers", self.table())
+
+    def model(self):
+        """Each part's time alone; spans of orders from them."""
+        took = []
+        for parts in ({"kernels": False, "back": False}, {"kernels": False}, {}):
+            with stage.Stage(self.bench, "parts", [self.bench.tenant(self.argv((*TASKS, FIRST), **parts))]) as tenants:
+                took.append([min(self.span(tenants.say({0: f"0 {task}"})) for _ in range(3))
+                             for task in range(len(TASKS) + 1)])
+        parts = [(to, max(all_ - copies, 0), max(copies - to, 0)) for to, copies, all_ in zip(*took)]
+        self.bench.notes.append("transfers, parts alone in ms: " + ", ".join(
+            f"{row[0]} {' '.join(f'{ms:.2f}' for ms in part)}" for row, part in zip((*TASKS, FIRST), parts)))
+        self.cells["model, issue order"] = [span_of(order, parts) for order in self.orders[WARM:]]
+        self.cells["model, best order"] = [best_span(parts)] * len(self.orders[WARM:])
+
+    def streams(self):
+        """One native process: in streams, and one task after the other."""
+        def together(tenants, order):
+            return self.span(tenants.say({0: " ".join(map(str, (0, len(TASKS), *order)))}))
+
+        def alone(tenants, order):
+            return sum(self.span(tenants.say({0: f"0 {task}"})) for task in (len(TASKS), *order))
+
+        with stage.Stage(self.bench, "plain streams", [self.bench.tenant(self.argv((*TASKS, FIRST)))]) as tenants:
+            for kind in self.bench.wanted(["plain streams", "one by one"]):
+                self.arrangement(kind, tenants, together if kind == "plain streams" else alone)
+
+    def against(self, base, times):
+        """How much less than another arrangement, order by order: mean, best and worst."""
+        gains = [100 * (1 - b / a) for a, b in zip(self.cells.get(base) or [], times)]
+        return f"{sum(gains) / len(gains):+.1f} ({max(gains):+.1f} .. {min(gains):+.1f}) %" if gains else ""
+
+    def table(self):
+        rows = []
+        for kind, times in self.cells.items():
+            if not times:
+                rows.append([kind, "failed", "", "", "", "", ""])
+                continue
+            rows.append([kind, len(times), f"{sum(times) / len(times):.2f}", f"{min(times):.2f}", f"{max(times):.2f}",
+                         self.against("Weir fair", times), self.against("plain streams", times)])
+        heads = ["arrangement", "orders", "ms, mean", "least", "most", "less than issue order: mean (best .. worst)",
+                 "less than plain streams"]
+        return self.suite.table_of(heads, rows)
+
+    def transfers(self):
+        if self.bench.wanted(["model"]):
+            self.model()
+        self.streams()
+        weir = ["Weir fair", *(f"Weir fair,overlap {window}" for window in self.windows), "Weir priority",
+                "Weir priority,overlap 8"]
+        for kind in self.bench.arrangements(weir, ["MPS"]):
+            words = kind.split(" ")
+            lines = ["", "[scheduler]", f"order_window = {words[2]}"] if len(words) == 3 else []
+            tenants = [self.bench.tenant(self.argv([row])) for row in (*TASKS, FIRST)]
+            with stage.Stage(self.bench, kind, tenants, 1, lines=lines) as up:
+                self.arrangement(kind, up, self.arrive)
+        return sum(not times for times in self.cells.values())

@@ -1,0 +1,361 @@
+#include "tests/integration/gate_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define AWAIT_NS  (10 * WEIR_NS_PER_S)
+#define MARKS_MAX 4096u
+
+struct gate_fixture fx;
+struct run_log runs;
+
+/* ---------------------------------------------------------------- the clock */
+
+/* It stands still. An hour ahead: who sleeps until a time is woken, and then finds it has come. */
+static atomic_uint_fast64_t time_ns;
+
+uint64_t __real_weir_clock_now_ns(void);
+uint64_t __wrap_weir_clock_now_ns(void);
+
+uint64_t __wrap_weir_clock_now_ns(void)
+{
+    return atomic_load(&time_ns);
+}
+
+void clock_forward(uint64_t ns)
+{
+    atomic_fetch_add(&time_ns, ns);
+    pthread_mutex_lock(&fx.gate->lock);
+    pthread_cond_signal(&fx.gate->work);
+    pthread_mutex_unlock(&fx.gate->lock);
+}
+
+uint64_t await_begin(void)
+{
+    return __real_weir_clock_now_ns() + AWAIT_NS;
+}
+
+void await_pause(uint64_t end_ns, const char *what, const char *file, int line)
+{
+    struct timespec pause = {0, 50 * 1000};
+
+    if (__real_weir_clock_now_ns() > end_ns) {
+        print_error("%s:%d: it never came to this: %s\n", file, line, what);
+        fail();
+    }
+    nanosleep(&pause, NULL);
+}
+
+/* ---------------------------------------------------------------- the device */
+
+struct mark {
+    CUstream stream;
+    uint32_t *word;
+    uint32_t value;
+    bool reached;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct mark mark[MARKS_MAX];
+    uint32_t n;
+} device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&device.lock);
+    if (device.n == MARKS_MAX) { /* any thread: nothing of cmocka's */
+        abort();
+    }
+    device.mark[device.n++] =
+        (struct mark){.stream = stream, .word = (uint32_t *)(uintptr_t)at, .value = value};
+    pthread_mutex_unlock(&device.lock);
+    return CUDA_SUCCESS;
+}
+
+uint32_t marks_in(const struct guest *guest)
+{
+    uint32_t n = 0;
+
+    pthread_mutex_lock(&device.lock);
+    for (uint32_t i = 0; i < device.n; i++) {
+        n += device.mark[i].stream == guest->stream.o.native;
+    }
+    pthread_mutex_unlock(&device.lock);
+    return n;
+}
+
+void device_reaches(struct guest *guest)
+{
+    pthread_mutex_lock(&device.lock);
+    for (uint32_t i = 0; i < device.n; i++) {
+        struct mark *m = &device.mark[i];
+
+        if (m->stream == guest->stream.o.native && !m->reached) {
+            m->reached = true;
+            __atomic_store_n(m->word, m->value, __ATOMIC_RELEASE); /* meets A1 in mark.c */
+        }
+    }
+    pthread_mutex_unlock(&device.lock);
+}
+
+static CUresult host_alloc(void **ret, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *ret = aligned_alloc(4096, bytes);
+    return *ret != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult host_pointer(CUdeviceptr *ret, void *host, unsigned flags)
+{
+    (void)flags;
+    *ret = (CUdeviceptr)(uintptr_t)host;
+    return CUDA_SUCCESS;
+}
+
+static CUresult host_free(void *host)
+{
+    free(host);
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_attribute(CUstream stream, CUstreamAttrID attribute,
+                              const CUstreamAttrValue *value)
+{
+    (void)stream;
+    (void)attribute;
+    (void)value;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- runs */
+
+CUresult __wrap_weir_run_stop(struct weir_run *run, uint64_t lease_ns);
+CUresult __wrap_weir_run_resume(struct weir_run *run);
+CUresult __wrap_weir_run_resize(struct weir_run *run, const struct weir_run_place *place);
+void __wrap_weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
+void __wrap_weir_run_put(struct weir_run *run);
+
+CUresult __wrap_weir_run_stop(struct weir_run *run, uint64_t lease_ns)
+{
+    (void)run;
+    (void)lease_ns;
+    atomic_fetch_add(&runs.stops, 1);
+    return (CUresult)atomic_load(&runs.stop_says);
+}
+
+CUresult __wrap_weir_run_resume(struct weir_run *run)
+{
+    (void)run;
+    atomic_fetch_add(&runs.resumes, 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult __wrap_weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
+{
+    (void)run;
+    atomic_store(&runs.sm_count, place->sm_count);
+    atomic_fetch_add(&runs.resizes, 1);
+    return CUDA_SUCCESS;
+}
+
+void __wrap_weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
+{
+    (void)run;
+    *ret_info = (struct weir_run_info){.done_blocks = 1};
+}
+
+void __wrap_weir_run_put(struct weir_run *run)
+{
+    (void)run;
+    atomic_fetch_add(&runs.puts, 1);
+}
+
+/* ---------------------------------------------------------------- worker, tenants */
+
+static void make_tenant(uint32_t index, const char *name, enum weir_priority priority)
+{
+    struct weir_tenant *tenant = &fx.tenants[index];
+
+    memset(tenant, 0, sizeof *tenant);
+    tenant->worker = &fx.worker;
+    tenant->index = index;
+    snprintf(tenant->name, sizeof tenant->name, "%s", name);
+    atomic_init(&tenant->weight, 100);
+    atomic_init(&tenant->sm_limit_pct, 100);
+    atomic_init(&tenant->priority, (int)priority);
+    fx.worker.tenants[index] = tenant;
+}
+
+void gate_open(const char *policy)
+{
+    struct weir_worker *w = &fx.worker;
+
+    memset(&fx, 0, sizeof fx);
+    atomic_store(&time_ns, __real_weir_clock_now_ns() + 3600 * WEIR_NS_PER_S);
+    memset(&runs, 0, sizeof runs);
+    device.n = 0;
+    fx.driver.cuStreamWriteValue32_v2 = write_value;
+    fx.driver.cuMemHostAlloc = host_alloc;
+    fx.driver.cuMemHostGetDevicePointer_v2 = host_pointer;
+    fx.driver.cuMemFreeHost = host_free;
+    fx.driver.cuCtxSetCurrent = set_current;
+    fx.driver.cuStreamSetAttribute = set_attribute;
+    w->driver = fx.driver;
+    w->write_value_ok = true;
+    w->n_devices = 1;
+    fx.attributes[0] = (struct weir_device_attribute){
+        .id = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, .value = GATE_SMS};
+    w->devices[0].about.attributes = fx.attributes;
+    w->devices[0].about.n_attributes = 1;
+    w->devices[0].about.stream_priority_greatest = -5;
+    snprintf(w->config.forms.cache_dir, sizeof w->config.forms.cache_dir, "none");
+    w->config.scheduler = weir_sched_settings_default();
+    w->config.scheduler.starve_ms = 60000;
+    snprintf(w->config.scheduler.policy, sizeof w->config.scheduler.policy, "%s", policy);
+    pthread_mutex_init(&w->lock, NULL);
+    weir_quiet_init(&w->quiet);
+    make_tenant(0, "normal", WEIR_PRIORITY_NORMAL);
+    make_tenant(1, "high", WEIR_PRIORITY_HIGH);
+    make_tenant(2, "other", WEIR_PRIORITY_NORMAL);
+    assert_int_equal(weir_gates_create(w), WEIR_OK);
+    fx.gate = w->gates[0];
+}
+
+void gate_close(void)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_gates_tenant_gone(&fx.tenants[i]);
+    }
+    assert_int_equal(locked(fx.gate->n_items), 0);
+    assert_int_equal(counts_now().items, 0);
+    weir_gates_destroy(&fx.worker);
+    pthread_mutex_destroy(&fx.worker.lock);
+}
+
+struct weir_sched_counts counts_now(void)
+{
+    struct weir_sched_counts counts;
+    const char *wrong;
+
+    pthread_mutex_lock(&fx.gate->lock);
+    wrong = weir_sched_check(fx.gate->sched);
+    weir_sched_count(fx.gate->sched, &counts);
+    pthread_mutex_unlock(&fx.gate->lock);
+    assert_null(wrong);
+    assert_int_equal(counts.nonsense, 0);
+    return counts;
+}
+
+/* ---------------------------------------------------------------- guests */
+
+static bool peer_is_there(struct weir_transport *t)
+{
+    (void)t;
+    return false; /* it is not gone */
+}
+
+static const struct weir_transport_ops transport_ops = {.name = "none", .peer_gone = peer_is_there};
+
+struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
+{
+    struct guest *guest = calloc(1, sizeof *guest);
+
+    assert_non_null(guest);
+    guest->transport.ops = &transport_ops;
+    guest->session.worker = &fx.worker;
+    guest->session.tenant = &fx.tenants[tenant];
+    guest->session.driver = &fx.worker.driver;
+    guest->session.transport = &guest->transport;
+    guest->session.wish.sm_pct = sm_pct;
+    guest->stream.o.native = guest; /* any name */
+    return guest;
+}
+
+struct weir_gate_queue *queue_of(const struct guest *guest)
+{
+    return atomic_load(&((struct guest *)(uintptr_t)guest)->session.gates[0]);
+}
+
+void guest_gone(struct guest *guest)
+{
+    weir_gate_session_ends(&guest->session);
+    device_reaches(guest);
+    weir_gate_stream_gone(&guest->session, &guest->stream);
+    weir_gate_session_gone(&guest->session);
+    free(guest);
+}
+
+/* ---------------------------------------------------------------- launches */
+
+static void *go_through(void *user)
+{
+    struct launch *l = user;
+    struct timespec pause = {0, 20 * 1000};
+
+    l->result = weir_gate_enter(&l->guest->session, &l->guest->stream, &l->work, &l->pass);
+    atomic_store(&l->state, LAUNCH_GIVEN);
+    while (!atomic_load(&l->may_leave)) {
+        nanosleep(&pause, NULL);
+    }
+    if (l->result == CUDA_SUCCESS) {
+        if (l->run != NULL) {
+            weir_gate_order(&l->pass)->run = l->run;
+        }
+        weir_gate_leave(&l->pass, l->driver_says);
+    }
+    atomic_store(&l->state, LAUNCH_LEFT);
+    return NULL;
+}
+
+void launch_begin(struct launch *launch, struct guest *guest, struct weir_gate_work work)
+{
+    *launch = (struct launch){.guest = guest, .work = work};
+    assert_int_equal(pthread_create(&launch->thread, NULL, go_through, launch), 0);
+}
+
+void launch_await_given(struct launch *launch)
+{
+    await(atomic_load(&launch->state) == LAUNCH_GIVEN);
+}
+
+void launch_await_waiting(const struct launch *launch)
+{
+    await(queue_of(launch->guest) != NULL && locked(queue_of(launch->guest)->waiting != NULL));
+    assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
+}
+
+void launch_leave(struct launch *launch)
+{
+    atomic_store(&launch->may_leave, true);
+    pthread_join(launch->thread, NULL);
+}
+
+void launch_once(struct guest *guest, struct weir_gate_work work)
+{
+    struct launch launch;
+
+    launch_begin(&launch, guest, work);
+    launch_leave(&launch);
+    assert_int_equal(launch.result, CUDA_SUCCESS);
+}
+
+struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
+{
+    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = key, .blocks = 1000};
+
+    if (predicted_ns != 0) {
+        pthread_mutex_lock(&fx.gate->lock);
+        weir_predict_learn(fx.gate->predict, WEIR_SCHED_KERNEL, key, work.blocks, predicted_ns);
+        pthread_mutex_unlock(&fx.gate->lock);
+    }
+    return work;
+}

@@ -1,0 +1,111 @@
+/*
+ * The gate without a GPU, a guest or a worker process: sessions are structs, a launch is a thread
+ * that goes through the gate, the device is a list of marks that the test lets be reached, and the
+ * clock stands still until it is put forward. The scheduler behind the gate is the real one.
+ */
+#ifndef WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
+#define WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
+
+#include "../lib/tl_cmocka.h"
+#include "host_backend/sched/private.h"
+
+#define GATE_SMS 16u
+
+/* One stream and one session of a tenant. */
+struct guest {
+    struct weir_session session;
+    struct weir_transport transport;
+    struct weir_stream stream;
+};
+
+struct gate_fixture {
+    struct weir_driver driver;
+    struct weir_worker worker;
+    struct weir_tenant tenants[3];
+    struct weir_device_attribute attributes[1];
+    struct weir_gate *gate;
+};
+extern struct gate_fixture fx;
+
+/* A worker with three tenants (0 and 2 normal, 1 high and named so), under a policy. */
+void gate_open(const char *policy);
+void gate_close(void);
+
+void clock_forward(uint64_t ns);
+
+struct guest *guest_new(uint32_t tenant, uint32_t sm_pct);
+/* It ends as sessions do: what it has in flight is still there, and then its streams are gone. */
+void guest_gone(struct guest *guest);
+
+/* ---- launches */
+
+enum launch_state { LAUNCH_COMES, LAUNCH_GIVEN, LAUNCH_LEFT };
+
+struct launch {
+    struct guest *guest;
+    struct weir_gate_work work;
+    CUresult driver_says; /* of the driver's call */
+    struct weir_run *run; /* it is one, once given */
+    struct weir_gate_pass pass;
+    CUresult result; /* of weir_gate_enter() */
+    pthread_t thread;
+    atomic_int state; /* enum launch_state */
+    atomic_bool may_leave;
+};
+
+/* Begin one: it comes to the gate, is given, and stays in the driver's call until launch_leave().
+ */
+void launch_begin(struct launch *launch, struct guest *guest, struct weir_gate_work work);
+/* It has passed the gate. */
+void launch_await_given(struct launch *launch);
+/* It has come, and the scheduler lets it wait. */
+void launch_await_waiting(const struct launch *launch);
+/* The driver's call returns; joins. */
+void launch_leave(struct launch *launch);
+/* All of it, which must succeed. */
+void launch_once(struct guest *guest, struct weir_gate_work work);
+
+/* A kernel of a key; predicted if ns is not 0. */
+struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns);
+
+/* ---- the device */
+
+/* Marks that were put into a stream, ever; and let them all be reached. */
+uint32_t marks_in(const struct guest *guest);
+void device_reaches(struct guest *guest);
+
+/* ---- what runs were told: wrapped functions of forms/run.h */
+
+struct run_log {
+    atomic_uint stops, resumes, resizes, puts;
+    atomic_uint sm_count; /* of the last resize */
+    atomic_int stop_says; /* CUresult of weir_run_stop() */
+};
+extern struct run_log runs;
+
+/* Wait until an expression holds; fails the test after ten seconds. */
+#define await(expression)                                                                          \
+    do {                                                                                           \
+        uint64_t end_ = await_begin();                                                             \
+        while (!(expression)) {                                                                    \
+            await_pause(end_, #expression, __FILE__, __LINE__);                                    \
+        }                                                                                          \
+    } while (0)
+uint64_t await_begin(void);
+void await_pause(uint64_t end_ns, const char *what, const char *file, int line);
+
+/* Something under the gate's lock. */
+#define locked(expression)                                                                         \
+    __extension__({                                                                                \
+        pthread_mutex_lock(&fx.gate->lock);                                                        \
+        __typeof__(expression) value_ = (expression);                                              \
+        pthread_mutex_unlock(&fx.gate->lock);                                                      \
+        value_;                                                                                    \
+    })
+
+/* What the scheduler has counted; nothing may be wrong with it. */
+struct weir_sched_counts counts_now(void);
+
+struct weir_gate_queue *queue_of(const struct guest *guest);
+
+#endif

@@ -1,0 +1,516 @@
+/*
+ * The gate (host_backend/sched) with the real scheduler behind it and everything else made up:
+ * which work passes beside the scheduler, when marks are put, how those are told of who were alone,
+ * who is let through for being stuck, what becomes of sessions that end in the gate, and of orders
+ * that come before the work was given.
+ */
+#include "tests/integration/gate_fixture.h"
+
+#include <time.h>
+
+#define LONG_NS (80 * WEIR_NS_PER_MS)
+#define RUN     ((struct weir_run *)(uintptr_t)0x1000) /* any name: its functions are wrapped */
+
+static bool is_alone(const struct guest *guest)
+{
+    return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
+}
+
+/* All that it has given is done, and known to be. */
+static void finish(struct guest *guest)
+{
+    struct weir_gate_queue *q = queue_of(guest);
+
+    weir_gate_idle(&guest->session);
+    device_reaches(guest);
+    weir_gate_look(q);
+    await(locked(q->n == 0 && q->open_started == 0) &&
+          atomic_load(&q->done_ns) == atomic_load(&q->given_ns));
+}
+
+/* Nobody else has had work for a while: its next item passes beside the scheduler. */
+static void make_alone(struct guest *guest)
+{
+    launch_once(guest, kernel_of(1, 0));
+    finish(guest);
+    while (!is_alone(guest)) {
+        clock_forward(5 * WEIR_NS_PER_MS);
+        launch_once(guest, kernel_of(1, 0));
+        finish(guest);
+    }
+}
+
+/* It waits in the gate, has been woken, and waits on. */
+static void looks_up(const struct launch *launch)
+{
+    struct timespec pause = {0, 5000000};
+
+    nanosleep(&pause, NULL);
+    assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
+}
+
+/* ---------------------------------------------------------------- marks */
+
+static void alone_marks_are_put_seldom(void **state)
+{
+    struct guest *a;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    marks = marks_in(a);
+    for (uint32_t i = 1; i <= 200; i++) {
+        launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
+        assert_int_equal(marks_in(a) - marks, i / 64);
+    }
+    assert_true(weir_gate_is_open(&a->session));
+    weir_gate_idle(&a->session);
+    assert_false(weir_gate_is_open(&a->session));
+    assert_int_equal(marks_in(a) - marks, 4);
+    weir_gate_idle(&a->session); /* nothing is open: no mark */
+    assert_int_equal(marks_in(a) - marks, 4);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static void a_bound_holds_alone_until_something_is_done(void **state)
+{
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, kernel_of(7, 6 * WEIR_NS_PER_MS)); /* of 10 ms that may be in flight */
+    launch_begin(&l, a, kernel_of(7, 6 * WEIR_NS_PER_MS));
+    await(marks_in(a) != 0 && !weir_gate_is_open(&a->session));
+    looks_up(&l);
+    device_reaches(a);
+    launch_await_given(&l);
+    launch_leave(&l);
+    launch_begin(&l, a, kernel_of(7, 0)); /* the last one never ends */
+    await(!weir_gate_is_open(&a->session));
+    looks_up(&l);
+    clock_forward(25 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    assert_int_equal(l.result, CUDA_SUCCESS);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static void a_failed_call_leaves_nothing_behind(void **state)
+{
+    struct guest *a, *b;
+    struct launch l;
+    uint64_t given_ns;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    given_ns = atomic_load(&queue_of(a)->given_ns);
+    for (int contended = 0; contended < 2; contended++) {
+        struct weir_sched_counts before = counts_now();
+
+        launch_begin(&l, a, kernel_of(1, 0));
+        l.driver_says = CUDA_ERROR_INVALID_VALUE;
+        launch_await_given(&l);
+        launch_leave(&l);
+        assert_int_equal(atomic_load(&queue_of(a)->given_ns), given_ns);
+        assert_false(weir_gate_is_open(&a->session));
+        assert_int_equal(counts_now().withdrawals - before.withdrawals, contended);
+        launch_once(b, kernel_of(2, 0)); /* now it is contended */
+        finish(b);
+    }
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+/* ---------------------------------------------------------------- alone, and then not */
+
+static void who_was_alone_is_told_of_when_another_comes(void **state)
+{
+    struct guest *a, *b;
+    struct launch newcomer;
+    struct weir_sched_counts counts;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    for (int i = 0; i < 70; i++) { /* 64 behind a mark, six open */
+        launch_once(a, kernel_of(1, 0));
+    }
+    counts = counts_now();
+    assert_int_equal(counts.items, 0);
+    launch_begin(&newcomer, b, kernel_of(2, 0));
+    launch_await_waiting(&newcomer); /* for what a has queued, but not for long */
+    assert_false(is_alone(a));
+    counts = counts_now();
+    assert_int_equal(counts.items, 3); /* what stands behind the mark, what is open, and b's */
+    assert_true(locked(queue_of(a)->open_started != 0));
+    clock_forward(2 * WEIR_NS_PER_MS);
+    launch_await_given(&newcomer);
+    launch_leave(&newcomer);
+    finish(a);
+    finish(b);
+    counts = counts_now();
+    assert_int_equal(counts.items, 0);
+    assert_int_equal(counts.arrivals, counts.finishes);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+static void who_slips_through_in_that_moment_is_adopted(void **state)
+{
+    struct guest *a, *b;
+    struct launch slips;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    launch_begin(&slips, a, kernel_of(1, 0));
+    launch_await_given(&slips); /* beside the scheduler, and still in the driver's call */
+    assert_null(slips.pass.item);
+    launch_once(b, kernel_of(2, 0));
+    assert_int_equal(counts_now().items, 1);
+    launch_leave(&slips);
+    await(counts_now().items == 2); /* by the thread: the session does nothing more */
+    finish(a);
+    finish(b);
+    assert_int_equal(counts_now().items, 0);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+static void the_way_opens_again_when_one_is_left(void **state)
+{
+    struct guest *a, *b;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    launch_once(b, kernel_of(2, 0));
+    finish(b);
+    assert_false(is_alone(a));
+    make_alone(a);
+    make_alone(b);
+    assert_false(is_alone(a));
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* Its first item does not end, and is so long that the second has to wait. */
+static void fill(struct guest *a, struct launch *waits, struct weir_gate_work work)
+{
+    launch_once(a, work);
+    launch_begin(waits, a, work);
+    launch_await_waiting(waits);
+}
+
+static void stuck_work_lets_the_next_one_pass(void **state)
+{
+    struct guest *a, *b;
+    struct launch first, waits;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    launch_once(b, kernel_of(2, 0)); /* never ends, and holds the device as far as is known */
+    launch_begin(&first, a, kernel_of(7, LONG_NS));
+    launch_await_waiting(&first);
+    clock_forward(10 * WEIR_NS_PER_MS); /* b's turn is over */
+    launch_await_given(&first);
+    launch_leave(&first);
+    launch_begin(&waits, a, kernel_of(7, 0)); /* behind 80 ms that are still to come */
+    launch_await_waiting(&waits);
+    clock_forward(600 * WEIR_NS_PER_MS);
+    launch_await_given(&waits); /* 50 ms of patience are over, too */
+    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    launch_leave(&waits);
+    assert_int_equal(waits.result, CUDA_SUCCESS);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+static void stuck_work_does_not_lift_a_limit(void **state)
+{
+    struct guest *a;
+    struct launch waits;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 10); /* percent: ten times 80 ms is how long the next waits */
+    fill(a, &waits, kernel_of(7, LONG_NS));
+    clock_forward(600 * WEIR_NS_PER_MS);
+    for (int i = 0; i < 4; i++) { /* it looks up each time */
+        weir_gate_session_wake(&a->session);
+        looks_up(&waits);
+    }
+    clock_forward(300 * WEIR_NS_PER_MS);
+    launch_await_given(&waits);
+    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    launch_leave(&waits);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static void a_session_that_ends_in_the_gate_leaves_it(void **state)
+{
+    struct guest *a;
+    struct launch waits;
+    struct weir_sched_counts before;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    fill(a, &waits, kernel_of(7, LONG_NS));
+    before = counts_now();
+    atomic_store(&a->session.ending, true);
+    weir_gate_session_wake(&a->session);
+    launch_leave(&waits);
+    assert_int_equal(waits.result, CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(counts_now().withdrawals, before.withdrawals + 1);
+    guest_gone(a); /* its first item is still under way */
+    assert_int_equal(counts_now().items, 0);
+    assert_int_equal(counts_now().queues, 0);
+    gate_close();
+}
+
+/* ---------------------------------------------------------------- orders */
+
+static struct weir_gate_work run_of(uint64_t key)
+{
+    struct weir_gate_work work = kernel_of(key, LONG_NS);
+
+    work.flags = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE;
+    work.blocks_per_sm = 1;
+    return work;
+}
+
+/* The run's last event, and that nothing of it is left. */
+static void run_ends(struct weir_gate_item *item)
+{
+    weir_gate_run_ended(item);
+}
+
+static void a_stop_that_comes_too_early_is_made_up_for(void **state)
+{
+    struct guest *normal, *high;
+    struct launch l;
+    struct weir_gate_item *item;
+
+    (void)state;
+    gate_open("priority");
+    normal = guest_new(0, 0);
+    high = guest_new(1, 0);
+    launch_begin(&l, normal, run_of(7));
+    l.run = RUN;
+    launch_await_given(&l);
+    item = l.pass.item;
+    assert_non_null(item);
+    launch_once(high, kernel_of(2, 0)); /* preempts: what is not with the device yet, too */
+    assert_true(locked(item->stop_late));
+    assert_int_equal(atomic_load(&runs.stops), 0);
+    launch_leave(&l);
+    await(atomic_load(&runs.stops) == 1);
+    weir_gate_run_event(item, RUN, WEIR_RUN_HAS_STOPPED);
+    assert_int_equal(atomic_load(&runs.resumes), 0);
+    finish(high);
+    await(atomic_load(&runs.resumes) == 1);
+    weir_gate_idle(&normal->session);
+    device_reaches(normal);
+    await(counts_now().items == 0);
+    run_ends(item);
+    await(atomic_load(&runs.puts) == 1);
+    guest_gone(normal);
+    guest_gone(high);
+    gate_close();
+}
+
+static void what_was_no_run_after_all_is_never_stopped(void **state)
+{
+    struct guest *normal, *high;
+    struct weir_gate_item *item;
+    struct launch l;
+
+    (void)state;
+    gate_open("priority");
+    normal = guest_new(0, 0);
+    high = guest_new(1, 0);
+    launch_begin(&l, normal, run_of(7)); /* launched in its original form */
+    launch_await_given(&l);
+    item = l.pass.item;
+    launch_once(high, kernel_of(2, 0));
+    assert_true(atomic_load(&item->halted));
+    launch_leave(&l);
+    await(!atomic_load(&item->halted));
+    assert_int_equal(atomic_load(&runs.stops), 0);
+    finish(high);
+    clock_forward(10 * WEIR_NS_PER_MS);
+    launch_once(high, kernel_of(2, 0));
+    assert_false(atomic_load(&item->halted));
+    finish(high);
+    finish(normal);
+    guest_gone(normal);
+    guest_gone(high);
+    gate_close();
+}
+
+static void a_stop_that_is_refused_is_tried_again_later(void **state)
+{
+    struct guest *normal, *high;
+    struct weir_gate_item *item;
+    struct launch l;
+
+    (void)state;
+    gate_open("priority");
+    atomic_store(&runs.stop_says, CUDA_ERROR_NOT_READY); /* the device must be calm */
+    normal = guest_new(0, 0);
+    high = guest_new(1, 0);
+    launch_begin(&l, normal, run_of(7));
+    l.run = RUN;
+    launch_await_given(&l);
+    item = l.pass.item;
+    launch_leave(&l);
+    launch_once(high, kernel_of(2, 0));
+    await(atomic_load(&runs.stops) == 1 && !atomic_load(&item->halted));
+    atomic_store(&runs.stop_says, CUDA_SUCCESS);
+    clock_forward(WEIR_NS_PER_MS + WEIR_NS_PER_US);
+    await(atomic_load(&runs.stops) == 2 && atomic_load(&item->halted));
+    weir_gate_run_event(item, RUN, WEIR_RUN_HAS_STOPPED);
+    finish(high);
+    await(atomic_load(&runs.resumes) == 1);
+    finish(normal);
+    run_ends(item);
+    guest_gone(normal);
+    guest_gone(high);
+    gate_close();
+}
+
+static void an_ending_session_is_not_stopped(void **state)
+{
+    struct guest *normal, *high;
+    struct weir_gate_item *item;
+    struct launch l;
+
+    (void)state;
+    gate_open("priority");
+    normal = guest_new(0, 0);
+    high = guest_new(1, 0);
+    launch_begin(&l, normal, run_of(7));
+    l.run = RUN;
+    launch_await_given(&l);
+    item = l.pass.item;
+    launch_leave(&l);
+    weir_gate_session_ends(&normal->session);
+    launch_once(high, kernel_of(2, 0));
+    assert_int_equal(atomic_load(&runs.stops), 0);
+    assert_false(atomic_load(&item->halted));
+    finish(high);
+    run_ends(item);
+    guest_gone(normal);
+    guest_gone(high);
+    gate_close();
+}
+
+/* ---------------------------------------------------------------- limits */
+
+static void a_limited_session_passes_the_scheduler_and_has_its_range(void **state)
+{
+    struct guest *a;
+    struct launch l;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 25);
+    for (int i = 0; i < 4; i++) {
+        clock_forward(10 * WEIR_NS_PER_MS);
+        launch_once(a, kernel_of(1, 0));
+        finish(a);
+        assert_false(is_alone(a));
+    }
+    clock_forward(100 * WEIR_NS_PER_MS);
+    launch_begin(&l, a, run_of(7));
+    l.run = RUN;
+    launch_await_given(&l);
+    assert_int_equal(l.pass.item->order.place.sm_count, GATE_SMS / 4);
+    launch_leave(&l);
+    atomic_store(&fx.tenants[0].sm_limit_pct, 50); /* the session's own is lower */
+    weir_gates_tenant_changed(&fx.tenants[0]);
+    atomic_store(&fx.tenants[0].sm_limit_pct, 10);
+    weir_gates_tenant_changed(&fx.tenants[0]);
+    await(atomic_load(&runs.resizes) == 1);
+    assert_int_equal(atomic_load(&runs.sm_count), GATE_SMS / 10);
+    finish(a);
+    run_ends(l.pass.item);
+    guest_gone(a);
+    gate_close();
+}
+
+static void a_limit_ends_being_alone(void **state)
+{
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, kernel_of(1, 0));
+    atomic_store(&fx.tenants[0].sm_limit_pct, 50);
+    weir_gates_tenant_changed(&fx.tenants[0]);
+    assert_false(is_alone(a));
+    await(counts_now().items == 1); /* what had passed is charged from now on */
+    finish(a);
+    atomic_store(&fx.tenants[0].sm_limit_pct, 100);
+    weir_gates_tenant_changed(&fx.tenants[0]);
+    make_alone(a);
+    guest_gone(a);
+    gate_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone_marks_are_put_seldom),
+        cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
+        cmocka_unit_test(a_failed_call_leaves_nothing_behind),
+        cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),
+        cmocka_unit_test(who_slips_through_in_that_moment_is_adopted),
+        cmocka_unit_test(the_way_opens_again_when_one_is_left),
+        cmocka_unit_test(stuck_work_lets_the_next_one_pass),
+        cmocka_unit_test(stuck_work_does_not_lift_a_limit),
+        cmocka_unit_test(a_session_that_ends_in_the_gate_leaves_it),
+        cmocka_unit_test(a_stop_that_comes_too_early_is_made_up_for),
+        cmocka_unit_test(what_was_no_run_after_all_is_never_stopped),
+        cmocka_unit_test(a_stop_that_is_refused_is_tried_again_later),
+        cmocka_unit_test(an_ending_session_is_not_stopped),
+        cmocka_unit_test(a_limited_session_passes_the_scheduler_and_has_its_range),
+        cmocka_unit_test(a_limit_ends_being_alone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

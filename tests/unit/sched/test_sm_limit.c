@@ -1,0 +1,177 @@
+/*
+ * SM limits: nobody is served more of the SMs than its limit over any 100 ms, but for what was
+ * under way, whatever form its kernels have, alone or not; and not much less either, when it wants
+ * more.
+ */
+#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sim.h"
+
+#define SMS      132u
+#define MOVABLE  (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+#define RUN_NS   2000000000u
+#define FIRST    10u /* samples of 10 ms: then it has settled */
+#define SAMPLES  199u
+#define WINDOW   10u
+#define SAMPLE_S 0.01
+
+struct limit_case {
+    const char *name;
+    uint32_t tenant_pct, queue_pct; /* 0: none */
+    uint32_t queues;
+    uint32_t flags;
+    uint64_t duration_us;
+    uint32_t blocks; /* 0: many */
+    bool sync;
+    double wanted; /* of the device */
+    double beside; /* what an endless unlimited tenant beside it gets; 0: there is none */
+};
+
+/* What a kernel of `duration` needs beyond its limit when it cannot be stopped is paid back. */
+static const struct limit_case cases[] = {
+    {"50 %, 20 us", 50, 0, 1, 0, 20, 0, false, 0.5, 0},
+    {"10 %, 20 us", 10, 0, 1, 0, 20, 0, false, 0.1, 0},
+    {"30 %, 1 ms, waits for each", 30, 0, 1, 0, 1000, 0, true, 0.3, 0},
+    {"25 %, 20 ms", 25, 0, 1, 0, 20000, 0, false, 0.25, 0},
+    {"50 %, movable, 1 ms", 50, 0, 1, MOVABLE, 1000, 0, false, 0.5, 0},
+    {"10 %, movable, 50 ms", 10, 0, 1, MOVABLE, 50000, 0, false, 0.1, 0},
+    {"40 %, stoppable, 50 ms", 40, 0, 1, WEIR_SCHED_STOPPABLE, 50000, 0, false, 0.4, 0},
+    {"50 % together, three queues", 50, 0, 3, 0, 200, 0, false, 0.5, 0},
+    {"50 % together, three queues, movable", 50, 0, 3, MOVABLE, 5000, 0, false, 0.5, 0},
+    {"25 % each, two queues", 0, 25, 2, 0, 200, 0, false, 0.5, 0},
+    {"60 % together, 20 % each, five queues", 60, 20, 5, 0, 200, 0, false, 0.6, 0},
+    {"30 % together, 80 % each, movable", 30, 80, 2, MOVABLE, 5000, 0, false, 0.3, 0},
+    {"50 %, kernels that fill 8 SMs", 50, 0, 1, 0, 1000, 64, false, 8.0 / SMS, 0},
+    {"20 % beside one without", 20, 0, 1, 0, 200, 0, false, 0.2, 0.8},
+    {"20 % beside one without, movable", 20, 0, 1, MOVABLE, 5000, 0, false, 0.2, 0.8},
+    {"20 % of its queue beside one without, movable", 0, 20, 1, MOVABLE, 5000, 0, false, 0.2, 0.8},
+    {"70 % beside one without: half is its share", 70, 0, 1, MOVABLE, 5000, 0, false, 0.5, 0.5},
+};
+
+static bool is_off(const struct limit_case *c, const char *what, double is, double wanted)
+{
+    bool off = is > wanted * 1.02 + 0.005 || is < wanted * 0.95 - 0.005;
+
+    if (off) {
+        print_error("%s: %s is %.4f of the device, not %.4f\n", c->name, what, is, wanted);
+    }
+    return off;
+}
+
+/* The most in 100 ms: a burst of 10 ms more, and what was under way. */
+static bool exceeds(const struct limit_case *c, const struct tl_sim *sim)
+{
+    double limit = c->tenant_pct != 0 ? c->tenant_pct / 100.0 : 1;
+    double queues = c->queue_pct != 0 ? c->queue_pct / 100.0 * c->queues : 1;
+    double under_way = (c->flags & MOVABLE) != 0 ? 0 : (double)c->duration_us * c->queues / 1e6;
+    double most = 0;
+
+    limit = queues < limit ? queues : limit;
+    for (uint32_t i = FIRST; i + WINDOW < SAMPLES; i++) {
+        double got = (tl_sim_service_at(sim, 0, i + WINDOW) - tl_sim_service_at(sim, 0, i)) / 1e9;
+
+        most = got > most ? got : most;
+    }
+    if (most > limit * (WINDOW + 1) * SAMPLE_S * 1.02 + under_way) {
+        print_error("%s: %.4f s in 100 ms\n", c->name, most);
+        return true;
+    }
+    return false;
+}
+
+static void change(struct tl_sim *sim, uint32_t tenant, uint32_t pct)
+{
+    struct weir_sched_tenant_params params = {
+        .weight = 1, .sm_limit = pct != 0 ? pct : 100, .priority = WEIR_SCHED_NORMAL};
+
+    tl_sim_change(sim, tenant, &params);
+}
+
+static struct tl_sim *begin(const struct limit_case *c)
+{
+    struct tl_sim_load other = {.duration_ns = 2000000,
+                                .flags = MOVABLE,
+                                .key = 9,
+                                .blocks = 100000,
+                                .blocks_per_sm = 8,
+                                .predicted = true};
+    struct tl_sim_load load = {.duration_ns = c->duration_us * 1000,
+                               .flags = c->flags,
+                               .key = 1,
+                               .blocks = c->blocks != 0 ? c->blocks : 100000,
+                               .blocks_per_sm = 8,
+                               .predicted = true,
+                               .queues = c->queues,
+                               .sm_limit = c->queue_pct,
+                               .sync = c->sync,
+                               .think_ns = 2000};
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    change(sim, 0, c->tenant_pct);
+    if (c->beside != 0) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &other);
+    }
+    return sim;
+}
+
+static double got(const struct tl_sim *sim, uint32_t tenant, uint32_t from, uint32_t to)
+{
+    return (tl_sim_service_at(sim, tenant, to) - tl_sim_service_at(sim, tenant, from)) / 1e9 /
+           ((to - from) * SAMPLE_S);
+}
+
+static void limits_hold_for_every_kind_of_work(void **state)
+{
+    bool good = true;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct limit_case *c = &cases[i];
+        struct tl_sim *sim = begin(c);
+
+        tl_sim_run(sim, RUN_NS);
+        good &= !is_off(c, "the limited one", got(sim, 0, FIRST, SAMPLES - 1), c->wanted);
+        if (c->beside != 0) {
+            good &= !is_off(c, "the other", got(sim, 1, FIRST, SAMPLES - 1), c->beside);
+        }
+        good &= !exceeds(c, sim);
+        tl_sim_destroy(sim);
+    }
+    assert_true(good);
+}
+
+static void limits_come_and_go_while_work_is_under_way(void **state)
+{
+    const struct limit_case loads[] = {
+        {.name = "originals", .queues = 2, .duration_us = 300, .flags = 0},
+        {.name = "runs", .queues = 2, .duration_us = 3000, .flags = MOVABLE},
+    };
+    const uint32_t pct[] = {0, 30, 0, 10, 60, 0};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct tl_sim *sim = begin(&loads[i]);
+
+        for (uint32_t k = 0; k < 6; k++) {
+            change(sim, 0, pct[k]);
+            tl_sim_run(sim, 300000000);
+            assert_false(is_off(&loads[i], "after a change", got(sim, 0, 30 * k + 10, 30 * k + 28),
+                                pct[k] != 0 ? pct[k] / 100.0 : 0.99));
+        }
+        tl_sim_destroy(sim);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_hold_for_every_kind_of_work),
+        cmocka_unit_test(limits_come_and_go_while_work_is_under_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
