@@ -150,7 +150,7 @@ static bool add_devices(const struct request *r, struct weir_virt_domain *domain
         } else if (is_complete(&r->plan, xml)) {
             printf("%s: %s has %s already\n", r->machine, where, what);
         } else if (live && weir_channel_waits(&r->plan, xml)) {
-            printf("%s: %s: %s comes with the next start\n", r->machine,
+            printf("%s: %s: it has %s with the next start\n", r->machine,
                    weir_channel_waits(&r->plan, xml), what);
         } else {
             good = add_missing(r, domain, xml, live);

@@ -246,7 +246,7 @@ class Attach(test_kvm.Attach):
         host = self.host(tenants=("alice",))
         domain.start()
         said = self.on("attach", domain, host, "--channel", "virtio-serial", "--ports", "1")
-        self.assertIn("gets no virtio-serial controller: 1 port comes with the next start", said)
+        self.assertIn("gets no virtio-serial controller: it has 1 port with the next start", said)
         domain.stop()
         domain.start()
         said = self.on("attach", domain, host, "--channel", "virtio-serial", "--ports", "2")
