@@ -42,6 +42,8 @@ struct weir_channel_wait {
     size_t body_bytes;
     void *ret_bulk;
     size_t ret_bulk_bytes;
+    struct weir_channel_piece *pieces; /* several calls in one; NULL: one */
+    size_t n_sent, n_open;             /* of them */
 };
 
 struct thread_buffers {
@@ -166,16 +168,33 @@ static CUresult channel_failed(struct weir_channel *channel, enum weir_status st
 
 /* ---------------------------------------------------------------- receiving */
 
-static struct weir_channel_wait *unlink_wait_locked(struct weir_channel *channel, uint64_t seq)
+/* Take a wait out of the list, if it is there. */
+static void unlink_wait_locked(struct weir_channel *channel, const struct weir_channel_wait *wait)
 {
     for (struct weir_channel_wait **at = &channel->waits; *at; at = &(*at)->next) {
-        if ((*at)->seq == seq) {
-            struct weir_channel_wait *wait = *at;
+        if (*at == wait) {
             *at = wait->next;
-            return wait;
+            return;
         }
     }
-    return NULL;
+}
+
+static struct weir_channel_piece *find_piece(const struct weir_channel_wait *wait, uint64_t seq)
+{
+    size_t i = 0;
+    while (i < wait->n_sent && wait->pieces[i].seq != seq) {
+        i++;
+    }
+    return i < wait->n_sent ? &wait->pieces[i] : NULL;
+}
+
+static struct weir_channel_wait *find_wait_locked(const struct weir_channel *channel, uint64_t seq)
+{
+    struct weir_channel_wait *wait = channel->waits;
+    while (wait && (wait->pieces ? !find_piece(wait, seq) : wait->seq != seq)) {
+        wait = wait->next;
+    }
+    return wait;
 }
 
 static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_record *record,
@@ -197,6 +216,22 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
         memcpy(wait->ret_bulk, bulk, bulk_bytes);
     }
     return (CUresult)record->status;
+}
+
+/* One of several replies; true: it was the last. */
+static bool fill_piece(struct weir_channel_wait *wait, const struct weir_record *record,
+                       const void *bulk, size_t bulk_bytes)
+{
+    struct weir_channel_piece *piece = find_piece(wait, record->seq);
+    CUresult result = (CUresult)record->status;
+    if (record->op != wait->op || (result == CUDA_SUCCESS && bulk_bytes != piece->bytes)) {
+        result = HOST_GONE;
+    } else if (result == CUDA_SUCCESS) {
+        memcpy(piece->ret_bulk, bulk, bulk_bytes);
+    }
+    wait->result = wait->result == CUDA_SUCCESS ? result : wait->result;
+    piece->seq = 0; /* no request has this number: a second reply finds nothing */
+    return --wait->n_open == 0;
 }
 
 static void take_errors(struct weir_channel *channel, const struct weir_record *record)
@@ -224,9 +259,13 @@ static void dispatch(struct weir_channel *channel, const struct weir_record *rec
     if (channel->remote) {
         take_errors(channel, record);
     }
-    struct weir_channel_wait *wait = unlink_wait_locked(channel, record->seq);
-    if (wait) {
+    struct weir_channel_wait *wait = find_wait_locked(channel, record->seq);
+    if (wait && !wait->pieces) {
+        unlink_wait_locked(channel, wait);
         wait_finish(wait, fill_wait(wait, record, bulk, bulk_bytes));
+    } else if (wait && fill_piece(wait, record, bulk, bulk_bytes)) {
+        unlink_wait_locked(channel, wait);
+        wait_finish(wait, wait->result);
     }
     weir_lock_release(&channel->receive_lock);
 }
@@ -360,15 +399,21 @@ static void add_wait(struct weir_channel *channel, struct weir_channel_wait *wai
 {
     wait->seq = seq;
     weir_lock_acquire(&channel->receive_lock);
-    wait->next = channel->waits;
-    channel->waits = wait;
+    if (wait->pieces) {
+        wait->pieces[wait->n_sent].seq = seq;
+    }
+    if (wait->n_sent == 0) {
+        wait->next = channel->waits;
+        channel->waits = wait;
+    }
+    wait->n_sent++;
     weir_lock_release(&channel->receive_lock);
 }
 
 static void cancel_wait(struct weir_channel *channel, struct weir_channel_wait *wait)
 {
     weir_lock_acquire(&channel->receive_lock);
-    unlink_wait_locked(channel, wait->seq);
+    unlink_wait_locked(channel, wait);
     weir_lock_release(&channel->receive_lock);
 }
 
@@ -445,6 +490,23 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
         weir_channel_kill(channel, HOST_GONE);
         rc = HOST_GONE;
     }
+    return rc;
+}
+
+CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
+                                  struct weir_channel_piece *pieces, size_t n)
+{
+    uint64_t space[(sizeof(struct weir_record) + INLINE_BYTES) / sizeof(uint64_t)];
+    struct weir_channel_wait wait = {.op = op, .pieces = pieces, .n_open = n};
+    CUresult rc = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && rc == CUDA_SUCCESS; i++) {
+        struct weir_record *record = encode(channel, op, pieces[i].in, false, space);
+        rc = record ? transmit(channel, record, NULL, &wait) : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        return wait_for_reply(channel, &wait);
+    }
+    cancel_wait(channel, &wait); /* replies to the others find nobody */
     return rc;
 }
 

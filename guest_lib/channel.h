@@ -113,6 +113,24 @@ struct weir_channel_extra {
 CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, const void *in,
                                  void *out, const struct weir_channel_extra *extra, bool posted);
 
+/* One of several calls without outputs whose replies bring bulk data; seq is the channel's. */
+struct weir_channel_piece {
+    const void *in;
+    void *ret_bulk;
+    size_t bytes; /* exactly */
+    uint64_t seq;
+};
+
+/**
+ * Send all these calls of a remote channel before the first one's reply is waited for.
+ *
+ * @param n  1 or more; as many replies may be on their way at a time.
+ * @return CUDA_SUCCESS, or the first error, with what ret_bulk points to in any state
+ * @thread any
+ */
+CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
+                                  struct weir_channel_piece *pieces, size_t n);
+
 /** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order
  */
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);

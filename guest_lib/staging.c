@@ -20,6 +20,14 @@
 #define MARK_AT_ONCE 16 /* streams marked in one go when there is none */
 #define NAP_NS       (20 * WEIR_NS_PER_US)
 
+/*
+ * Remote: a message is copied, encrypted, sent, decrypted and copied by one thread after the other,
+ * so several small ones are in work at a time where one large one would be in one hand after the
+ * other.
+ */
+#define REMOTE_BYTES   (256u << 10)
+#define REMOTE_AT_ONCE 64
+
 struct flight {
     struct flight *next;
     struct weir_range_block *block;
@@ -241,7 +249,7 @@ CUresult weir_staging_write(uint64_t offset, const void *data, uint64_t bytes)
     const uint8_t *from = data;
     CUresult rc = CUDA_SUCCESS;
     for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
-        uint64_t piece = bytes - done < WEIR_BULK_MAX_BYTES ? bytes - done : WEIR_BULK_MAX_BYTES;
+        uint64_t piece = bytes - done < REMOTE_BYTES ? bytes - done : REMOTE_BYTES;
         struct weir_op_arena_write_in in = {.offset = offset + done, .bytes = piece};
         struct weir_channel_extra extra = {.bulk = from + done, .bulk_bytes = piece};
         rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_write, &in, NULL, &extra,
@@ -260,12 +268,17 @@ CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
     uint8_t *to = ret_data;
     CUresult rc = CUDA_SUCCESS;
     for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
-        uint64_t piece = bytes - done < WEIR_BULK_MAX_BYTES ? bytes - done : WEIR_BULK_MAX_BYTES;
-        struct weir_op_arena_read_in in = {.offset = offset + done, .bytes = piece};
-        struct weir_channel_extra extra = {.ret_bulk = to + done, .ret_bulk_bytes = piece};
-        rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_read, &in, NULL, &extra,
-                                     false);
-        done += piece;
+        struct weir_op_arena_read_in in[REMOTE_AT_ONCE];
+        struct weir_channel_piece pieces[REMOTE_AT_ONCE];
+        size_t n = 0;
+        for (; n < REMOTE_AT_ONCE && done < bytes; n++) {
+            uint64_t piece = bytes - done < REMOTE_BYTES ? bytes - done : REMOTE_BYTES;
+            in[n] = (struct weir_op_arena_read_in){.offset = offset + done, .bytes = piece};
+            pieces[n] =
+                (struct weir_channel_piece){.in = &in[n], .ret_bulk = to + done, .bytes = piece};
+            done += piece;
+        }
+        rc = weir_channel_call_pieces(weir_guest_channel(), WEIR_OP_arena_read, pieces, n);
     }
     return rc;
 }

@@ -60,9 +60,16 @@ struct weir_link_tenant {
     struct weir_tenant_config config;
 };
 
+enum weir_link_channel {
+    WEIR_CHANNEL_SOCKET, /* a tenant's unix socket */
+    WEIR_CHANNEL_VSOCK,
+    WEIR_CHANNEL_PORT, /* virtio-serial: QEMU's connection, for one guest after the other */
+};
+
 struct weir_link_guest {
     uint32_t tenant_index;
     uint32_t goings; /* of weir_link_tenant: who comes to an earlier tenant is turned away */
+    uint32_t channel; /* enum weir_link_channel */
     int64_t pid;
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];

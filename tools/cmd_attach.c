@@ -1,5 +1,5 @@
 /*
- * weir attach: give a virtual machine of libvirt a tenant's device.
+ * weir attach: give a virtual machine of libvirt the devices of a tenant's channel.
  *
  * Three things, in the order in which they need each other: the tenant exists in the host, with its
  * socket; the domain's metadata says what it is to get, so that the next host knows it, too; the
@@ -8,14 +8,14 @@
 #include "host_backend/control.h"
 #include "tools/command.h"
 #include "tools/virt.h"
+#include "tools/virt_channel.h"
 #include "tools/virt_element.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SETTINGS_MAX 3
+#define SETTINGS_MAX 4
 
 struct request {
     const char *machine;
@@ -23,6 +23,9 @@ struct request {
     const char *run_dir;
     const char *connect;
     const char *weight, *memory, *priority;
+    const char *channel, *ports;
+    char vsock_cid[16]; /* "": not by vsock */
+    struct weir_channel_plan plan;
 };
 
 /* "weight=300" and so on: what of the tenant is asked for. */
@@ -30,7 +33,10 @@ static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80
 {
     const struct {
         const char *key, *value;
-    } all[SETTINGS_MAX] = {{"weight", r->weight}, {"memory", r->memory}, {"priority", r->priority}};
+    } all[SETTINGS_MAX] = {{"weight", r->weight},
+                           {"memory", r->memory},
+                           {"priority", r->priority},
+                           {"vsock_cid", r->vsock_cid[0] ? r->vsock_cid : NULL}};
     size_t n = 0;
     for (size_t i = 0; i < SETTINGS_MAX; i++) {
         if (all[i].value) {
@@ -106,11 +112,36 @@ static bool write_metadata(const struct request *r, struct weir_virt_domain *dom
     return good;
 }
 
-/* Add it where it is not: in the machine that runs, in the definition. */
-static bool add_device(const struct request *r, struct weir_virt_domain *domain, const char *path)
+/* Add what is missing of the channel's devices to the machine that runs, or to the definition. */
+static bool add_missing(const struct request *r, struct weir_virt_domain *domain, const char *xml,
+                        bool live)
 {
-    char *device = weir_virt_device(r->tenant, path);
-    bool good = device != NULL;
+    unsigned int where = live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG;
+    bool good = true;
+    for (unsigned int i = 0; i < r->plan.n && good; i++) {
+        if (!weir_channel_has(&r->plan, i, xml)) {
+            char *device = weir_channel_device(&r->plan, i);
+            good = device && weir_virt_attach(domain, device, where);
+            free(device);
+        }
+    }
+    return good;
+}
+
+static bool is_complete(const struct weir_channel_plan *plan, const char *xml)
+{
+    unsigned int i = 0;
+    while (i < plan->n && weir_channel_has(plan, i, xml)) {
+        i++;
+    }
+    return i == plan->n;
+}
+
+static bool add_devices(const struct request *r, struct weir_virt_domain *domain)
+{
+    char what[64];
+    bool good = true;
+    weir_channel_text(&r->plan, what, sizeof(what));
     for (int live = 0; live < 2 && good; live++) {
         if (live ? !domain->active : !domain->persistent) {
             continue;
@@ -119,22 +150,41 @@ static bool add_device(const struct request *r, struct weir_virt_domain *domain,
         char *xml = weir_virt_xml(domain, live);
         if (!xml) {
             good = false;
-        } else if (weir_virt_has_server(xml, path)) {
-            printf("%s: %s has the device already\n", r->machine, where);
-        } else if (live && weir_virt_is_q35(xml)) {
-            printf("%s: a running q35 machine has no room for the device: it comes with the next "
-                   "start\n",
-                   r->machine);
+        } else if (is_complete(&r->plan, xml)) {
+            printf("%s: %s has %s already\n", r->machine, where, what);
+        } else if (live && weir_channel_waits(&r->plan, xml)) {
+            printf("%s: %s: it has %s with the next start\n", r->machine,
+                   weir_channel_waits(&r->plan, xml), what);
         } else {
-            good = weir_virt_attach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
+            good = add_missing(r, domain, xml, live);
             if (good) {
-                printf("%s: %s has the device of tenant %s\n", r->machine, where, r->tenant);
+                printf("%s: %s has %s of tenant %s\n", r->machine, where, what, r->tenant);
             }
         }
         free(xml);
     }
-    free(device);
     return good;
+}
+
+/* The machine's CID, or one for it: the tenant must know it before the machine connects. */
+static bool choose_cid(struct request *r, struct weir_virt_domain *domain)
+{
+    char *xml = weir_virt_xml(domain, !domain->persistent);
+    if (!xml) {
+        return false;
+    }
+    uint32_t cid = weir_channel_cid_of(xml);
+    r->plan.cid = cid ? cid : weir_channel_cid_for(xml);
+    snprintf(r->vsock_cid, sizeof(r->vsock_cid), "%u", r->plan.cid);
+    free(xml);
+    if (cid == UINT32_MAX) {
+        fprintf(stderr,
+                "weir attach: %s: its vsock device gets another CID at each start, so it cannot "
+                "say who it is: give it a fixed one (<cid auto='no' address='...'/>)\n",
+                r->machine);
+        return false;
+    }
+    return true;
 }
 
 static bool is_plain(const char *text)
@@ -142,20 +192,50 @@ static bool is_plain(const char *text)
     return !text || !strpbrk(text, "<>&'\"");
 }
 
-static int attach(const struct request *r)
+/* What is asked for makes sense, whatever the machine. */
+static bool make_plan(struct request *r)
 {
-    char path[PATH_MAX];
-    struct weir_virt_domain domain;
-    snprintf(path, sizeof(path), "%s/vm/%s.sock",
-             r->run_dir ? r->run_dir : weir_control_default_run_dir(), r->tenant);
-    if (!is_plain(path) || !is_plain(r->weight) || !is_plain(r->memory) || !is_plain(r->priority)) {
+    char *end;
+    r->plan = (struct weir_channel_plan){
+        .channel = weir_channel_find(r->channel ? r->channel : "ivshmem"),
+        .tenant = r->tenant,
+        .run_dir = r->run_dir ? r->run_dir : weir_control_default_run_dir(),
+        .n = 1};
+    if (!is_plain(r->plan.run_dir) || !is_plain(r->tenant) || !is_plain(r->weight) ||
+        !is_plain(r->memory) || !is_plain(r->priority)) {
         fprintf(stderr, "weir attach: quotes, & and < cannot stand in a name or a value\n");
+        return false;
+    }
+    if (r->plan.channel == WEIR_BY_COUNT) {
+        fprintf(stderr, "weir attach: no channel '%s': ivshmem, vsock or virtio-serial\n",
+                r->channel);
+        return false;
+    }
+    if (r->plan.channel == WEIR_BY_SERIAL) {
+        r->plan.n = r->ports ? (unsigned int)strtoul(r->ports, &end, 10) : WEIR_CHANNEL_PORTS;
+        if (r->ports && (*end != 0 || r->plan.n == 0 || r->plan.n > WEIR_CHANNEL_PORTS_MAX)) {
+            fprintf(stderr, "weir attach: --ports is a number from 1 to %d\n",
+                    WEIR_CHANNEL_PORTS_MAX);
+            return false;
+        }
+    } else if (r->ports) {
+        fprintf(stderr, "weir attach: --ports is for --channel virtio-serial\n");
+        return false;
+    }
+    return true;
+}
+
+static int attach(struct request *r)
+{
+    struct weir_virt_domain domain;
+    if (!make_plan(r)) {
         return WEIR_EXIT_USAGE;
     }
     if (!weir_virt_open(&domain, "attach", r->connect, r->machine)) {
         return WEIR_EXIT_FAILED;
     }
-    bool good = provide_tenant(r) && write_metadata(r, &domain) && add_device(r, &domain, path);
+    bool good = (r->plan.channel != WEIR_BY_VSOCK || choose_cid(r, &domain)) && provide_tenant(r) &&
+                write_metadata(r, &domain) && add_devices(r, &domain);
     weir_virt_close(&domain);
     return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
@@ -167,6 +247,8 @@ int weir_cmd_attach(int argc, char **argv)
         {"weight", "N", "its share of the GPU against others (1 to 10000)", &r.weight, NULL},
         {"memory", "SIZE", "its GPU memory: 8GiB, 25%", &r.memory, NULL},
         {"priority", "LEVEL", "low, normal or high", &r.priority, NULL},
+        {"channel", "NAME", "ivshmem (default), vsock or virtio-serial", &r.channel, NULL},
+        {"ports", "N", "how many virtio-serial ports: programs at a time (4)", &r.ports, NULL},
         {"tenant", "NAME", "the tenant; default: the machine's name", &r.tenant, NULL},
         {"connect", "URI", "of libvirt, as virsh --connect", &r.connect, NULL},
         {"run-dir", "DIR", "where the host's sockets are", &r.run_dir, NULL},

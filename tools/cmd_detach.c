@@ -5,50 +5,75 @@
 #include "host_backend/control.h"
 #include "tools/command.h"
 #include "tools/virt.h"
+#include "tools/virt_channel.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Where it is: in the machine that runs, in the definition. Counts into *ret_found. */
-static bool remove_device(struct weir_virt_domain *domain, const char *tenant, const char *path,
-                          bool live, int *ret_found)
+/* Remove a channel's devices from the machine that runs, or from the definition; counts them. */
+static bool remove_devices(struct weir_virt_domain *domain, const struct weir_channel_plan *plan,
+                           bool live, unsigned int *ret_found)
 {
     if (live ? !domain->active : !domain->persistent) {
         return true;
     }
     char *xml = weir_virt_xml(domain, live);
-    char *device = weir_virt_device(tenant, path);
-    bool good = xml && device;
-    if (good && weir_virt_has_server(xml, path)) {
-        ++*ret_found;
-        good = weir_virt_detach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
-        if (good) {
-            printf("%s: %s\n", domain->name,
-                   live ? "the running machine was asked to let go of the device"
-                        : "the machine's definition is without the device");
+    bool good = xml != NULL;
+    for (unsigned int i = 0; i < plan->n && good; i++) {
+        if (weir_channel_has(plan, i, xml)) {
+            char *device = weir_channel_device(plan, i);
+            good = device &&
+                   weir_virt_detach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
+            *ret_found += good;
+            free(device);
         }
     }
     free(xml);
-    free(device);
+    return good;
+}
+
+/* All that weir attach may have added. A vsock device with another CID was there before. */
+static bool remove_all(struct weir_virt_domain *domain, const char *tenant, const char *run_dir,
+                       bool live, unsigned int *ret_found)
+{
+    char *xml = weir_virt_xml(domain, false);
+    struct weir_channel_plan plans[] = {
+        {.channel = WEIR_BY_IVSHMEM, .n = 1},
+        {.channel = WEIR_BY_SERIAL, .n = WEIR_CHANNEL_PORTS_MAX},
+        {.channel = WEIR_BY_VSOCK, .n = 1, .cid = xml ? weir_channel_cid_for(xml) : 0}};
+    unsigned int found = 0;
+    bool good = xml != NULL;
+    bool by_own_vsock =
+        xml && strstr(xml, "vsock_cid=") && weir_channel_cid_of(xml) != plans[2].cid;
+    free(xml);
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]) && good; i++) {
+        plans[i].tenant = tenant;
+        plans[i].run_dir = run_dir;
+        good = remove_devices(domain, &plans[i], live, &found);
+    }
+    if (good && found != 0) {
+        printf("%s: %s\n", domain->name,
+               live ? "the running machine was asked to let go of the device"
+                    : "the machine's definition is without the device");
+    }
+    /* One that was there before stays; what made it the tenant's is in the metadata. */
+    *ret_found += found + (by_own_vsock ? 1 : 0);
     return good;
 }
 
 static int detach(const char *machine, const char *tenant, const char *connect, const char *run_dir)
 {
-    char path[PATH_MAX];
     struct weir_virt_domain domain;
-    int found = 0;
-    snprintf(path, sizeof(path), "%s/vm/%s.sock",
-             run_dir ? run_dir : weir_control_default_run_dir(), tenant);
+    unsigned int found = 0;
     if (!weir_virt_open(&domain, "detach", connect, machine)) {
         return WEIR_EXIT_FAILED;
     }
-    bool good = remove_device(&domain, tenant, path, false, &found) &&
-                remove_device(&domain, tenant, path, true, &found);
+    bool good = remove_all(&domain, tenant, run_dir, false, &found) &&
+                remove_all(&domain, tenant, run_dir, true, &found);
     if (good && found == 0) {
-        fprintf(stderr, "weir detach: %s: it has no device of tenant %s (%s)\n", machine, tenant,
-                path);
+        fprintf(stderr, "weir detach: %s: it has no device of tenant %s (%s/vm)\n", machine, tenant,
+                run_dir);
         good = false;
     } else if (good) {
         good = weir_virt_metadata(&domain, NULL, weir_virt_flags(&domain));
@@ -88,5 +113,6 @@ int weir_cmd_detach(int argc, char **argv)
         fprintf(stderr, "weir detach: which VM? (see weir detach --help)\n");
         return WEIR_EXIT_USAGE;
     }
-    return detach(machine, tenant ? tenant : machine, connect, run_dir);
+    return detach(machine, tenant ? tenant : machine, connect,
+                  run_dir ? run_dir : weir_control_default_run_dir());
 }

@@ -187,10 +187,13 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
 /* Gives what a program is to be tried with; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
-    if (strncmp(url, "ivshmem://", 10) == 0) {
-        ok("host: this is a virtual machine's guest, and its device is the way: %s", url + 10);
-        print_routes(url);
-        return url;
+    static const char *const of_machines[] = {"ivshmem://", "vsock://", "virtio-serial://"};
+    for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
+        if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
+            ok("host: this is a virtual machine's guest, and the way is %s", url);
+            print_routes(url);
+            return url;
+        }
     }
     if (strncmp(url, "tcp://", 6) == 0) {
         ok("remote host: %s", url);

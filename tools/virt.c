@@ -92,29 +92,9 @@ char *weir_virt_xml(struct weir_virt_domain *domain, bool live)
     return xml;
 }
 
-bool weir_virt_has_server(const char *xml, const char *path)
-{
-    char text[512];
-    int len = snprintf(text, sizeof(text), "<server path='%s'/>", path);
-    return len > 0 && (size_t)len < sizeof(text) && strstr(xml, text) != NULL;
-}
-
 bool weir_virt_is_q35(const char *xml)
 {
     return strstr(xml, "machine='pc-q35") != NULL || strstr(xml, "machine='q35'") != NULL;
-}
-
-char *weir_virt_device(const char *tenant, const char *path)
-{
-    char *xml = NULL;
-    if (strpbrk(path, "<>&'\"") || strpbrk(tenant, "<>&'\"")) {
-        return NULL;
-    }
-    int len = asprintf(&xml,
-                       "<shmem name='weir-%s'><model type='ivshmem-doorbell'/>"
-                       "<server path='%s'/><msi vectors='1' ioeventfd='on'/></shmem>",
-                       tenant, path);
-    return len > 0 ? xml : NULL;
 }
 
 bool weir_virt_attach(struct weir_virt_domain *domain, const char *xml, unsigned int flags)

@@ -30,14 +30,8 @@ void weir_virt_close(struct weir_virt_domain *domain);
 /** Its XML, live or as it will be at the next start; to be freed; NULL after a complaint. */
 char *weir_virt_xml(struct weir_virt_domain *domain, bool live);
 
-/** Does this XML have an ivshmem device with this server? */
-bool weir_virt_has_server(const char *xml, const char *path);
-
-/** Is this a q35 machine, where the device must be there at the start? */
+/** Is this a q35 machine, where devices must be there at the start? */
 bool weir_virt_is_q35(const char *xml);
-
-/** The device's XML; to be freed. NULL: out of memory, or the path cannot stand in XML. */
-char *weir_virt_device(const char *tenant, const char *path);
 
 /** Add or remove a device; flags: WEIR_VIRT_*. Complains on stderr. */
 bool weir_virt_attach(struct weir_virt_domain *domain, const char *xml, unsigned int flags);

@@ -63,6 +63,7 @@ static const struct row host_rows[] = {
     {"cdi", ROW_TEXT, AT(weir_host_config, cdi), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
     {"vm_user", ROW_TEXT, AT(weir_host_config, vm_user), 0, 0, NULL},
+    {"vsock_port", ROW_U32, AT(weir_host_config, vsock_port), 0, UINT32_MAX - 1, NULL},
     {"vm_region", ROW_BYTES, AT(weir_host_config, vm_region_bytes), 1 << 26, INT64_C(1) << 36,
      NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
@@ -101,6 +102,7 @@ static const struct row libvirt_rows[] = {
 static const struct row tenant_rows[] = {
     {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
     {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
+    {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
@@ -156,9 +158,19 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 
+const char *weir_tenants_clash(const struct weir_tenant_config *a,
+                               const struct weir_tenant_config *b)
+{
+    if (a->key[0] != 0 && strcmp(a->key, b->key) == 0) {
+        return "key";
+    }
+    return a->vsock_cid != 0 && a->vsock_cid == b->vsock_cid ? "vsock_cid" : NULL;
+}
+
 static void host_default(struct weir_host_config *config)
 {
     *config = (struct weir_host_config){.socket_mode = 0660,
+                                        .vsock_port = 7070,
                                         .vm_region_bytes = UINT64_C(1) << 30,
                                         .window_base = 0x200000000000,
                                         .window_bytes = UINT64_C(1) << 40,
@@ -413,9 +425,12 @@ static bool close_table(struct parse *parse, struct weir_diag *diag)
                           "a second tenant is named '%s'", tenant->name);
             return false;
         }
-        if (tenant->key[0] != 0 && strcmp(other->key, tenant->key) == 0) {
+        const char *same = weir_tenants_clash(other, tenant);
+
+        if (same != NULL) {
             weir_diag_set(diag, parse->table_line, parse->table_column,
-                          "tenants '%s' and '%s' have the same key", other->name, tenant->name);
+                          "tenants '%s' and '%s' have the same %s", other->name, tenant->name,
+                          same);
             return false;
         }
     }

@@ -40,6 +40,7 @@ struct weir_amount {
 struct weir_tenant_config {
     char name[WEIR_TENANT_NAME_BYTES];
     char key[WEIR_KEY_Z85_BYTES]; /* public CURVE key for tcp; "": not over tcp */
+    uint32_t vsock_cid;           /* of its virtual machine; 0: not over vsock */
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
     uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
@@ -63,6 +64,7 @@ struct weir_host_config {
     char cdi[WEIR_CONFIG_PATH_BYTES];     /* the CDI file; "none"; "": the default */
     uint32_t socket_mode;                 /* of the tenants' sockets */
     char vm_user[WEIR_CONFIG_PATH_BYTES]; /* that QEMU runs as; "": libvirt's usual one */
+    uint32_t vsock_port;                  /* 0: none is listened on */
     uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;
@@ -140,6 +142,9 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
 
 /** A tenant as it is when nothing is said of it. */
 void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
+/** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
+const char *weir_tenants_clash(const struct weir_tenant_config *a,
+                               const struct weir_tenant_config *b);
 /** May a tenant be called so? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);

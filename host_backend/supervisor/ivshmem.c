@@ -35,7 +35,7 @@
 #define HOST_PEER      0
 #define GUEST_PEER     1
 #define MEMORY_FOLLOWS (-1)
-#define BACKLOG        8
+#define BACKLOG        64
 
 /* ---------------------------------------------------------------- sockets */
 
@@ -43,9 +43,9 @@
 static const char *const qemu_users[] = {"libvirt-qemu", "qemu"};
 
 /* The socket is for QEMU's user and for root alone; a tenant's own user starts QEMU himself. */
-static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                         const char *path)
 {
-    const char *path = tenant->vm_path;
     const struct passwd *user = NULL;
     uint32_t uid;
 
@@ -76,7 +76,9 @@ static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_su
     }
 }
 
-static enum weir_status listen_at(const char *path, int *ret_fd)
+enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
+                                          const struct weir_sup_tenant *tenant, const char *path,
+                                          int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -102,6 +104,7 @@ static enum weir_status listen_at(const char *path, int *ret_fd)
         close(fd);
         return errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
+    give_to_qemu(sup, tenant, path);
     *ret_fd = fd;
     return WEIR_OK;
 }
@@ -124,10 +127,10 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     } else if (mkdir(folder, 0711) != 0 && errno != EEXIST) {
         status = WEIR_ERR_IO;
     } else {
-        status = listen_at(tenant->vm_path, &tenant->vm_listen_fd);
+        weir_sup_serial_listen(sup, tenant);
+        status = weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
-        give_to_qemu(sup, tenant);
         weir_sup_vms_adopt(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
@@ -322,6 +325,7 @@ void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
+    weir_sup_serial_close(tenant);
     if (tenant->vm_listen_fd >= 0) {
         close(tenant->vm_listen_fd);
         unlink(tenant->vm_path);

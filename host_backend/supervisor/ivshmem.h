@@ -32,6 +32,13 @@ struct weir_sup_vm {
     bool adopted; /* found again after a restart: fd is a pidfd */
 };
 
+/**
+ * Listen on a unix socket that is for root and QEMU's user, or the tenant's own, alone.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_DENIED, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
+                                          const struct weir_sup_tenant *tenant, const char *path,
+                                          int *ret_fd) WEIR_MUST_CHECK;
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
 void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening and hang up on the tenant's machines. */

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (4 + 3 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+    (5 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX)
 
 /* The command line wins over the file. */
@@ -249,6 +249,8 @@ struct source {
         SOURCE_METRICS_CLIENT,
         SOURCE_LIBVIRT,
         SOURCE_VM_SOCKET,
+        SOURCE_SERIAL,
+        SOURCE_VSOCK,
         SOURCE_VM
     } kind;
     int index;
@@ -280,6 +282,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
+    watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
                   (struct source){SOURCE_METRICS_CLIENT, i});
@@ -291,6 +294,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         if (t->used && !t->gone && t->worker >= 0 && sup->workers[t->worker].ready) {
             watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
             watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
+            watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
         }
         if (t->used && !t->gone) {
             watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
@@ -333,6 +337,16 @@ static void serve(struct weir_supervisor *sup, struct source source)
         if (sup->tenants[source.index].container_fd >= 0) {
             weir_sup_tenant_accept(sup, &sup->tenants[source.index],
                                    sup->tenants[source.index].container_fd);
+        }
+        break;
+    case SOURCE_SERIAL:
+        if (sup->tenants[source.index].serial_fd >= 0) {
+            weir_sup_serial_accept(sup, &sup->tenants[source.index]);
+        }
+        break;
+    case SOURCE_VSOCK:
+        if (sup->vsock_fd >= 0) {
+            weir_sup_vsock_accept(sup);
         }
         break;
     case SOURCE_VM_SOCKET:
@@ -455,6 +469,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
+    sup->vsock_fd = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {

@@ -35,6 +35,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .listen_fd = -1,
                                                        .container_fd = -1,
                                                        .vm_listen_fd = -1,
+                                                       .serial_fd = -1,
                                                        .worker = -1};
             return &sup->tenants[i];
         }
@@ -130,6 +131,7 @@ void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant 
 {
     tenant->config = *config;
     tell(sup, tenant, WEIR_LINK_TENANT);
+    weir_sup_vsock_follow(sup);
 }
 
 enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
@@ -152,9 +154,10 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
     for (int i = 0; status == WEIR_OK && i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *other = &sup->tenants[i];
 
-        if (other != tenant && other->used && !other->gone && config->key[0] != 0 &&
-            strcmp(other->config.key, config->key) == 0) {
-            weir_diag_set(ret_diag, 0, 0, "tenant '%s' has the same key", other->config.name);
+        const char *same = weir_tenants_clash(&other->config, config);
+
+        if (other != tenant && other->used && !other->gone && same != NULL) {
+            weir_diag_set(ret_diag, 0, 0, "tenant '%s' has the same %s", other->config.name, same);
             status = WEIR_ERR_INVALID;
         }
     }
@@ -228,6 +231,13 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
 }
 
+/* What is there for the tenants together. */
+static void follow(struct weir_supervisor *sup)
+{
+    weir_sup_containers_follow(sup);
+    weir_sup_vsock_follow(sup);
+}
+
 /* No worker has anything of it: its slot is free. A worker of its own that is not running stays so.
  */
 static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -247,7 +257,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     tenant->goings++;
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
-    weir_sup_containers_follow(sup);
+    follow(sup);
     if (tenant->worker < 0 || sup->workers[tenant->worker].pid == 0) {
         release(sup, tenant);
     }
@@ -307,7 +317,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     }
     weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,
                   weir_origin_text(source));
-    weir_sup_containers_follow(sup);
+    follow(sup);
     return WEIR_OK;
 }
 
@@ -332,7 +342,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
 
         status = status == WEIR_OK ? one : status;
     }
-    weir_sup_containers_follow(sup);
+    follow(sup);
     return status;
 }
 
@@ -397,6 +407,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
 void weir_sup_tenants_close(struct weir_supervisor *sup)
 {
     weir_sup_containers_close(sup);
+    weir_sup_vsock_close(sup);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {
             close_tenant(sup, &sup->tenants[i]);

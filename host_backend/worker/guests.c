@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "host_backend/worker/region.h"
 #include "host_backend/worker/stats.h"
+#include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
+#include "proto/wire/accept_stream.h"
 #include "proto/wire/op_hash.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
     bool counted;               /* in its n_sessions too */
-    int fd;                     /* -1: over ZeroMQ, or through a region */
+    int fd;                     /* -1: it came in another way: */
     int64_t pid;
     uint32_t uid;
     uint32_t guest_pid;
@@ -40,6 +42,7 @@ struct arrival {
     struct weir_zmq_pending *pending;
     struct weir_region_mail *mail;
     struct weir_region_end *region_end;
+    struct weir_transport *stream; /* a virtual machine's, before the handshake */
 };
 
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
@@ -146,6 +149,11 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
         weir_region_refuse(a->mail, reason, (int32_t)result, message);
         a->mail = NULL;
     }
+    if (a->stream != NULL) {
+        weir_stream_refuse(a->stream, reason, (int32_t)result, message);
+        a->stream->ops->destroy(a->stream);
+        a->stream = NULL;
+    }
     if (a->fd >= 0) {
         weir_refuse(a->fd, reason, (int32_t)result, message);
         close(a->fd);
@@ -183,6 +191,15 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
 
         a->mail = NULL; /* freed whatever happens */
         return weir_region_welcome(mail, &params, a->monitor, ret_transport, &a->region_end);
+    }
+    if (a->stream != NULL) {
+        enum weir_status status = weir_stream_welcome(a->stream, &params);
+
+        if (status == WEIR_OK) {
+            *ret_transport = a->stream;
+            a->stream = NULL;
+        }
+        return status;
     }
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
@@ -229,11 +246,12 @@ static void delist(struct weir_session *session)
 static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
+    enum weir_transport_id kind = weir_transport_find(name);
     struct weir_session_params params = {.worker = a->worker,
                                          .tenant = a->tenant,
                                          .transport = transport,
                                          .id = id,
-                                         .remote = strcmp(name, "zmq") == 0,
+                                         .remote = weir_transport_kind(kind)->remote,
                                          .region_end = a->region_end,
                                          .pid = a->pid,
                                          .uid = a->uid,
@@ -276,9 +294,12 @@ static void *guest_thread(void *argument)
     pthread_mutex_unlock(&a->worker->lock);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
+    } else if (a->stream != NULL) {
+        status = weir_stream_hello(a->stream, weir_op_hash(), HELLO_WAIT_NS, &hello);
     }
     if (status == WEIR_OK && hello != NULL) {
         a->guest_pid = hello->pid;
+        a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else says one */
         a->monitor = hello->monitor;
         a->wish = hello->wish;
     }
@@ -301,16 +322,26 @@ static void *guest_thread(void *argument)
         if (status == WEIR_OK) {
             a->fd = -1; /* the transport's */
             serve(a, transport, id);
-        } else if (a->fd >= 0) {
+        } else if (a->fd >= 0 || a->stream != NULL) {
             refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
         }
     }
     if (a->fd >= 0) {
         close(a->fd);
     }
+    if (a->stream != NULL) {
+        a->stream->ops->destroy(a->stream);
+    }
     weir_hello_destroy(hello);
     dismiss(a);
     return NULL;
+}
+
+void weir_guest_thread_attr(pthread_attr_t *attr)
+{
+    pthread_attr_init(attr);
+    pthread_attr_setdetachstate(attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(attr, STACK_BYTES);
 }
 
 /* Start the thread of an arrival, which is taken. */
@@ -320,9 +351,7 @@ static void start(struct arrival *a)
     pthread_t thread;
     int failed;
 
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    weir_guest_thread_attr(&attr);
     failed = pthread_create(&thread, &attr, guest_thread, a);
     pthread_attr_destroy(&attr);
     if (failed != 0) {
@@ -331,8 +360,57 @@ static void start(struct arrival *a)
     }
 }
 
+/* An arrival with a stream, which is taken; NULL: it was turned away. */
+static struct arrival *arrive_by_stream(struct weir_worker *worker,
+                                        const struct weir_link_guest *guest,
+                                        struct weir_transport *stream)
+{
+    struct arrival *a = arrive(worker, guest, NULL);
+
+    if (a == NULL) {
+        const char *text;
+        enum weir_status reason = why_not(worker, &text);
+
+        weir_stream_refuse(stream, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
+        stream->ops->destroy(stream);
+        return NULL;
+    }
+    a->stream = stream;
+    a->pid = guest->pid;
+    a->uid = guest->uid;
+    return a;
+}
+
+void weir_guest_streams(struct weir_worker *worker, const struct weir_link_guest *guest,
+                        struct weir_transport *stream)
+{
+    struct arrival *a = arrive_by_stream(worker, guest, stream);
+
+    if (a != NULL) {
+        guest_thread(a);
+    }
+}
+
+static void vsock_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
+{
+    struct weir_stream_link *link = weir_stream_socket(fd);
+    struct weir_transport *stream;
+    struct arrival *a = NULL;
+
+    if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
+        a = arrive_by_stream(worker, guest, stream);
+    }
+    if (a != NULL) {
+        start(a);
+    }
+}
+
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
 {
+    if (guest->channel == WEIR_CHANNEL_VSOCK) {
+        vsock_arrived(worker, guest, fd);
+        return;
+    }
     struct arrival *a = arrive(worker, guest, NULL);
 
     if (a == NULL) {

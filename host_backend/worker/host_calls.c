@@ -8,7 +8,8 @@
  * The answer must not come through the session's thread: that one may be inside a driver call which
  * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
  * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
- * noticed by the I/O thread as it arrives (weir_host_call_glance()).
+ * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
+ * none, by whoever waits, the trampoline among them.
  */
 #include "host_backend/worker/host_calls.h"
 
@@ -134,6 +135,7 @@ static void wait_for_guest(struct weir_session *session, struct weir_host_ticket
         wait_for_word(session, ticket);
         return;
     }
+    void (*attend)(struct weir_transport *, uint64_t) = session->transport->ops->attend;
     bool done = false;
 
     while (!done && !hopeless(session)) {
@@ -144,11 +146,14 @@ static void wait_for_guest(struct weir_session *session, struct weir_host_ticket
         end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
         end.tv_nsec %= (long)WEIR_NS_PER_S;
         pthread_mutex_lock(&session->calls_lock);
-        if (!ticket->done) {
+        if (!ticket->done && attend == NULL) {
             pthread_cond_timedwait(&session->calls_done, &session->calls_lock, &end);
         }
         done = ticket->done;
         pthread_mutex_unlock(&session->calls_lock);
+        if (!done && attend != NULL) {
+            attend(session->transport, SLICE_NS);
+        }
     }
 }
 

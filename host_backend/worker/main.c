@@ -9,6 +9,7 @@
 #include "host_backend/sched/trace.h"
 #include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/ports.h"
 #include "host_backend/worker/region.h"
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/vmm.h"
@@ -103,6 +104,7 @@ static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_te
         tenant->gone = true;
         tenant->goings = message->goings;
         pthread_mutex_unlock(&worker->lock);
+        weir_ports_stop(worker, message->index);
         end_sessions(worker, tenant);
     }
 }
@@ -122,7 +124,8 @@ static bool free_gone(struct weir_worker *worker)
         }
         pthread_mutex_lock(&worker->lock);
         /* The builder of kernels' forms holds images for longer than their sessions live. */
-        busy = tenant->n_arrivals != 0 || weir_image_store_in_use(&tenant->images);
+        busy = tenant->n_arrivals != 0 || weir_image_store_in_use(&tenant->images) ||
+               weir_ports_any_locked(worker, i); /* they know it by the number alone */
         if (!busy) {
             worker->tenants[i] = NULL;
         }
@@ -274,10 +277,12 @@ static bool on_message(struct weir_worker *worker)
         on_tenant_gone(worker, &message.tenant);
         break;
     case WEIR_LINK_GUEST:
-        if (fd >= 0) {
+        if (fd >= 0 && message.guest.channel == WEIR_CHANNEL_PORT) {
+            weir_port_arrived(worker, &message.guest, fd);
+        } else if (fd >= 0) {
             weir_guest_arrived(worker, &message.guest, fd);
-            fd = -1;
         }
+        fd = -1;
         break;
     case WEIR_LINK_REGION:
         on_region(worker, &message.region, fd);
@@ -397,6 +402,7 @@ static int open_worker(struct weir_worker *worker)
 
 static void close_worker(struct weir_worker *worker)
 {
+    weir_ports_finish(worker);
     weir_guests_close(worker);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
@@ -470,6 +476,7 @@ int weir_worker_main(int argc, char **argv)
         nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
         _exit(WEIR_WORKER_EXIT_STICKY);
     }
+    weir_ports_stop(worker, WEIR_PORTS_ALL);
     end_sessions(worker, NULL);
     if (!wait_for_sessions(worker)) {
         weir_log_warn("worker: sessions do not end, left behind");

@@ -30,7 +30,6 @@
 #define LOOK_MS      1   /* without a bell: with sessions */
 #define LOOK_IDLE_MS 20  /* without a bell: without any */
 #define SILENT_NS    (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
-#define WINDOW_NS    WEIR_NS_PER_S        /* see advance_clock_locked() */
 
 static struct weir_region_header *header_of(const struct region *region)
 {
@@ -38,53 +37,6 @@ static struct weir_region_header *header_of(const struct region *region)
 }
 
 /* ---------------------------------------------------------------- who lives */
-
-/* Processor time of the virtual machine, in ticks of 10 ms; UINT64_MAX: not known. */
-static uint64_t qemu_ticks(const struct region *region)
-{
-    unsigned long long user = 0, system = 0;
-    char path[64], text[1024];
-    const char *at;
-    ssize_t n;
-    int fd;
-
-    if (region->about.pid <= 0) {
-        return UINT64_MAX;
-    }
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)region->about.pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return UINT64_MAX;
-    }
-    n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
-    at = strrchr(text, ')'); /* the program's name may be anything */
-    if (at == NULL || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
-                             &user, &system) != 2) {
-        return UINT64_MAX;
-    }
-    return user + system;
-}
-
-/*
- * The clock by which silence is measured stands still while QEMU does: in windows of a second, one
- * counts if QEMU had any time of a processor in it, which a running kernel's ticks see to.
- */
-static void advance_clock_locked(struct region *region, uint64_t now_ns)
-{
-    uint64_t passed_ns = now_ns - region->window_ns, ticks;
-
-    if (passed_ns < WINDOW_NS) {
-        return;
-    }
-    ticks = qemu_ticks(region);
-    if (ticks == UINT64_MAX || ticks != region->window_ticks) {
-        region->run_ns += passed_ns < 2 * WINDOW_NS ? passed_ns : 2 * WINDOW_NS;
-    }
-    region->window_ns = now_ns;
-    region->window_ticks = ticks;
-}
 
 /* Is the process of a slot over? */
 static bool slot_is_over_locked(struct region *region, uint32_t i)
@@ -98,9 +50,9 @@ static bool slot_is_over_locked(struct region *region, uint32_t i)
     }
     if (beat != slot->beat) {
         slot->beat = beat;
-        slot->beat_ns = region->run_ns;
+        slot->beat_ns = region->clock.run_ns;
     }
-    return region->run_ns - slot->beat_ns >= SILENT_NS;
+    return region->clock.run_ns - slot->beat_ns >= SILENT_NS;
 }
 
 static void end_slot_locked(struct region *region, uint32_t i)
@@ -118,7 +70,7 @@ static void end_slot_locked(struct region *region, uint32_t i)
 void weir_region_look_at_slots(struct region *region, bool all)
 {
     pthread_mutex_lock(&region->lock);
-    advance_clock_locked(region, weir_clock_now_ns());
+    (void)weir_vm_clock_advance(&region->clock);
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
         if (region->slots[i].state != SLOT_FREE && (all || slot_is_over_locked(region, i))) {
             end_slot_locked(region, i);
@@ -201,7 +153,7 @@ static void inherit(struct region *region)
         if (slot->state == SLOT_FREE) {
             *slot = (struct slot){.state = SLOT_KEPT,
                                   .beat = weir_region_slot(region->base, owner - 1u)->guest_beat,
-                                  .beat_ns = region->run_ns};
+                                  .beat_ns = region->clock.run_ns};
             region->n_used++;
         }
     }
@@ -227,6 +179,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
     }
     region->worker = worker;
     region->about = *about;
+    region->clock.pid = about->pid;
     region->fd = fd;
     region->bell_fd = bell_fd;
     region->refs = 2; /* the list's and the thread's */

@@ -171,7 +171,7 @@ static enum weir_status open_slot(struct weir_region_mail *mail, uint64_t sessio
         shared->guest_left = 0;
         __atomic_store_n(&shared->session, session, __ATOMIC_RELEASE);
         region->slots[i] = (struct slot){
-            .state = SLOT_OPEN, .beat = shared->guest_beat, .beat_ns = region->run_ns};
+            .state = SLOT_OPEN, .beat = shared->guest_beat, .beat_ns = region->clock.run_ns};
         region->n_used++;
         status = WEIR_OK;
     }

@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_WORKER_REGION_PRIVATE_H
 
 #include "host_backend/worker/region.h"
+#include "host_backend/worker/vm_clock.h"
 #include "host_backend/worker/worker.h"
 #include "proto/transport/region.h"
 #include <pthread.h>
@@ -13,7 +14,7 @@ enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
 struct slot {
     enum slot_state state;
     uint32_t beat;               /* as last seen */
-    uint64_t beat_ns;            /* and since when, by run_ns */
+    uint64_t beat_ns;            /* and since when, by clock.run_ns */
     struct weir_region_end *end; /* OPEN */
 };
 
@@ -37,11 +38,9 @@ struct region {
 
     pthread_mutex_t lock; /* guards what follows */
     bool detached;
-    uint32_t refs;         /* one of the list, one of each end and mail */
-    uint64_t run_ns;       /* time in which the machine ran, as far as was looked */
-    uint64_t window_ns;    /* when the present look at QEMU began .. */
-    uint64_t window_ticks; /* .. and what time of the processor it had had by then */
-    uint32_t n_used;       /* slots that are not FREE */
+    uint32_t refs; /* one of the list, one of each end and mail */
+    struct weir_vm_clock clock;
+    uint32_t n_used; /* slots that are not FREE */
     struct slot slots[WEIR_REGION_SLOTS];
     uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES];
     uint32_t n_units;

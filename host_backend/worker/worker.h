@@ -127,6 +127,7 @@ struct weir_worker {
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_ended_session *ended; /* the last ones' statistics, newest first */
     struct region *regions;           /* of virtual machines (worker/region.c) */
+    struct served_port *ports;        /* likewise (worker/ports.c) */
 
     pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */

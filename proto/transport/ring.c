@@ -40,6 +40,18 @@ enum weir_status weir_record_check_length(uint32_t len_bytes)
     return len_bytes <= WEIR_RECORD_MAX_BYTES ? WEIR_OK : WEIR_ERR_TOO_BIG;
 }
 
+enum weir_status weir_record_check_send(const struct weir_record *record, const void *bulk,
+                                        size_t bulk_bytes)
+{
+    if (bulk_bytes > WEIR_BULK_MAX_BYTES) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    if (bulk_bytes > 0 && !bulk) {
+        return WEIR_ERR_INVALID;
+    }
+    return weir_record_check_length(record->len_bytes);
+}
+
 static void copy_in(struct weir_ring *ring, uint32_t index, const void *bytes, uint32_t len)
 {
     uint32_t at = index & (ring->size_bytes - 1);

@@ -43,6 +43,10 @@ void weir_ring_buffer_finish(struct weir_ring_buffer *buffer);
  */
 enum weir_status weir_record_check_length(uint32_t len_bytes);
 
+/** Check what a caller wants to send. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG */
+enum weir_status weir_record_check_send(const struct weir_record *record, const void *bulk,
+                                        size_t bulk_bytes);
+
 /**
  * Copy one record in and publish it; wakes a sleeping consumer. Never blocks.
  *

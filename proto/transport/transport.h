@@ -3,9 +3,10 @@
  * worker, with bulk data beside the records.
  *
  * Two shapes. A *co-located* transport (shm, ivshmem, loop) has a segment that both ends map:
- * completion words are read and staging memory is filled in place. A *remote* one (zmq) has the
+ * completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock,
+ * virtio-serial) has the
  * segment's words and arena in the worker only; the guest reaches them by records (arena_write,
- * arena_read, word_wait), whose bulk data travels as one more ZeroMQ frame.
+ * arena_read, word_wait), whose bulk data travels behind them.
  *
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.
@@ -77,6 +78,13 @@ struct weir_transport_ops {
     /* True once the peer is known to be gone; cheap enough for every wait loop's slow path. */
     bool (*peer_gone)(struct weir_transport *t);
 
+    /*
+     * Look at what arrives, as receive does but without taking any of it, until something has come
+     * or the time is over: for a thread that waits for a glance while the receiver is elsewhere.
+     * timeout_ns is not 0. Any number of threads. NULL: a thread of the transport's looks anyway.
+     */
+    void (*attend)(struct weir_transport *t, uint64_t timeout_ns);
+
     /* Pass or fetch a descriptor beside the records, in order. NULL: not possible (remote). */
     enum weir_status (*send_fd)(struct weir_transport *t, int fd);
     enum weir_status (*receive_fd)(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd);
@@ -112,7 +120,7 @@ struct weir_transport_ops {
 
 /*
  * Every transport's first member. The host of a remote transport may set a glance: it is called for
- * each record as it arrives, before it is received, by the I/O thread, which holds its lock; so it
+ * each record as it arrives, before it is received, by whoever reads it, who holds a lock; so it
  * must neither block nor call the transport. Set glance_user first, then glance (atomically).
  */
 struct weir_transport {
@@ -140,6 +148,9 @@ const struct weir_transport_kind *weir_transport_kind(enum weir_transport_id id)
 
 /** The id of a name, or WEIR_TRANSPORT_COUNT. @thread any */
 enum weir_transport_id weir_transport_find(const char *name);
+
+/** The caller's spin as far as it does good where others must run in between. @thread any */
+uint64_t weir_useful_spin_ns(uint64_t wanted_ns);
 
 /**
  * A guest's and a worker's end in one process, over anonymous memory: for tests.

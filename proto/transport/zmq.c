@@ -16,6 +16,7 @@
 #include "proto/transport/zmq.h"
 #include "base/clock.h"
 #include "proto/transport/fd_message.h"
+#include "proto/transport/ring.h"
 #include "proto/transport/zmq_wire.h"
 #include <errno.h>
 #include <poll.h>
@@ -300,7 +301,7 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
                                         const void *bulk, size_t bulk_bytes, uint64_t timeout_ns)
 {
     struct client *client = client_of(t);
-    enum weir_status status = weir_zmq_check_send(record, bulk, bulk_bytes);
+    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
     if (status != WEIR_OK) {
         return status;
     }
@@ -324,7 +325,7 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
 static enum weir_status await_node_locked(struct client *client, uint64_t spin_ns,
                                           uint64_t deadline_ns, struct weir_zmq_node **ret_node)
 {
-    spin_ns = weir_zmq_spin_ns(spin_ns);
+    spin_ns = weir_useful_spin_ns(spin_ns);
     uint64_t spin_end_ns = spin_ns && deadline_ns ? weir_deadline_after(spin_ns) : 0;
     for (;;) {
         bool found = pump_locked(client);

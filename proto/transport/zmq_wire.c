@@ -1,7 +1,6 @@
 #include "proto/transport/zmq_wire.h"
 #include "proto/transport/ring.h"
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,34 +226,6 @@ void weir_zmq_node_free(const struct weir_zmq_api *api, struct weir_zmq_node *no
         api->zmq_msg_close(&node->bulk);
         free(node);
     }
-}
-
-enum weir_status weir_zmq_check_send(const struct weir_record *record, const void *bulk,
-                                     size_t bulk_bytes)
-{
-    if (bulk_bytes > WEIR_BULK_MAX_BYTES) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    if (bulk_bytes > 0 && !bulk) {
-        return WEIR_ERR_INVALID;
-    }
-    return weir_record_check_length(record->len_bytes);
-}
-
-uint64_t weir_zmq_spin_ns(uint64_t wanted_ns)
-{
-    static int n_cpus; /* atomic, relaxed: who comes first asks, any number of times */
-    int n = __atomic_load_n(&n_cpus, __ATOMIC_RELAXED);
-    if (n == 0) {
-        cpu_set_t cpus;
-        CPU_ZERO(&cpus);
-        n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-        __atomic_store_n(&n_cpus, n, __ATOMIC_RELAXED);
-    }
-    if (n < WEIR_ZMQ_SPIN_MIN_CPUS) {
-        return 0;
-    }
-    return wanted_ns < WEIR_ZMQ_SPIN_MAX_NS ? wanted_ns : WEIR_ZMQ_SPIN_MAX_NS;
 }
 
 bool weir_zmq_readable(const struct weir_zmq_api *api, void *socket)

@@ -52,14 +52,6 @@ const struct weir_zmq_api *weir_zmq_load(void);
 #define WEIR_ZMQ_HOST_TIMEOUT_MS       5000
 #define WEIR_ZMQ_HANDSHAKE_MS          5000
 
-/*
- * Spinning. A message passes through three or four threads that need the cores too: on two cores a
- * round trip took 80-90 us asleep (99th percentile 0.15 ms), but 300 us (2.8 ms) with spins of 200
- * us at both ends (bench_roundtrip, 2026-11-21). So with few cores nobody spins.
- */
-#define WEIR_ZMQ_SPIN_MAX_NS   200000u
-#define WEIR_ZMQ_SPIN_MIN_CPUS 6
-
 #define WEIR_ZMQ_CONTROL_MAGIC 0x5A524957u /* "WIRZ" */
 
 enum weir_zmq_control_kind {
@@ -173,13 +165,6 @@ struct weir_zmq_node *weir_zmq_inbox_take(struct weir_zmq_inbox *inbox);
 
 /** Free a node. Accepts NULL. */
 void weir_zmq_node_free(const struct weir_zmq_api *api, struct weir_zmq_node *node);
-
-/** Check what a caller wants to send. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG */
-enum weir_status weir_zmq_check_send(const struct weir_record *record, const void *bulk,
-                                     size_t bulk_bytes);
-
-/** The caller's spin as far as it does good on this machine. @thread any */
-uint64_t weir_zmq_spin_ns(uint64_t wanted_ns);
 
 /** Does the socket have something to receive? @thread the socket's lock is held */
 bool weir_zmq_readable(const struct weir_zmq_api *api, void *socket);

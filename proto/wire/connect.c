@@ -2,7 +2,7 @@
  * The guest's handshake. ipc://PATH is a unix socket: Hello, then Welcome with the segment's
  * descriptor, and the socket stays open as the sign of life. If Welcome says zmq, a second Hello
  * with Welcome's token goes to the worker's ZeroMQ endpoint. tcp:// has the one exchange over
- * ZeroMQ.
+ * ZeroMQ. A virtual machine's ways are in connect_ivshmem.c and connect_stream.c.
  */
 #include "proto/wire/connect.h"
 #include "base/clock.h"
@@ -10,6 +10,7 @@
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include "proto/wire/connect_ivshmem.h"
+#include "proto/wire/connect_stream.h"
 #include "proto/wire/control_codec.h"
 #include "proto/wire/keys.h"
 #include "proto/wire/unix_socket.h"
@@ -345,6 +346,14 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
         return weir_connect_ivshmem(params->host + strlen(ivshmem_scheme), hello, deadline_ns,
                                     ret_transport, ret_welcome);
     }
+    if (has_prefix(params->host, WEIR_VSOCK_SCHEME)) {
+        return weir_connect_vsock(params->host + strlen(WEIR_VSOCK_SCHEME), hello, deadline_ns,
+                                  ret_transport, ret_welcome);
+    }
+    if (has_prefix(params->host, WEIR_PORT_SCHEME)) {
+        return weir_connect_port(params->host + strlen(WEIR_PORT_SCHEME), hello, deadline_ns,
+                                 ret_transport, ret_welcome);
+    }
     if (!has_prefix(params->host, tcp_scheme)) {
         return WEIR_ERR_INVALID;
     }
@@ -356,13 +365,18 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     return WEIR_ERR_UNSUPPORTED;
 }
 
-/* The port of a host that is being restarted is closed for a moment: not yet "nobody is there". */
+/*
+ * The port of a host that is being restarted is closed for a moment, and so is a virtio-serial
+ * port until QEMU has connected again: not yet "nobody is there". Ports that others have open may
+ * become free as well.
+ */
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
                                 uint64_t closed_port_end_ns)
 {
-    if (status == WEIR_ERR_NOT_FOUND) {
-        return strncmp(params->host, "tcp://", 6) == 0 &&
-               weir_deadline_left_ns(closed_port_end_ns) != 0;
+    bool serial = has_prefix(params->host, WEIR_PORT_SCHEME);
+    if ((status == WEIR_ERR_NOT_FOUND && (serial || has_prefix(params->host, tcp_scheme))) ||
+        (status == WEIR_ERR_EXISTS && serial)) {
+        return weir_deadline_left_ns(closed_port_end_ns) != 0;
     }
     return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED;
 }

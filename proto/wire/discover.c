@@ -1,17 +1,24 @@
 #include "proto/wire/discover.h"
 #include "base/clock.h"
 #include "proto/transport/ivshmem.h"
+#include "proto/wire/connect_stream.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define PCI_DEVICES "/sys/bus/pci/devices"
-#define SOCKET_PATH &WEIR_DEFAULT_HOST[sizeof "ipc://" - 1]
-#define ANY_IVSHMEM "ivshmem://"
+#include <linux/vm_sockets.h>
+
+#define PCI_DEVICES   "/sys/bus/pci/devices"
+#define SOCKET_PATH   &WEIR_DEFAULT_HOST[sizeof "ipc://" - 1]
+#define ANY_IVSHMEM   "ivshmem://"
+#define VSOCK         "/dev/vsock"
+#define VSOCK_WAIT_NS WEIR_NS_PER_S /* for an answer from the host's kernel */
 
 static void look_for_socket(struct weir_route *route)
 {
@@ -100,6 +107,72 @@ static void look_for_ivshmem(struct weir_route *route)
     }
 }
 
+/* ---------------------------------------------------------------- vsock, virtio-serial */
+
+/* This machine's CID; VMADDR_CID_ANY: it has none. */
+static unsigned int local_cid(void)
+{
+    unsigned int cid = VMADDR_CID_ANY;
+    int fd = open(VSOCK, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        if (ioctl(fd, IOCTL_VM_SOCKETS_GET_LOCAL_CID, &cid) != 0) {
+            cid = VMADDR_CID_ANY;
+        }
+        close(fd);
+    }
+    return cid;
+}
+
+static void look_for_vsock(struct weir_route *route)
+{
+    unsigned int cid = local_cid();
+    route->kind = "vsock";
+    route->status = WEIR_ERR_NOT_FOUND;
+    if (access(VSOCK, F_OK) != 0) {
+        snprintf(route->about, sizeof route->about, "no " VSOCK);
+        return;
+    }
+    if (cid == VMADDR_CID_ANY || cid <= VMADDR_CID_HOST) {
+        snprintf(route->about, sizeof route->about, VSOCK " leads to no host from here");
+        return;
+    }
+    uint64_t deadline_ns = weir_clock_now_ns() + VSOCK_WAIT_NS;
+    route->status = weir_connect_vsock("", NULL, deadline_ns, NULL, NULL);
+    if (route->status != WEIR_OK) {
+        snprintf(route->about, sizeof route->about, "the host does not listen on port %u (%s)",
+                 WEIR_VSOCK_PORT, weir_status_text(route->status));
+        return;
+    }
+    snprintf(route->url, sizeof route->url, WEIR_VSOCK_SCHEME "%u:%u", VMADDR_CID_HOST,
+             WEIR_VSOCK_PORT);
+    snprintf(route->about, sizeof route->about, "this machine is CID %u", cid);
+}
+
+static void look_for_port(struct weir_route *route)
+{
+    char path[300], other[300];
+    size_t n = 1;
+    route->kind = "virtio-serial";
+    route->status = WEIR_ERR_NOT_FOUND;
+    if (!weir_port_find(0, path, sizeof path)) {
+        snprintf(route->about, sizeof route->about, "no port called " WEIR_PORT_NAME "0");
+        return;
+    }
+    while (weir_port_find(n, other, sizeof other)) {
+        n++;
+    }
+    if (access(path, R_OK | W_OK) != 0) {
+        route->status = errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+        snprintf(route->about, sizeof route->about, "%.100s: %s", path, strerror(errno));
+        return;
+    }
+    route->status = WEIR_OK;
+    snprintf(route->url, sizeof route->url, WEIR_PORT_SCHEME);
+    snprintf(route->about, sizeof route->about,
+             "%zu port%s, a program at a time on each; the first is %.100s", n, n == 1 ? "" : "s",
+             path);
+}
+
 /* ---------------------------------------------------------------- all */
 
 /* The last resort, and never a guess: it needs an address and keys. */
@@ -110,18 +183,25 @@ static void tell_of_tcp(struct weir_route *route)
              "taken only where WEIR_HOST, WEIR_KEY and WEIR_SERVER_KEY name a host");
 }
 
+static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_ivshmem,
+                                                    look_for_vsock, look_for_port, tell_of_tcp};
+#define N_WAYS (sizeof ways / sizeof ways[0])
+_Static_assert(N_WAYS <= WEIR_ROUTES_MAX, "room for all");
+
+static void look(size_t way, struct weir_route *route)
+{
+    *route = (struct weir_route){.status = WEIR_ERR_NOT_FOUND};
+    ways[way](route);
+}
+
 size_t weir_discover(struct weir_route *routes)
 {
-    static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_ivshmem,
-                                                        tell_of_tcp};
-    const size_t n = sizeof ways / sizeof ways[0];
     int saved_errno = errno;
-    for (size_t i = 0; i < n; i++) {
-        routes[i] = (struct weir_route){.status = WEIR_ERR_NOT_FOUND};
-        ways[i](&routes[i]);
+    for (size_t i = 0; i < N_WAYS; i++) {
+        look(i, &routes[i]);
     }
     errno = saved_errno;
-    return n;
+    return N_WAYS;
 }
 
 const char *weir_discover_host(const char *wanted, char *url)
@@ -131,13 +211,16 @@ const char *weir_discover_host(const char *wanted, char *url)
     if (!any && !ivshmem) {
         return wanted;
     }
-    struct weir_route routes[WEIR_ROUTES_MAX];
-    size_t n = weir_discover(routes);
-    for (size_t i = 0; i < n; i++) {
-        if (routes[i].status == WEIR_OK && (any || strcmp(routes[i].kind, "ivshmem") == 0)) {
-            snprintf(url, WEIR_ROUTE_URL_BYTES, "%s", routes[i].url);
-            return url;
+    int saved_errno = errno;
+    const char *found = any ? WEIR_DEFAULT_HOST : wanted;
+    struct weir_route route = {.status = WEIR_ERR_NOT_FOUND};
+    for (size_t i = 0; i < N_WAYS && found != url; i++) {
+        look(i, &route);
+        if (route.status == WEIR_OK && (any || strcmp(route.kind, "ivshmem") == 0)) {
+            snprintf(url, WEIR_ROUTE_URL_BYTES, "%s", route.url);
+            found = url;
         }
     }
-    return any ? WEIR_DEFAULT_HOST : wanted;
+    errno = saved_errno;
+    return found;
 }

@@ -16,9 +16,9 @@
 #define WEIR_DEFAULT_HOST     "ipc:///run/weir/default.sock"
 
 struct weir_route {
-    const char *kind;               /* "socket", "ivshmem", "tcp"; static */
-    enum weir_status status;        /* WEIR_OK: it can be used; WEIR_ERR_NOT_FOUND: there is none */
-    char url[WEIR_ROUTE_URL_BYTES]; /* for weir_connect(); "" where there is none */
+    const char *kind;        /* "socket", "ivshmem", "vsock", "virtio-serial", "tcp"; static */
+    enum weir_status status; /* WEIR_OK: it can be used; WEIR_ERR_NOT_FOUND: there is none */
+    char url[WEIR_ROUTE_URL_BYTES];    /* for weir_connect(); "" where there is none */
     char about[WEIR_ROUTE_TEXT_BYTES]; /* what was found, or why it cannot be used */
 };
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proto/transport/fd_message.h"
+#include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -168,7 +169,7 @@ static enum weir_status session_send(struct weir_transport *t, const struct weir
 {
     struct weir_zmq_session *session = session_of(t);
     const struct weir_zmq_api *api = session->server->api;
-    enum weir_status status = weir_zmq_check_send(record, bulk, bulk_bytes);
+    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
     if (status != WEIR_OK) {
         return status;
     }
@@ -234,7 +235,7 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
 /* Wait without the lock for a record to show up, or for the spin to be over. */
 static void spin(const struct weir_zmq_session *session, uint64_t spin_ns)
 {
-    spin_ns = weir_zmq_spin_ns(spin_ns);
+    spin_ns = weir_useful_spin_ns(spin_ns);
     uint64_t end_ns = spin_ns ? weir_deadline_after(spin_ns) : 0;
     while (end_ns && weir_deadline_left_ns(end_ns) != 0) {
         for (int i = 0; i < SPIN_BATCH; i++) {

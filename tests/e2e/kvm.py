@@ -9,6 +9,7 @@ serial console. It runs under TCG: /dev/kvm may be there and not run a stock ker
                       linux-image-cloud package is fetched (not installed)
 """
 import array
+import contextlib
 import glob
 import os
 import re
@@ -18,6 +19,7 @@ import struct
 import subprocess
 import threading
 import time
+import tty
 import unittest
 
 import lib
@@ -76,6 +78,53 @@ class StandIn:
                     os.close(fd)
 
 
+class PortStandIn:
+    """A virtio-serial port without a machine: QEMU's connection to <run_dir>/vm/<tenant>.serial, and a
+    terminal where the guest has its character device. What a killed program leaves in it stays there."""
+
+    def __init__(self, host, tenant="alice"):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(os.path.join(host.run_dir, "vm", f"{tenant}.serial"))
+        self.master, self.slave = os.openpty()
+        tty.setraw(self.slave)
+        self.path = os.ttyname(self.slave)
+        self._threads = [threading.Thread(target=self._relay, args=ends, daemon=True)
+                         for ends in ((self.socket.fileno(), self.master),
+                                      (self.master, self.socket.fileno()))]
+        for thread in self._threads:
+            thread.start()
+
+    def _relay(self, source, target):
+        try:
+            while data := os.read(source, 65536):
+                while data:
+                    data = data[os.write(target, data):]
+        except OSError:
+            pass
+        self.hang_up()
+
+    def hang_up(self):
+        """What a port looks like whose host is gone."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        if self.slave >= 0:
+            slave, self.slave = self.slave, -1
+            os.close(slave)
+            os.close(self.master)
+
+    def environment(self):
+        return dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib,
+                    WEIR_HOST=f"virtio-serial://{self.path}", WEIR_LOG="error")
+
+    def start(self, program, *args):
+        path = lib.places.program(program)
+        return lib.Process([path, *map(str, args)], env=self.environment(), name=program)
+
+    def close(self):
+        self.hang_up()
+        self.socket.close()
+
+
 _kernel = None
 
 
@@ -111,6 +160,21 @@ def modules_of(vmlinuz, root):
     version = os.path.basename(vmlinuz).split("-", 1)[1]
     folder = os.path.join(root, "lib/modules", version)
     return folder if os.path.isdir(folder) else None
+
+
+# In the order in which they need each other.
+VIRTIO = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci")
+SERIAL = (*VIRTIO, "virtio_console")
+VSOCK_LOOPBACK = ("vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback")
+
+
+def modules_called(*names):
+    """Files of the guest's kernel modules; one that is built in has none."""
+    _vmlinuz, folder = kernel()
+    if folder is None:
+        raise unittest.SkipTest("the guest's kernel comes without modules")
+    found = [glob.glob(f"{folder}/**/{name}.ko", recursive=True) for name in names]
+    return [paths[0] for paths in found if paths]
 
 
 def fetch_kernel(folder):
@@ -156,8 +220,8 @@ def needed_libraries(path):
     return re.findall(r"=> (/\S+)", said)
 
 
-def make_root(folder, programs, modules=(), weir=False):
-    """An initramfs with these programs in /cuda; gives its path."""
+def make_root(folder, programs, modules=(), weir=False, files=()):
+    """An initramfs with these programs in /cuda, and files as (source, folder); gives its path."""
     for tool in ("busybox", "cpio", "qemu-system-x86_64"):
         if not shutil.which(tool):
             raise unittest.SkipTest(f"no {tool}: {ADVICE}")
@@ -179,6 +243,12 @@ def make_root(folder, programs, modules=(), weir=False):
     if weir:
         shutil.copy(lib.places.weir, os.path.join(root, "bin/weir"))
         for path in needed_libraries(lib.places.weir):
+            shutil.copy(path, lib_folder)
+    for source, place in files:
+        place = os.path.join(root, place)
+        os.makedirs(place, exist_ok=True)
+        shutil.copy(source, place)
+        for path in needed_libraries(source):
             shutil.copy(path, lib_folder)
     for number, module in enumerate(modules):
         shutil.copy(module, os.path.join(root, "modules", f"{number:02d}.ko"))
@@ -215,6 +285,15 @@ class Console:
         output = "\n".join(text.replace("\r", "") for text in lines[self.seen:end]).rstrip()
         self.seen = end + 1
         return int(match[1]), output
+
+
+def serial_devices(host, n, tenant="alice"):
+    """QEMU's arguments for n virtio-serial ports of a tenant."""
+    argv = ["-device", "virtio-serial-pci"]
+    for i in range(n):
+        argv += ["-chardev", f"socket,id=port{i},path={host.run_dir}/vm/{tenant}.serial,reconnect=1",
+                 "-device", f"virtserialport,chardev=port{i},name=weir.{i}"]
+    return argv
 
 
 class Machine:

@@ -2,6 +2,10 @@
 #include "base/clock.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
+#include "proto/transport/stream.h"
+#include "proto/transport/stream_port.h"
+#include "proto/wire/accept_stream.h"
+#include "proto/wire/connect_stream.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -191,6 +195,76 @@ static void destroy_region(struct tl_region *region)
     }
 }
 
+/* ---------------------------------------------------------------- streams */
+
+/* A guest's end of a stream that says hello. */
+struct greeting {
+    int fd;
+    bool serial;
+    struct weir_transport *t;
+    enum weir_status status;
+};
+
+static void *greet(void *user)
+{
+    struct greeting *greeting = user;
+    struct weir_hello hello = {
+        .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .program = "test", .version = "0"};
+    struct weir_welcome *welcome = NULL;
+    struct weir_stream_link *link = NULL;
+    uint64_t deadline_ns = weir_clock_now_ns() + 5 * WEIR_NS_PER_S;
+    greeting->status = WEIR_OK;
+    if (greeting->serial) {
+        greeting->status = weir_port_open_fd(greeting->fd, deadline_ns, &link);
+    } else {
+        link = weir_stream_socket(greeting->fd);
+    }
+    if (greeting->status == WEIR_OK) {
+        greeting->status = weir_stream_create(link, &greeting->t);
+    }
+    if (greeting->status == WEIR_OK) {
+        greeting->status = weir_greet_stream(greeting->t, &hello, deadline_ns, &welcome);
+    }
+    weir_welcome_destroy(welcome);
+    return NULL;
+}
+
+static uint64_t pair_clock_ns(void *user)
+{
+    const struct tl_pair *pair = user;
+    return weir_clock_now_ns() + __atomic_load_n(&pair->clock_ns, __ATOMIC_RELAXED);
+}
+
+/* The handshake over a stream, host's half in this thread, guest's in another. */
+static void make_stream(struct tl_pair *pair, bool serial,
+                        const struct weir_welcome_params *welcome)
+{
+    struct greeting greeting = {.serial = serial};
+    struct weir_stream_link *link;
+    struct weir_hello *hello;
+    pthread_t thread;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    greeting.fd = fds[1];
+    assert_int_equal(pthread_create(&thread, NULL, greet, &greeting), 0);
+    if (serial) {
+        pair->port = weir_port_create(fds[0], pair_clock_ns, pair);
+        assert_non_null(pair->port);
+        assert_int_equal(weir_port_await(pair->port, &link), WEIR_OK);
+    } else {
+        link = weir_stream_socket(fds[0]);
+        assert_non_null(link);
+    }
+    assert_int_equal(weir_stream_create(link, &pair->host), WEIR_OK);
+    assert_int_equal(weir_stream_hello(pair->host, TL_WIRE_HASH, 5 * WEIR_NS_PER_S, &hello),
+                     WEIR_OK);
+    weir_hello_destroy(hello);
+    assert_int_equal(weir_stream_welcome(pair->host, welcome), WEIR_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(greeting.status, WEIR_OK);
+    pair->guest = greeting.t;
+}
+
 void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *params,
                   struct tl_pair *ret_pair)
 {
@@ -209,6 +283,10 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
     }
     if (id == WEIR_TRANSPORT_IVSHMEM) {
         make_region(ret_pair, &welcome.segment);
+        return;
+    }
+    if (id == WEIR_TRANSPORT_VSOCK || id == WEIR_TRANSPORT_SERIAL) {
+        make_stream(ret_pair, id == WEIR_TRANSPORT_SERIAL, &welcome);
         return;
     }
     snprintf(ret_pair->directory, sizeof ret_pair->directory, "/tmp/weir-test-XXXXXX");
@@ -236,6 +314,7 @@ void tl_pair_destroy(struct tl_pair *pair)
         pair->host->ops->destroy(pair->host);
     }
     destroy_region(pair->region);
+    weir_port_destroy(pair->port);
 #ifdef WEIR_WITH_ZMQ
     weir_zmq_server_destroy(pair->server);
 #endif

@@ -1,0 +1,163 @@
+#include "host_backend/supervisor/channels.h"
+
+#include "base/log.h"
+#include "host_backend/supervisor/supervisor.h"
+#include "proto/transport/stream.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/accept_stream.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/vm_sockets.h>
+
+#define BACKLOG 64
+
+/* ---------------------------------------------------------------- virtio-serial */
+
+void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    int len = snprintf(tenant->serial_path, sizeof tenant->serial_path, "%s/vm/%s.serial",
+                       sup->config.run_dir, tenant->config.name);
+    enum weir_status status = WEIR_ERR_TOO_BIG;
+
+    tenant->serial_fd = -1;
+    if (len > 0 && (size_t)len < sizeof tenant->serial_path) {
+        status = weir_sup_listen_for_qemu(sup, tenant, tenant->serial_path, &tenant->serial_fd);
+    }
+    if (status != WEIR_OK) {
+        weir_log_warn("supervisor: no socket for virtio-serial ports tenant=%s path=%s why=\"%s\"",
+                      tenant->config.name, tenant->serial_path, weir_status_text(status));
+    }
+}
+
+void weir_sup_serial_close(struct weir_sup_tenant *tenant)
+{
+    if (tenant->serial_fd >= 0) {
+        close(tenant->serial_fd);
+        unlink(tenant->serial_path);
+        tenant->serial_fd = -1;
+    }
+}
+
+void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
+    struct weir_peer peer = {0};
+    int fd = accept4(tenant->serial_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0) {
+        return;
+    }
+    (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
+    message.guest.channel = WEIR_CHANNEL_PORT;
+    message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
+    message.guest.pid = peer.pid;
+    message.guest.uid = peer.uid;
+    weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
+                  (int)peer.pid, (unsigned)peer.uid);
+    (void)weir_sup_worker_send(sup, tenant->worker, &message, fd); /* else QEMU comes again */
+    close(fd);
+}
+
+/* ---------------------------------------------------------------- vsock */
+
+static struct weir_sup_tenant *tenant_of_cid(struct weir_supervisor *sup, uint32_t cid)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && tenant->config.vsock_cid != 0 &&
+            (cid == 0 || tenant->config.vsock_cid == cid)) {
+            return tenant;
+        }
+    }
+    return NULL;
+}
+
+static int listen_vsock(uint32_t port)
+{
+    struct sockaddr_vm address = {
+        .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = port};
+    int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+                    listen(fd, BACKLOG) != 0)) {
+        int why = errno;
+
+        close(fd);
+        errno = why;
+        fd = -1;
+    }
+    return fd;
+}
+
+void weir_sup_vsock_follow(struct weir_supervisor *sup)
+{
+    bool wanted = sup->config.vsock_port != 0 && tenant_of_cid(sup, 0) != NULL;
+
+    if (!wanted) {
+        weir_sup_vsock_close(sup);
+    } else if (sup->vsock_fd < 0) {
+        sup->vsock_fd = listen_vsock(sup->config.vsock_port);
+        if (sup->vsock_fd < 0) {
+            weir_log_error("supervisor: cannot listen on vsock port=%u why=\"%s\"",
+                           sup->config.vsock_port, strerror(errno));
+        } else {
+            weir_log_info("supervisor: listening on vsock port=%u", sup->config.vsock_port);
+        }
+    }
+}
+
+void weir_sup_vsock_close(struct weir_supervisor *sup)
+{
+    if (sup->vsock_fd >= 0) {
+        close(sup->vsock_fd);
+        sup->vsock_fd = -1;
+    }
+}
+
+/* Say why, and hang up. */
+static void refuse(int fd, enum weir_status reason, const char *text)
+{
+    struct weir_stream_link *link = weir_stream_socket(fd);
+    struct weir_transport *stream;
+
+    if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
+        weir_stream_refuse(stream, reason, 999 /* CUDA_ERROR_UNKNOWN */, text);
+        stream->ops->destroy(stream);
+    }
+}
+
+void weir_sup_vsock_accept(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
+    struct sockaddr_vm peer = {0};
+    socklen_t len = sizeof peer;
+    int fd = accept4(sup->vsock_fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const struct weir_sup_tenant *tenant;
+    char text[80];
+
+    if (fd < 0) {
+        return;
+    }
+    tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
+    if (tenant == NULL) {
+        weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
+        snprintf(text, sizeof text, "no tenant of this host has the vsock_cid %u", peer.svm_cid);
+        refuse(fd, WEIR_ERR_DENIED, text);
+        return;
+    }
+    message.guest.channel = WEIR_CHANNEL_VSOCK;
+    message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
+    if (sup->workers[tenant->worker].ready &&
+        weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
+        close(fd);
+    } else {
+        refuse(fd, WEIR_ERR_AGAIN, "the worker is not ready");
+    }
+}

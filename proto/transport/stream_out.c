@@ -1,0 +1,215 @@
+/* The sending half of the stream transport: see stream.c. */
+#include "proto/transport/fd_message.h"
+#include "proto/transport/stream_private.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BEGUN_NS     (50 * WEIR_NS_PER_MS) /* for the rest of a frame, before it is kept */
+#define HELPER_STACK (512u << 10)          /* the program's static TLS lies in it, too */
+#define FRAME_PARTS  3
+
+/* A frame that is being written. */
+struct outgoing {
+    struct weir_stream_frame frame;
+    struct iovec parts[FRAME_PARTS];
+    int n;
+};
+
+/* ---------------------------------------------------------------- writing */
+
+/* One attempt to push on what was kept. WEIR_ERR_AGAIN: no room. */
+static enum weir_status push_rest_once_locked(struct stream *s)
+{
+    while (s->rest_at < s->rest_len) {
+        struct iovec part = {s->rest + s->rest_at, s->rest_len - s->rest_at};
+        ssize_t n = s->link->ops->write(s->link, &part, 1);
+        if (n <= 0) {
+            return n == 0 ? WEIR_ERR_AGAIN : WEIR_ERR_CLOSED;
+        }
+        s->rest_at += (size_t)n;
+    }
+    int out = s->link->ops->flush ? s->link->ops->flush(s->link) : 1;
+    if (out <= 0) {
+        return out == 0 ? WEIR_ERR_AGAIN : WEIR_ERR_CLOSED;
+    }
+    free(s->rest);
+    s->rest = NULL;
+    s->rest_at = s->rest_len = 0;
+    s->has_rest = false;
+    return WEIR_OK;
+}
+
+enum weir_status weir_stream_push_rest_locked(struct stream *s, uint64_t deadline_ns)
+{
+    enum weir_status status = s->has_rest ? push_rest_once_locked(s) : WEIR_OK;
+    while (status == WEIR_ERR_AGAIN) {
+        status = weir_stream_wait_for_room(s, deadline_ns);
+        if (status == WEIR_OK) {
+            status = push_rest_once_locked(s);
+        }
+    }
+    return status;
+}
+
+static void consume(struct outgoing *out, size_t n)
+{
+    struct iovec *part = out->parts;
+    int left = out->n;
+    while (left > 0 && n >= part->iov_len) {
+        n -= part->iov_len;
+        part++;
+        left--;
+    }
+    memmove(out->parts, part, (size_t)left * sizeof *part);
+    out->n = left;
+    if (left > 0) {
+        out->parts[0].iov_base = (uint8_t *)out->parts[0].iov_base + n;
+        out->parts[0].iov_len -= n;
+    }
+}
+
+/* The time is over in the middle of a frame: keep what is left of it. */
+static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing *out)
+{
+    size_t len = 0;
+    for (int i = 0; i < out->n; i++) {
+        len += out->parts[i].iov_len;
+    }
+    s->rest = len > 0 ? malloc(len) : NULL;
+    if (len > 0 && !s->rest) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < out->n; i++) {
+        memcpy(s->rest + s->rest_len, out->parts[i].iov_base, out->parts[i].iov_len);
+        s->rest_len += out->parts[i].iov_len;
+    }
+    s->has_rest = true;
+    weir_stream_start_helper_locked(s);
+    pthread_cond_signal(&s->out_changed);
+    return WEIR_OK;
+}
+
+static enum weir_status write_frame_locked(struct stream *s, struct outgoing *out,
+                                           uint64_t deadline_ns)
+{
+    bool begun = false;
+    for (;;) {
+        ssize_t n = 0;
+        if (out->n > 0) {
+            n = s->link->ops->write(s->link, out->parts, out->n);
+        } else {
+            n = s->link->ops->flush ? s->link->ops->flush(s->link) : 1;
+            if (n > 0) {
+                return WEIR_OK;
+            }
+        }
+        if (n < 0) {
+            return WEIR_ERR_CLOSED;
+        }
+        if (n > 0) {
+            consume(out, (size_t)n);
+            if (!begun) {
+                uint64_t begun_ns = weir_deadline_after(BEGUN_NS);
+                deadline_ns = deadline_ns > begun_ns ? deadline_ns : begun_ns;
+            }
+            begun = true;
+            continue;
+        }
+        enum weir_status status = weir_stream_wait_for_room(s, deadline_ns);
+        if (status == WEIR_ERR_TIMED_OUT && begun) {
+            status = keep_rest_locked(s, out);
+            return status == WEIR_OK ? status : weir_stream_break_off(s, status);
+        }
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+}
+
+enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind kind,
+                                        const void *head, size_t head_bytes, const void *bulk,
+                                        size_t bulk_bytes, uint64_t deadline_ns)
+{
+    struct outgoing out = {.frame = {.magic = WEIR_STREAM_MAGIC,
+                                     .kind = kind,
+                                     .head_bytes = (uint32_t)head_bytes,
+                                     .bulk_bytes = (uint32_t)bulk_bytes},
+                           .n = bulk_bytes ? 3 : 2};
+    out.parts[0] = (struct iovec){&out.frame, sizeof out.frame};
+    out.parts[1] = (struct iovec){(void *)(uintptr_t)head, head_bytes};
+    out.parts[2] = (struct iovec){(void *)(uintptr_t)bulk, bulk_bytes};
+    pthread_mutex_lock(&s->out_lock);
+    enum weir_status status = weir_stream_push_rest_locked(s, deadline_ns);
+    if (status == WEIR_OK) {
+        status = write_frame_locked(s, &out, deadline_ns);
+    }
+    pthread_mutex_unlock(&s->out_lock);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the helper */
+
+/* Push on, without keeping senders out while there is no room. */
+static void help_with_rest_locked(struct stream *s)
+{
+    struct pollfd room = {.fd = s->link->fd, .events = POLLOUT};
+    enum weir_status status = push_rest_once_locked(s);
+    if (status == WEIR_ERR_CLOSED) {
+        s->has_rest = false; /* the reading side sees why */
+    } else if (status == WEIR_ERR_AGAIN) {
+        pthread_mutex_unlock(&s->out_lock);
+        poll(&room, 1, (int)(BEGUN_NS / WEIR_NS_PER_MS));
+        pthread_mutex_lock(&s->out_lock);
+    }
+}
+
+static void *help(void *user)
+{
+    struct stream *s = user;
+    bool beats = s->link->ops->beat != NULL;
+    pthread_mutex_lock(&s->out_lock);
+    while (!s->stop) {
+        struct timespec end = weir_stream_timespec(weir_deadline_after(WEIR_STREAM_BEAT_NS));
+        if (s->has_rest) {
+            help_with_rest_locked(s);
+        } else if (!beats) {
+            pthread_cond_wait(&s->out_changed, &s->out_lock);
+        } else if (pthread_cond_timedwait(&s->out_changed, &s->out_lock, &end) == ETIMEDOUT &&
+                   !s->has_rest) {
+            s->link->ops->beat(s->link);
+        }
+    }
+    pthread_mutex_unlock(&s->out_lock);
+    return NULL;
+}
+
+void weir_stream_start_helper_locked(struct stream *s)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    if (s->has_helper) {
+        return;
+    }
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, HELPER_STACK);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: handlers are the program's */
+    s->has_helper = pthread_create(&s->helper, &attr, help, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+void weir_stream_stop_helper(struct stream *s)
+{
+    pthread_mutex_lock(&s->out_lock);
+    bool has_helper = s->has_helper;
+    s->stop = true;
+    pthread_cond_signal(&s->out_changed);
+    pthread_mutex_unlock(&s->out_lock);
+    if (has_helper) {
+        pthread_join(s->helper, NULL);
+    }
+}

@@ -1,0 +1,217 @@
+#include "proto/wire/connect_stream.h"
+#include "base/clock.h"
+#include "proto/transport/fd_message.h"
+#include "proto/transport/stream.h"
+#include "proto/transport/stream_port.h"
+#include "proto/wire/control_codec.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/vm_sockets.h>
+
+#define PORTS "/sys/class/virtio-ports"
+
+enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_hello *hello,
+                                   uint64_t deadline_ns, struct weir_welcome **ret_welcome)
+{
+    struct weir_control_bytes request = {0};
+    const void *answer;
+    size_t len;
+    enum weir_status status = weir_hello_encode(hello, &request);
+    if (status == WEIR_OK) {
+        status = weir_stream_say(t, WEIR_STREAM_HELLO, request.bytes, request.len, deadline_ns);
+    }
+    /* A host that refuses at once may have closed before our Hello: its answer is there still. */
+    if (status == WEIR_OK || status == WEIR_ERR_CLOSED) {
+        status = weir_stream_hear(t, WEIR_STREAM_WELCOME, WEIR_CONTROL_MAX_BYTES, deadline_ns,
+                                  &answer, &len);
+    }
+    if (status == WEIR_OK) {
+        status = weir_welcome_decode(answer, len, ret_welcome);
+    }
+    free(request.bytes);
+    if (status != WEIR_OK || (*ret_welcome)->status != WEIR_OK) {
+        return status != WEIR_OK ? status : (*ret_welcome)->status;
+    }
+    if (strcmp((*ret_welcome)->transport, t->ops->name) != 0) {
+        return WEIR_ERR_PEER;
+    }
+    struct weir_segment_view view = {.n_words = (*ret_welcome)->n_words,
+                                     .arena_bytes = (*ret_welcome)->arena_bytes};
+    weir_stream_set_view(t, &view);
+    return WEIR_OK;
+}
+
+/* A link, which is taken, becomes a session's transport. */
+static enum weir_status start(struct weir_stream_link *link, const struct weir_hello *hello,
+                              uint64_t deadline_ns, struct weir_transport **ret_transport,
+                              struct weir_welcome **ret_welcome)
+{
+    struct weir_transport *t;
+    enum weir_status status = weir_stream_create(link, &t);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weir_greet_stream(t, hello, deadline_ns, ret_welcome);
+    if (status == WEIR_OK) {
+        *ret_transport = t;
+    } else {
+        t->ops->destroy(t);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- vsock */
+
+static enum weir_status status_of_errno(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ENODEV:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EADDRNOTAVAIL:
+        return WEIR_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+        return WEIR_ERR_DENIED;
+    case ETIMEDOUT:
+        return WEIR_ERR_TIMED_OUT;
+    case EAFNOSUPPORT:
+        return WEIR_ERR_UNSUPPORTED;
+    default:
+        return WEIR_ERR_IO;
+    }
+}
+
+static bool read_place(const char *place, struct sockaddr_vm *ret_address)
+{
+    unsigned int cid = VMADDR_CID_HOST, port = WEIR_VSOCK_PORT;
+    char rest;
+    int n = sscanf(place, "%u:%u%c", &cid, &port, &rest);
+    if (*place && n != 2 && (n != 1 || strchr(place, ':'))) {
+        return false;
+    }
+    *ret_address = (struct sockaddr_vm){.svm_family = AF_VSOCK, .svm_cid = cid, .svm_port = port};
+    return true;
+}
+
+static enum weir_status connect_within(int fd, const struct sockaddr_vm *address,
+                                       uint64_t deadline_ns)
+{
+    if (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0) {
+        return WEIR_OK;
+    }
+    if (errno != EINPROGRESS && errno != EINTR) {
+        return status_of_errno(errno);
+    }
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    int n, error = 0;
+    socklen_t len = sizeof error;
+    do {
+        uint64_t left_ms = weir_deadline_left_ns(deadline_ns) / WEIR_NS_PER_MS;
+        n = poll(&ready, 1, left_ms < 60000 ? (int)left_ms : 60000);
+    } while (n < 0 && errno == EINTR);
+    if (n == 0) {
+        return WEIR_ERR_TIMED_OUT;
+    }
+    if (n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0) {
+        return WEIR_ERR_IO;
+    }
+    return error == 0 ? WEIR_OK : status_of_errno(error);
+}
+
+enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *hello,
+                                    uint64_t deadline_ns, struct weir_transport **ret_transport,
+                                    struct weir_welcome **ret_welcome)
+{
+    struct sockaddr_vm address;
+    if (!read_place(place, &address)) {
+        return WEIR_ERR_INVALID;
+    }
+    int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return status_of_errno(errno);
+    }
+    enum weir_status status = connect_within(fd, &address, deadline_ns);
+    if (status != WEIR_OK || !hello) {
+        close(fd);
+        return status;
+    }
+    struct weir_stream_link *link = weir_stream_socket(fd);
+    return link ? start(link, hello, deadline_ns, ret_transport, ret_welcome) : WEIR_ERR_NO_MEMORY;
+}
+
+/* ---------------------------------------------------------------- virtio-serial */
+
+/* Is it a port of ours? */
+static bool is_ours(const char *port)
+{
+    char path[320], name[64];
+    snprintf(path, sizeof path, PORTS "/%.200s/name", port);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, name, sizeof name) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return n > (ssize_t)strlen(WEIR_PORT_NAME) &&
+           strncmp(name, WEIR_PORT_NAME, strlen(WEIR_PORT_NAME)) == 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strverscmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_name(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+bool weir_port_find(size_t n, char *path, size_t path_bytes)
+{
+    struct dirent **entries = NULL;
+    bool found = false;
+    int n_entries = scandir(PORTS, &entries, is_name, by_name);
+    for (int i = 0; i < n_entries; i++) {
+        if (!found && is_ours(entries[i]->d_name) && n-- == 0) {
+            snprintf(path, path_bytes, "/dev/%s", entries[i]->d_name);
+            found = true;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return found;
+}
+
+/* The first that no other process has open. */
+static enum weir_status open_any(uint64_t deadline_ns, struct weir_stream_link **ret_link)
+{
+    char path[300];
+    enum weir_status status = WEIR_ERR_NOT_FOUND;
+    for (size_t n = 0; weir_port_find(n, path, sizeof path); n++) {
+        status = weir_port_open(path, deadline_ns, ret_link);
+        if (status != WEIR_ERR_EXISTS) {
+            return status;
+        }
+    }
+    return status;
+}
+
+enum weir_status weir_connect_port(const char *path, const struct weir_hello *hello,
+                                   uint64_t deadline_ns, struct weir_transport **ret_transport,
+                                   struct weir_welcome **ret_welcome)
+{
+    struct weir_stream_link *link;
+    enum weir_status status =
+        *path ? weir_port_open(path, deadline_ns, &link) : open_any(deadline_ns, &link);
+    return status == WEIR_OK ? start(link, hello, deadline_ns, ret_transport, ret_welcome) : status;
+}

@@ -1,0 +1,112 @@
+#include "tools/virt_channel.h"
+
+#include "base/hash.h"
+#include "tools/virt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CID 0x10000u /* those below are what people give by hand */
+
+enum weir_channel weir_channel_find(const char *name)
+{
+    static const char *const names[] = {"ivshmem", "vsock", "virtio-serial"};
+    int channel = 0;
+    while (channel < WEIR_BY_COUNT && strcmp(names[channel], name) != 0) {
+        channel++;
+    }
+    return (enum weir_channel)channel;
+}
+
+char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i)
+{
+    char *xml = NULL;
+    int len = -1;
+    switch (plan->channel) {
+    case WEIR_BY_IVSHMEM:
+        len = asprintf(&xml,
+                       "<shmem name='weir-%s'><model type='ivshmem-doorbell'/>"
+                       "<server path='%s/vm/%s.sock'/><msi vectors='1' ioeventfd='on'/></shmem>",
+                       plan->tenant, plan->run_dir, plan->tenant);
+        break;
+    case WEIR_BY_VSOCK:
+        len = asprintf(&xml, "<vsock model='virtio'><cid auto='no' address='%u'/></vsock>",
+                       plan->cid);
+        break;
+    case WEIR_BY_SERIAL:
+        len = asprintf(&xml,
+                       "<channel type='unix'><source mode='connect' path='%s/vm/%s.serial'>"
+                       "<reconnect enabled='yes' timeout='1'/></source>"
+                       "<target type='virtio' name='weir.%u'/></channel>",
+                       plan->run_dir, plan->tenant, i);
+        break;
+    case WEIR_BY_COUNT:
+        break;
+    }
+    return len > 0 ? xml : NULL;
+}
+
+bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, const char *xml)
+{
+    char text[512];
+    switch (plan->channel) {
+    case WEIR_BY_IVSHMEM:
+        snprintf(text, sizeof(text), "<server path='%.200s/vm/%.64s.sock'/>", plan->run_dir,
+                 plan->tenant);
+        return strstr(xml, text) != NULL;
+    case WEIR_BY_VSOCK:
+        return weir_channel_cid_of(xml) == plan->cid;
+    case WEIR_BY_SERIAL:
+        snprintf(text, sizeof(text), "<target type='virtio' name='weir.%u'", i);
+        return strstr(xml, text) != NULL;
+    case WEIR_BY_COUNT:
+        break;
+    }
+    return false;
+}
+
+const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml)
+{
+    if (plan->channel == WEIR_BY_SERIAL) {
+        return strstr(xml, "<controller type='virtio-serial'")
+                   ? NULL
+                   : "a running machine gets no virtio-serial controller";
+    }
+    return weir_virt_is_q35(xml) ? "a running q35 machine has no room for it" : NULL;
+}
+
+void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigned int text_bytes)
+{
+    switch (plan->channel) {
+    case WEIR_BY_VSOCK:
+        snprintf(text, text_bytes, "vsock with CID %u", plan->cid);
+        break;
+    case WEIR_BY_SERIAL:
+        snprintf(text, text_bytes, "%u port%s", plan->n, plan->n == 1 ? "" : "s");
+        break;
+    case WEIR_BY_IVSHMEM:
+    case WEIR_BY_COUNT:
+        snprintf(text, text_bytes, "the device");
+        break;
+    }
+}
+
+uint32_t weir_channel_cid_of(const char *xml)
+{
+    const char *vsock = strstr(xml, "<vsock");
+    const char *cid = vsock ? strstr(vsock, "<cid auto='no' address='") : NULL;
+    if (!cid) {
+        return vsock ? UINT32_MAX : 0;
+    }
+    return (uint32_t)strtoul(strchr(strchr(cid, '\'') + 1, '=') + 2, NULL, 10);
+}
+
+uint32_t weir_channel_cid_for(const char *xml)
+{
+    const char *uuid = strstr(xml, "<uuid>");
+    struct weir_hash hash = weir_hash_of(uuid ? uuid : xml, uuid ? strcspn(uuid + 1, "<") : 0);
+    uint32_t number;
+    memcpy(&number, hash.bytes, sizeof(number));
+    return FIRST_CID + number % (UINT32_MAX / 2);
+}

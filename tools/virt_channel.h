@@ -1,0 +1,51 @@
+/* What each way from a virtual machine to its host is in a domain's XML. */
+#ifndef WEIR_TOOLS_VIRT_CHANNEL_H
+#define WEIR_TOOLS_VIRT_CHANNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum weir_channel {
+    WEIR_BY_IVSHMEM, /* the default */
+    WEIR_BY_VSOCK,
+    WEIR_BY_SERIAL,
+    WEIR_BY_COUNT
+};
+
+#define WEIR_CHANNEL_PORTS     4  /* unless somebody says otherwise */
+#define WEIR_CHANNEL_PORTS_MAX 30 /* of one virtio-serial controller, next to an agent's */
+
+/* The devices of a tenant's channel: n of them, numbered from 0. Strings are borrowed. */
+struct weir_channel_plan {
+    enum weir_channel channel;
+    const char *tenant;
+    const char *run_dir;
+    unsigned int n;
+    uint32_t cid; /* of vsock */
+};
+
+/** "ivshmem", "vsock", "virtio-serial"; WEIR_BY_COUNT: there is no such channel. */
+enum weir_channel weir_channel_find(const char *name);
+
+/** The i-th device's XML; to be freed. NULL: out of memory. */
+char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i);
+
+/** Does a domain's XML have the i-th device? */
+bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, const char *xml);
+
+/** Why a machine with this XML gets it with its next start only; NULL: it can be added at once. */
+const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml);
+
+/** "the device", "4 ports": for people. */
+void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigned int text_bytes);
+
+/**
+ * The CID of a domain's vsock device, which must be a fixed one.
+ * @return 0: it has no such device; UINT32_MAX: it has one whose CID is another at each start.
+ */
+uint32_t weir_channel_cid_of(const char *xml);
+
+/** A CID for a domain without one, from its UUID: the same each time. */
+uint32_t weir_channel_cid_for(const char *xml);
+
+#endif
