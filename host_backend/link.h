@@ -16,7 +16,8 @@
 enum weir_link_type {
     /* To the worker. */
     WEIR_LINK_CONFIG = 1, /* the first message */
-    WEIR_LINK_TENANT,     /* a tenant, new or changed */
+    WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
+    WEIR_LINK_TENANT, /* a tenant, new or changed */
     WEIR_LINK_TENANT_GONE,
     WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
     WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
@@ -42,7 +43,7 @@ struct weir_link_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     char run_dir[WEIR_CONFIG_PATH_BYTES];
-    char listen_tcp[WEIR_CONFIG_PATH_BYTES]; /* with the socket that listens there; or "" */
+    char listen_tcp[WEIR_CONFIG_PATH_BYTES];
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];

@@ -444,6 +444,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    if (status == WEIR_OK) {
+        weir_sup_workers_listen(sup);
+    }
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }
 

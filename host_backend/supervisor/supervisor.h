@@ -136,6 +136,7 @@ struct weir_supervisor {
     char admin_path[108];
     bool stopping;
     int exit_status;
+    bool listening; /* the first tenants are applied: workers listen when they know theirs */
     bool announced; /* READY=1 was said */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
@@ -238,6 +239,10 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 /** The worker of a tenant; starts it when it is the first of its kind. -1: cannot. */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+
+/** All tenants of the configuration have been told: workers, later ones too, may listen for guests.
+ */
+void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start those whose time has come. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_workers_tick() has something to do; -1: nothing. */

@@ -127,14 +127,12 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
     struct weir_link_config *c = &message.config;
-    int listening = -1;
 
     snprintf(c->driver, sizeof c->driver, "%s", sup->config.driver);
     snprintf(c->softgpu, sizeof c->softgpu, "%s", sup->config.softgpu);
     snprintf(c->log, sizeof c->log, "%s", sup->config.log);
     snprintf(c->run_dir, sizeof c->run_dir, "%s", sup->config.run_dir);
     if (is_main(sup, w)) {
-        listening = sup->tcp_fd;
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
         snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
     }
@@ -146,10 +144,29 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
     c->scheduler = sup->config.scheduler;
-    if (!weir_sup_worker_send(sup, worker, &message, listening)) {
+    if (!weir_sup_worker_send(sup, worker, &message, -1)) {
         return WEIR_ERR_CLOSED;
     }
     return weir_sup_tenants_tell(sup, worker);
+}
+
+/* A worker that listened before it knows the tenants would turn their keys away. */
+static void let_listen(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_LISTEN};
+    int fd = is_main(sup, &sup->workers[worker]) ? sup->tcp_fd : -1;
+
+    (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as for send_config() */
+}
+
+void weir_sup_workers_listen(struct weir_supervisor *sup)
+{
+    sup->listening = true;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used) {
+            let_listen(sup, i);
+        }
+    }
 }
 
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
@@ -182,6 +199,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
     (void)!send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
+    if (sup->listening) {
+        let_listen(sup, worker);
+    }
     return WEIR_OK;
 }
 

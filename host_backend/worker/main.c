@@ -270,6 +270,11 @@ static bool on_message(struct weir_worker *worker)
         return false;
     }
     switch (message.type) {
+    case WEIR_LINK_LISTEN:
+        worker->may_listen = true;
+        worker->tcp_fd = fd;
+        fd = -1;
+        break;
     case WEIR_LINK_TENANT:
         on_tenant(worker, &message.tenant);
         break;
@@ -363,8 +368,9 @@ static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
     enum weir_status status;
+    int fd;
 
-    if (weir_link_receive(worker->link, &message, &worker->tcp_fd) != WEIR_OK ||
+    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK ||
         message.type != WEIR_LINK_CONFIG) {
         return WEIR_WORKER_EXIT_USAGE;
     }
@@ -389,6 +395,11 @@ static int open_worker(struct weir_worker *worker)
     }
     if (weir_gates_create(worker) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
+    }
+    while (!worker->may_listen) {
+        if (!on_message(worker)) {
+            return WEIR_WORKER_EXIT_FAILED;
+        }
     }
     if (weir_guests_listen(worker) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;

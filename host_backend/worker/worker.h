@@ -112,7 +112,8 @@ struct weir_worker {
     uint64_t spin_ns;           /* for the next record of a session */
     uint64_t owed_spin_ns;      /* the same while the GPU owes the guest a word */
     int link;
-    int tcp_fd; /* the supervisor's listener for remote guests, until the server has it; -1 */
+    bool may_listen; /* it knows the tenants that were there when it started */
+    int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
     char trace_text[WEIR_HOST_TEXT_BYTES]; /* what came of the last request to record */
     int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
     int region_fd; /* of a region whose bell has not come yet; -1 */

@@ -25,11 +25,11 @@ import time
 import bench_sched
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT_S = 55
+LIMIT_S, REHEARSED_LIMIT_S = 55, 120  # softgpu is slow where others use the machine, too
 TENANTS = {"alice": 200, "bob": 100}
 QUOTAS_MIB = {"alice": 24 << 10, "bob": 12 << 10}
 REHEARSED_MIB = {"alice": 256, "bob": 128}
-CLOSE, REHEARSED_CLOSE = 0.05, 0.1  # of the device's time; softgpu's is that of cores that others use
+CLOSE = 0.05  # of the device's time
 KERNEL_US = 500
 SHARE_S, REHEARSED_S = 5.0, 2.5
 OVER_S = 3.0
@@ -132,10 +132,10 @@ def kvm():
 class Bench(bench_sched.Bench):
     def __init__(self, suite):
         super().__init__(suite)
-        self.end = time.monotonic() + min(LIMIT_S, suite.left_s())
         rehearse = suite.options.rehearse
+        self.end = time.monotonic() + min(REHEARSED_LIMIT_S if rehearse else LIMIT_S, suite.left_s())
         self.quotas = REHEARSED_MIB if rehearse else QUOTAS_MIB
-        self.seconds, self.close_to = (REHEARSED_S, REHEARSED_CLOSE) if rehearse else (SHARE_S, CLOSE)
+        self.seconds = REHEARSED_S if rehearse else SHARE_S
         self.name = "in PyTorch's place" if rehearse else "PyTorch"
         self.products = "small kernels" if rehearse else "bf16 products of 4096"
         self.rows, self.bad, self.processes = [], 0, []
@@ -230,7 +230,9 @@ class Bench(bench_sched.Bench):
         wanted = [w / sum(TENANTS.values()) for w in TENANTS.values()]
 
         def say(source, shares):
-            good = bool(shares) and all(abs(s - w) < self.close_to for s, w in zip(shares, wanted))
+            good = bool(shares) and all(abs(s - w) < CLOSE for s, w in zip(shares, wanted))
+            if shares and self.suite.options.rehearse:
+                good = None  # softgpu's time is that of cores that others use: tests/e2e/test_shares.py judges it
             self.row(f"{what}: share, %, {source}", *([f"{100 * s:.1f}" for s in shares] or ["none", ""]),
                      " ".join(f"{100 * w:.1f}" for w in wanted), good)
 
