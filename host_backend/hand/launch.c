@@ -162,7 +162,13 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
         of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
         key = weir_hash64_of(of, sizeof of);
     }
-    f->hint.kernel = key != 0 ? key : (uint64_t)(uintptr_t)f->o.native | 1;
+    if (key == 0) { /* a name that nobody else has, and no later worker reads again */
+        of[0] = (uintptr_t)f->o.native;
+        of[1] = s->id;
+        of[2] = s->started_ns;
+        key = weir_hash64_of(of, sizeof of) | 1;
+    }
+    f->hint.kernel = key;
     return f->hint.kernel;
 }
 

@@ -370,6 +370,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     }
     params.user = item;
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
+    item->brought_ns = now_ns;
     status = weir_sched_arrive(gate->sched, now_ns, q->id, &params, &item->id);
     if (status != WEIR_OK) {
         item->gone = true;

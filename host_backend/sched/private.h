@@ -21,6 +21,7 @@ struct weir_gate_item {
     struct weir_gate *gate;
     struct weir_gate_queue *queue; /* while it is not gone */
     weir_sched_id id;
+    uint64_t brought_ns;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
     bool filler;        /* valid when granted */
@@ -212,6 +213,13 @@ bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
 bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                             uint64_t ns);
 
+/* keep.c. Main thread. */
+
+/** Take over what is on disk, if anything. */
+void weir_gate_times_open(struct weir_gate *gate);
+/** Keep what is known now. */
+void weir_gate_times_close(struct weir_gate *gate);
+
 /* gates.c */
 
 /**
@@ -225,15 +233,6 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
 
 /** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
 uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
-
-/* keep.c. Main thread. */
-
-/** Take over what is on disk, if anything. */
-void weir_gate_times_open(struct weir_gate *gate);
-/** Keep what is known now. */
-void weir_gate_times_close(struct weir_gate *gate);
-
-/* gates.c */
 
 /** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
 void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,

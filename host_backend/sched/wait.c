@@ -144,9 +144,7 @@ static void spin(struct weir_gate *gate, const struct weir_gate_item *item, uint
 
 static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
-    uint64_t begin_ns = weir_clock_now_ns();
-
-    spin(q->gate, item, begin_ns);
+    spin(q->gate, item, weir_clock_now_ns());
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
         uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
@@ -162,7 +160,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
             weir_session_answer_waits(q->session);
         }
         patience_ns = patience_of(q, ns, now_ns);
-        if (now_ns - begin_ns >= patience_ns) {
+        if (now_ns - item->brought_ns >= patience_ns) {
             pass_stuck(q, item);
             continue;
         }

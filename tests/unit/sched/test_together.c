@@ -183,7 +183,7 @@ static void exclusive_tenants_fill_no_gaps(void **state)
     (void)state;
     tl_sim_params_init(&params, SMS);
     params.check = true;
-    params.config.fill = true;
+    params.config.fill = WEIR_SCHED_FILL_ALL;
     sim = tl_sim_create(&params);
     for (uint32_t i = 0; i < 2; i++) {
         tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
