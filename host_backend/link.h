@@ -55,9 +55,8 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index; /* picks the window; another tenant's only after TENANT_FREE */
-    uint32_t
-        goings; /* TENANT_GONE, TENANT_FREE: how often the index was to go, to tell them apart */
+    uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
+    uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
     struct weir_tenant_config config;
 };
 
@@ -69,6 +68,7 @@ enum weir_link_channel {
 
 struct weir_link_guest {
     uint32_t tenant_index;
+    uint32_t goings; /* of weir_link_tenant: who comes to an earlier tenant is turned away */
     uint32_t channel; /* enum weir_link_channel */
     int64_t pid;
     uint32_t uid;
@@ -80,6 +80,7 @@ struct weir_link_region {
     uint64_t bytes;
     int64_t pid; /* QEMU's; 0: not known */
     uint32_t tenant_index;
+    uint32_t goings; /* as of weir_link_guest */
 };
 
 struct weir_link_chunk {

@@ -141,6 +141,20 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     }
 }
 
+/* Is somebody of the leader's class ready, too? */
+static bool has_equals(const struct weir_sched *sched)
+{
+    const struct tenant *leader = sched->reign.leader;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i] != &leader->view &&
+            sched->ready[i]->priority >= leader->view.priority) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Somebody of a higher class than the leader's is ready. */
 static bool outranked(const struct weir_sched *sched)
 {
@@ -352,19 +366,28 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 }
 
 /*
+ * How much a member may have on the device. A leader without equals has nobody to make way for: all
+ * others are of lower classes, and the device, or a stop, lets it go first.
+ */
+static uint64_t bound_of(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    return tenant == sched->reign.leader && !sched->reign.has_equals ? sched->config.alone_ns
+                                                                     : sched->config.inflight_ns;
+}
+
+/*
  * May a queue have so much more on the device? One item at least, unless its limit holds it. Few of
  * what is not known: it may be long, and others' turns would come late.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) == 0) {
-        bound_ns = min_u64(bound_ns, limit_room_ns(sched, queue));
-    }
-    if (queue->on_device >= UNKNOWN_MAX && sched->ready_count > 1 &&
+    if (queue->on_device >= UNKNOWN_MAX && sched->reign.has_equals &&
         queue->listed->prev->predicted_ns == 0) {
         return false;
     }
-    return queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns;
+    return queue->on_device == 0 || (queue_rest_ns(sched, queue) < bound_ns &&
+                                     ((queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0 ||
+                                      limit_has_room(sched, queue)));
 }
 
 /* A queue's next items, as far as the bound lets them. */
@@ -431,8 +454,8 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 {
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
         settle(sched, queue, place);
-        grant_queue(sched, queue, place, sched->config.inflight_ns);
-        wake_for(sched, queue, sched->config.inflight_ns, wake_ns);
+        grant_queue(sched, queue, place, bound_of(sched, tenant));
+        wake_for(sched, queue, bound_of(sched, tenant), wake_ns);
     }
     tenant_refresh(sched, tenant);
 }
@@ -468,6 +491,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
         reign_begin(sched, tenant, 0);
         group_alone(sched);
     }
+    sched->reign.has_equals = false;
     sched->arrived = sched->changed = false;
     sched->rescue_after_ns = sched->now_ns + patience_ns(sched);
     serve_alone(sched, tenant, wake_ns);
@@ -483,6 +507,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     if (why != WEIR_POLICY_WHY_COUNT) {
         choose(sched, why);
     }
+    reign->has_equals = reign->leader == NULL || has_equals(sched);
     group_outgrown(sched);
     if (group_is_over(sched)) {
         group_ask(sched, sched->group_why);

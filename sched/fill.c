@@ -44,7 +44,8 @@ static bool may_fill(const struct weir_sched *sched, const struct item *item)
         return false;
     }
     return item->queue->tenant->view.priority < leader->view.priority ||
-           (item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
+           (sched->config.fill == WEIR_SCHED_FILL_ALL && item->predicted_ns != 0 &&
+            block_ns(sched, item) <= BLOCK_MAX_NS);
 }
 
 /* Does the leader's work teach nothing that is not known? */
@@ -66,8 +67,7 @@ static struct tenant *ask(struct weir_sched *sched)
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
         .why = WEIR_POLICY_RETRY,
-        .ready = sched->ready,
-        .ready_count = sched->ready_count,
+        .ready = sched->order,
         .leader = &sched->reign.leader->view,
     };
     uint32_t i;
@@ -75,11 +75,10 @@ static struct tenant *ask(struct weir_sched *sched)
     if (policy->ops->filler == NULL) {
         return NULL;
     }
-    for (i = 0; i < sched->ready_count; i++) {
-        view_refresh(sched, tenant_of(sched->ready[i]));
-    }
+    order_ready(sched);
+    view.ready_count = sched->order_count;
     i = policy->ops->filler(policy, &view);
-    return i < sched->ready_count && !sched->ready[i]->member ? tenant_of(sched->ready[i]) : NULL;
+    return i < view.ready_count && !view.ready[i]->member ? tenant_of(view.ready[i]) : NULL;
 }
 
 static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *wake_ns)
@@ -107,11 +106,11 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
     struct reign *reign = &sched->reign;
 
     if (!sched->config.fill || reign->members != 1 || !reign->leader->is_ready ||
-        sched->ready_count < 2) {
+        reign->leader->exclusive || sched->ready_count < 2) {
         return;
     }
     if (reign->filler == NULL || !reign->filler->is_ready || reign->filler->view.member ||
-        sched->now_ns >= reign->filler_until_ns) {
+        reign->filler->exclusive || sched->now_ns >= reign->filler_until_ns) {
         reign->filler = ask(sched);
         reign->filler_until_ns = sched->now_ns + TURN_NS;
     }

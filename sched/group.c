@@ -238,7 +238,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
     return true;
 }
 
-static void order_ready(struct weir_sched *sched)
+void order_ready(struct weir_sched *sched)
 {
     uint32_t count = 1;
 

@@ -7,7 +7,8 @@
  * bring, and shrinks by what its work is served. Who has used it up is *held*: none of its compute
  * is ready, what can be stopped is stopped, until the budget is worth RESUME_NS again. What cannot
  * be stopped runs out, and is paid back before anything else is granted; so over any time T, what
- * is served is at most the limit times (T + BURST_NS), and what was under way at its end.
+ * is served is at most the limit times (T + BURST_NS), and what was under way at its end: of each
+ * queue one item at least, ITEMS_MAX at most, and in between as much as the budget is worth.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *
@@ -17,6 +18,7 @@
 
 #define BURST_NS  10000000
 #define RESUME_NS 1000000 /* turns of so long: each ends with a wait of the owner's timer */
+#define ITEMS_MAX 16u     /* of a queue on the device: predictions can be wrong, or made so */
 
 static bool is_limited(const struct weir_sched *sched, const struct budget *budget)
 {
@@ -142,6 +144,13 @@ uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue
         return NEVER;
     }
     return min_u64(room_of(sched, &queue->limit), room_of(sched, &queue->tenant->limit));
+}
+
+bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
+{
+    return queue->tenant->limits == 0 ||
+           (queue->on_device < ITEMS_MAX &&
+            queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 
 /* Is it held? When it might be no more goes into the timer. */

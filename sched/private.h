@@ -125,7 +125,8 @@ struct reign {
     struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
     uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
     bool preempt;
-    bool rescue; /* the watchdog's: nobody is asked before it is over */
+    bool has_equals; /* others of the leader's class, or above, are ready */
+    bool rescue;     /* the watchdog's: nobody is asked before it is over */
     struct tenant *member[WEIR_POLICY_GROUP_MAX];
     struct weir_sched_place place[WEIR_POLICY_GROUP_MAX];
     uint64_t key[WEIR_POLICY_GROUP_MAX]; /* of the kernels for which it was made */
@@ -227,7 +228,9 @@ void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct bu
 void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t service_ns, uint64_t ns);
 /** SMs that what can be moved may have of a queue. */
 uint32_t limit_sms(const struct queue *queue);
-/** Time of the whole device that it may still have granted; NEVER: no limit. */
+/** May a queue have more on the device of what cannot be moved? */
+bool limit_has_room(const struct weir_sched *sched, const struct queue *queue);
+/** Time of the whole device that it may still have; NEVER: no limit. */
 uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue);
 /** Who is held, and who not any more. */
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
@@ -269,6 +272,8 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
+/** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
+void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 const struct weir_sched_place *group_place(const struct weir_sched *sched,
                                            const struct tenant *tenant); /* NULL: not a member */

@@ -151,18 +151,25 @@ struct weir_sched_env {
 #define WEIR_SCHED_UNKNOWN    UINT64_MAX
 #define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
+/* Who may have what the leader's work leaves of the device, at a level below it. */
+enum weir_sched_fill {
+    WEIR_SCHED_FILL_NONE,
+    WEIR_SCHED_FILL_LOWER, /* tenants of lower classes */
+    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go */
+};
+
 struct weir_sched_config {
-    uint32_t sms;          /* of the device, 1 or more */
-    uint64_t alone_ns;     /* predicted work in flight while one tenant has work */
-    uint64_t inflight_ns;  /* predicted work in flight per queue while several have */
-    uint64_t guess_ns;     /* what an item without prediction counts as in the two above */
-    uint64_t quiet_ns;     /* others' silence after which a tenant counts as alone */
-    uint64_t starve_ns;    /* an item that waited longer is granted whatever the policy says */
-    uint64_t lease_ns;     /* a stopped item goes on after that, whatever the policy says */
-    uint64_t stop_ns;      /* stop to stopped, until it has been measured */
-    uint64_t launch_ns;    /* grant to first block */
-    uint32_t overhead_ppm; /* of the time may go into switching: the epochs' length follows */
-    bool fill;             /* a filler may have what the leader leaves: see env.start */
+    uint32_t sms;              /* of the device, 1 or more */
+    uint64_t alone_ns;         /* predicted work in flight while one tenant has work */
+    uint64_t inflight_ns;      /* predicted work in flight per queue while several have */
+    uint64_t guess_ns;         /* what an item without prediction counts as in the two above */
+    uint64_t quiet_ns;         /* others' silence after which a tenant counts as alone */
+    uint64_t starve_ns;        /* an item that waited longer is granted whatever the policy says */
+    uint64_t lease_ns;         /* a stopped item goes on after that, whatever the policy says */
+    uint64_t stop_ns;          /* stop to stopped, until it has been measured */
+    uint64_t launch_ns;        /* grant to first block */
+    uint32_t overhead_ppm;     /* of the time may go into switching: the epochs' length follows */
+    enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
     uint32_t order_window; /* tasks that a policy of order looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */

@@ -9,6 +9,7 @@
 #include "tools/command.h"
 #include "tools/virt.h"
 #include "tools/virt_channel.h"
+#include "tools/virt_element.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,22 +92,24 @@ static bool provide_tenant(const struct request *r)
     return status == WEIR_OK;
 }
 
-/* The settings as libvirt keeps them. */
+/* The settings as libvirt keeps them: those that are asked for are new, others stay. */
 static bool write_metadata(const struct request *r, struct weir_virt_domain *domain)
 {
-    char element[512], words[SETTINGS_MAX][80];
+    static const unsigned int places[] = {WEIR_VIRT_LIVE, WEIR_VIRT_CONFIG};
+    char words[SETTINGS_MAX][80];
     size_t n = list_settings(r, words);
-    int at = snprintf(element, sizeof(element), "<tenant");
-    if (strcmp(r->tenant, r->machine) != 0) {
-        at += snprintf(element + at, sizeof(element) - (size_t)at, " name='%.63s'", r->tenant);
+    bool good = true;
+    for (size_t i = 0; i < 2 && good; i++) {
+        if (!(weir_virt_flags(domain) & places[i])) {
+            continue;
+        }
+        char *old = weir_virt_metadata_get(domain, places[i]);
+        char *element = weir_virt_element(old, r->machine, r->tenant, (const char(*)[80])words, n);
+        good = element && weir_virt_metadata(domain, element, places[i]);
+        free(element);
+        free(old);
     }
-    for (size_t i = 0; i < n; i++) {
-        char *equals = strchr(words[i], '=');
-        at += snprintf(element + at, sizeof(element) - (size_t)at, " %.*s='%s'",
-                       (int)(equals - words[i]), words[i], equals + 1);
-    }
-    snprintf(element + at, sizeof(element) - (size_t)at, "/>");
-    return weir_virt_metadata(domain, element, weir_virt_flags(domain));
+    return good;
 }
 
 /* Add what is missing of the channel's devices to the machine that runs, or to the definition. */

@@ -115,3 +115,8 @@ bool weir_virt_metadata(struct weir_virt_domain *domain, const char *element, un
                                      METADATA_URI, flags) == 0 ||
            complain(domain, "its metadata cannot be changed");
 }
+
+char *weir_virt_metadata_get(struct weir_virt_domain *domain, unsigned int flag)
+{
+    return virt.virDomainGetMetadata(domain->handle, METADATA_ELEMENT, METADATA_URI, flag);
+}

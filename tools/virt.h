@@ -43,6 +43,9 @@ bool weir_virt_detach(struct weir_virt_domain *domain, const char *xml, unsigned
  */
 bool weir_virt_metadata(struct weir_virt_domain *domain, const char *element, unsigned int flags);
 
+/** The element as it is, live or of the definition (one WEIR_VIRT_*); to be freed; NULL: none. */
+char *weir_virt_metadata_get(struct weir_virt_domain *domain, unsigned int flag);
+
 /** Where the domain's changes go: both for a defined one that runs. */
 static inline unsigned int weir_virt_flags(const struct weir_virt_domain *domain)
 {

@@ -9,8 +9,8 @@
  *   built once more, with so few registers that it fits as often. So is the twin of a kernel that
  *   is launched often, with as many as its kernel has: the compiler orders instructions otherwise
  *   then, which may be worth 5 %.
- * - *Roomy*: so it does when it may take eight more than the kernel has, though fewer blocks may
- * fit then. Of kernels that are launched often, too.
+ * - *Roomy*: so it does when it may take eight more than the kernel has, though fewer may fit
+ *   then. Of kernels that are launched often, too.
  * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
  * Each of these twins is tried, and the fastest stays. A launch is timed by two events in the

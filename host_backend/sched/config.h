@@ -2,6 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_SCHED_CONFIG_H
 #define WEIR_HOST_BACKEND_SCHED_CONFIG_H
 
+#include "sched/sched.h"
 #include <stdint.h>
 
 #define WEIR_SCHED_POLICY_BYTES 128
@@ -10,10 +11,10 @@ struct weir_sched_settings {
     char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority,overlap", ..; "off": no scheduler */
     uint32_t inflight_us;                 /* of predicted work a session has granted, contended */
     uint32_t alone_us;                    /* the same while its tenant is alone */
-    uint32_t starve_ms;    /* what waited longer is granted, whatever a policy says */
-    uint32_t order_window; /* tasks that a policy of order puts into order at a time */
-    uint32_t overhead_ppm; /* of the time that switching may cost: epochs follow from it */
-    bool fill;             /* a tenant may have what another leaves of the device in its turn */
+    uint32_t starve_ms;        /* what waited longer is granted, whatever a policy says */
+    uint32_t order_window;     /* tasks that a policy of order puts into order at a time */
+    uint32_t overhead_ppm;     /* of the time that switching may cost: epochs follow from it */
+    enum weir_sched_fill fill; /* who may have what another leaves of the device in its turn */
 };
 
 /** What holds without [scheduler]. @thread any */
@@ -24,7 +25,7 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
                                         .alone_us = 10000,
                                         .starve_ms = 1000,
                                         .overhead_ppm = 15000,
-                                        .fill = true,
+                                        .fill = WEIR_SCHED_FILL_LOWER,
                                         .order_window = 8};
 }
 

@@ -406,7 +406,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
         pthread_mutex_lock(&gate->lock);
         weir_gate_withdraw_locked(item, weir_clock_now_ns());
         weir_gate_unlock(gate);
-        return CUDA_ERROR_NOT_PERMITTED;
+        return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
     }
     pass->item = item;
     return CUDA_SUCCESS;
@@ -463,7 +463,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
         }
         mark_all(q);
         if (!weir_gate_wait_below(q, pass->ns)) {
-            return CUDA_ERROR_NOT_PERMITTED;
+            return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
         }
         if (weir_gate_is_alone(q)) {
             apply_priority(q, stream, false);

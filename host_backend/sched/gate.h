@@ -133,7 +133,7 @@ bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_us
  *
  * @param ret_pass  for weir_gate_leave(), which must follow if this succeeds.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED (the session ends)
+ * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
  * @thread session
  */
 CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,

@@ -42,7 +42,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.order_window = c->order_window;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
-    config.fill = c->fill && gate->levels;
+    config.fill = gate->levels ? c->fill : WEIR_SCHED_FILL_NONE;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;

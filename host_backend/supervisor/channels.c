@@ -54,6 +54,7 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_t
     (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
     message.guest.channel = WEIR_CHANNEL_PORT;
     message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
     weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
@@ -152,6 +153,7 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
     }
     message.guest.channel = WEIR_CHANNEL_VSOCK;
     message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
     if (sup->workers[tenant->worker].ready &&
         weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
         close(fd);

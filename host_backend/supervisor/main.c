@@ -499,6 +499,9 @@ int weir_serve_main(const struct weir_serve_params *params)
         loop(sup);
     }
     weir_notify("STOPPING=1");
+    if (sup->tcp_fd >= 0) {
+        close(sup->tcp_fd); /* who comes now finds a closed port, and tries for the next host */
+    }
     weir_sup_tenants_close(sup);
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
@@ -506,9 +509,6 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
-    if (sup->tcp_fd >= 0) {
-        close(sup->tcp_fd);
-    }
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

@@ -395,6 +395,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
         program_of(peer.pid, message.guest.program, sizeof message.guest.program);
     }
     message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
     if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {

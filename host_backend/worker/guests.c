@@ -45,8 +45,17 @@ struct arrival {
     struct weir_transport *stream; /* a virtual machine's, before the handshake */
 };
 
-/* Count an arrival of a tenant; NULL when there are too many at once, or no such tenant. */
-static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, const char *name)
+static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
+                   const char *name)
+{
+    return name != NULL ? strcmp(t->name, name) == 0
+                        : t->index == guest->tenant_index && t->goings == guest->goings;
+}
+
+/* Count an arrival of a tenant, by name if there is one; NULL when there are too many at once, or
+ * no such tenant. */
+static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_link_guest *guest,
+                                 const char *name)
 {
     struct weir_tenant *found = NULL;
 
@@ -54,7 +63,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, uint32_t index, con
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
-        if (t != NULL && !t->gone && (name != NULL ? strcmp(t->name, name) == 0 : i == index) &&
+        if (t != NULL && !t->gone && is_for(t, guest, name) &&
             t->n_arrivals < t->sessions_max + ARRIVALS_MAX && atomic_load(&worker->sticky) == 0) {
             t->n_arrivals++;
             worker->n_sessions++;
@@ -100,14 +109,15 @@ static void dismiss(struct arrival *a)
 }
 
 /* An arrival of a tenant, or NULL: turn it away. */
-static struct arrival *arrive(struct weir_worker *worker, uint32_t index, const char *name)
+static struct arrival *arrive(struct weir_worker *worker, const struct weir_link_guest *guest,
+                              const char *name)
 {
     struct arrival *a = calloc(1, sizeof *a);
 
     if (a != NULL) {
         a->worker = worker;
         a->fd = -1;
-        a->tenant = admit(worker, index, name);
+        a->tenant = admit(worker, guest, name);
         if (a->tenant == NULL) {
             free(a);
             a = NULL;
@@ -355,7 +365,7 @@ static struct arrival *arrive_by_stream(struct weir_worker *worker,
                                         const struct weir_link_guest *guest,
                                         struct weir_transport *stream)
 {
-    struct arrival *a = arrive(worker, guest->tenant_index, NULL);
+    struct arrival *a = arrive(worker, guest, NULL);
 
     if (a == NULL) {
         const char *text;
@@ -401,7 +411,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
         vsock_arrived(worker, guest, fd);
         return;
     }
-    struct arrival *a = arrive(worker, guest->tenant_index, NULL);
+    struct arrival *a = arrive(worker, guest, NULL);
 
     if (a == NULL) {
         const char *text;
@@ -430,10 +440,10 @@ static void note_hello(struct arrival *a, const struct weir_hello *hello)
     snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
 }
 
-void weir_guest_wrote(struct weir_worker *worker, uint32_t tenant_index, int64_t pid,
+void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello)
 {
-    struct arrival *a = arrive(worker, tenant_index, NULL);
+    struct arrival *a = arrive(worker, guest, NULL);
 
     if (a == NULL) {
         const char *text;
@@ -443,7 +453,7 @@ void weir_guest_wrote(struct weir_worker *worker, uint32_t tenant_index, int64_t
         return;
     }
     note_hello(a, hello);
-    a->pid = pid; /* the virtual machine's */
+    a->pid = guest->pid; /* the virtual machine's */
     a->mail = mail;
     start(a);
 }
@@ -473,7 +483,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
                      struct weir_zmq_pending *pending)
 {
     struct weir_worker *worker = user;
-    struct arrival *a = arrive(worker, 0, tenant_name);
+    struct arrival *a = arrive(worker, NULL, tenant_name);
 
     if (a == NULL) {
         const char *text;

@@ -23,9 +23,10 @@ void weir_guest_thread_attr(pthread_attr_t *attr);
 
 /**
  * Serve a Hello that came through a virtual machine's region. mail is taken, and hello with it.
+ * @param guest  whose: the tenant, and QEMU's pid.
  * @thread a region's
  */
-void weir_guest_wrote(struct weir_worker *worker, uint32_t tenant_index, int64_t pid,
+void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello);
 
 /** Open the tcp endpoint, if one is configured. @thread main */

@@ -65,6 +65,9 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
     }
     tenant = worker->tenants[message->index];
     if (tenant != NULL) {
+        pthread_mutex_lock(&worker->lock);
+        tenant->goings = message->goings;
+        pthread_mutex_unlock(&worker->lock);
         weir_tenant_configure(tenant, &message->config);
         return;
     }
@@ -73,6 +76,7 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
         weir_log_error("worker: no memory for a tenant tenant=%s", message->config.name);
         return;
     }
+    tenant->goings = message->goings;
     pthread_mutex_lock(&worker->lock);
     worker->tenants[message->index] = tenant;
     pthread_mutex_unlock(&worker->lock);

@@ -115,8 +115,11 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
         weir_region_refuse(mail, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
     } else {
         note_boot(region, boot_id);
-        weir_guest_wrote(region->worker, region->about.tenant_index, region->about.pid, mail,
-                         mail->hello);
+        const struct weir_link_guest guest = {.tenant_index = region->about.tenant_index,
+                                              .goings = region->about.goings,
+                                              .pid = region->about.pid};
+
+        weir_guest_wrote(region->worker, &guest, mail, mail->hello);
     }
     free(bytes);
 }

@@ -57,7 +57,7 @@ struct weir_tenant {
     uint32_t n_sessions;
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
-    uint32_t goings;  /* the supervisor's number of that */
+    uint32_t goings;  /* of weir_link_tenant */
     atomic_int forms; /* enum weir_forms_wish; not under the lock */
     /* For the scheduler; not under the lock: */
     atomic_uint weight, sm_limit_pct;

@@ -53,8 +53,8 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, sms), WEIR_ERR_SYNTAX,
                     "a device of %u SMs", h->sms);
     }
-    if (h->flags &
-        ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED | WEIR_SCHED_TRACE_FILL)) {
+    if (h->flags & ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED |
+                               WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
@@ -259,7 +259,9 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->launch_ns = header->launch_ns;
     config->overhead_ppm = header->overhead_ppm;
     config->memory_limit_bytes = header->memory_limit_bytes;
-    config->fill = (header->flags & WEIR_SCHED_TRACE_FILL) != 0;
+    config->fill = (header->flags & WEIR_SCHED_TRACE_FILL_ALL) != 0 ? WEIR_SCHED_FILL_ALL
+                   : (header->flags & WEIR_SCHED_TRACE_FILL) != 0   ? WEIR_SCHED_FILL_LOWER
+                                                                    : WEIR_SCHED_FILL_NONE;
     if (header->order_window != 0) {
         config->order_window = header->order_window;
     }

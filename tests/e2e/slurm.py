@@ -6,25 +6,12 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
-import unittest
 
 import lib
+from containers import need, need_program
 
-SBIN = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
 NODE = "weirnode"
 CPUS = 8
-
-
-def need(condition, why):
-    if not condition:
-        raise unittest.SkipTest(why)
-
-
-def program(name):
-    path = shutil.which(name, path=SBIN)
-    need(path, f"no {name} here (ci/install-deps --test)")
-    return path
 
 
 class Cluster:
@@ -35,7 +22,7 @@ class Cluster:
         need(os.geteuid() == 0, "slurmd and munged need root here")
         self.plugin = os.path.join(lib.places.build, "slurm/weir_spank.so")
         need(os.path.exists(self.plugin), "weir_spank.so is not built (libslurm-dev)")
-        self.programs = {name: program(name) for name in
+        self.programs = {name: need_program(name) for name in
                          ("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc", "scancel",
                           "squeue", "scontrol", "sinfo")}
         self.folder = tempfile.mkdtemp(prefix="weir-e2e-slurm-")

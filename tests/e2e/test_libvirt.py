@@ -87,10 +87,10 @@ class Metadata(lib.Case):
         self.assertLess(min(late), 0.2)
         print(f"in effect {1000 * min(late):.0f} to {1000 * max(late):.0f} ms after virsh", end=" ")
         self.assertGreater(host.tenant("vm1")["quota_bytes"], 512 << 20, "no longer said")
-        self.libvirt.set("vm1", "<tenant memory='256MiB' name='carol'/>")
-        self.has(host, tenant="carol", quota_bytes=256 << 20)
+        self.libvirt.set("vm1", "<tenant memory='128MiB' name='carol'/>")
+        self.has(host, tenant="carol", quota_bytes=128 << 20)
         self.has(host, weight=10, priority="normal")
-        self.finished(host, "e2e_quota", "check", 256 << 20, tenant="carol")
+        self.finished(host, "e2e_quota", "check", 128 << 20, tenant="carol")
         self.libvirt.virsh("metadata", "vm1", URI, "--remove", "--live", "--config")
         self.has(host, tenant="carol", changed=0)
         self.steady_undisturbed(steady)
@@ -199,6 +199,23 @@ class Metadata(lib.Case):
         lib.until(lambda: len(host.status()["tenant"]) == 2, 5, "a new tenant")
         self.has(host, weight=7, quota_bytes=128 << 20, source="libvirt")
         self.finished(host, "e2e_quota", "check", 128 << 20, tenant="vm1")
+
+    def test_attach_again_keeps_what_it_does_not_name(self):
+        self.libvirt.define("vm3")
+        self.addCleanup(self.libvirt.virsh, "undefine", "vm3")
+        host = self.followed_host({"bob": {}})
+        self.connected(host)
+
+        def attach(*settings):
+            done = lib.run_weir("attach", "--connect", self.libvirt.url, "--run-dir", host.run_dir, *settings, "vm3")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return self.libvirt.virsh("metadata", "vm3", URI)
+
+        self.assertRegex(attach("--weight", "300", "--memory", "64MiB"), 'weight="300" memory="64MiB"')
+        self.assertRegex(attach(), 'weight="300" memory="64MiB"')
+        self.has(host, tenant="vm3", weight=300, quota_bytes=64 << 20)
+        self.assertRegex(attach("--weight", "200"), 'weight="200" memory="64MiB"')
+        self.has(host, tenant="vm3", weight=200, quota_bytes=64 << 20)
 
     def test_no_libvirtd(self):
         host = self.followed_host({"vm1": {}}, uri="qemu+unix:///system?socket=/nonexistent")

@@ -10,6 +10,7 @@ import unittest
 
 import lib
 import slurm
+from containers import need
 
 MIB = 1 << 20
 ONE, OTHER = 65534, 1  # nobody and daemon: users that every machine has
@@ -22,10 +23,10 @@ def setUpModule():
     unittest.addModuleCleanup(cluster.close)
     for user in (ONE, OTHER):
         seen = cluster.run("sinfo", "--version", user=user, env={"LD_LIBRARY_PATH": ""})
-        slurm.need(seen.returncode == 0, f"user {user} cannot run Slurm's commands")
+        need(seen.returncode == 0, f"user {user} cannot run Slurm's commands")
         for path in (lib.places.program("drv_memory"), f"{cluster.guest_lib}/libcuda.so.1"):
             reach = subprocess.run(["test", "-r", path], user=user, group=user, extra_groups=[])
-            slurm.need(reach.returncode == 0, f"user {user} cannot read {path}")
+            need(reach.returncode == 0, f"user {user} cannot read {path}")
 
 
 class Slurm(lib.Case):

@@ -23,7 +23,7 @@ class Tenant(lib.Case):
             return f.read()
 
     def test_set_is_in_effect_when_it_returns(self):
-        host = self.host({"alice": {"weight": 100, "memory": "512MiB"}, "bob": {}})
+        host = self.host({"alice": {"weight": 100, "memory": "256MiB"}, "bob": {}})
         steady = self.steady(host)
         before = self.config(host)
         took = []
@@ -31,15 +31,15 @@ class Tenant(lib.Case):
             self.tenant(host, "set", "alice", "weight=")
             begin = time.monotonic()
             result = self.tenant(host, "set", "alice", "weight=300", "priority=high",
-                                 "memory=256MiB", "sm-limit=50")
+                                 "memory=128MiB", "sm-limit=50")
             took.append(time.monotonic() - begin)
         self.assertLess(min(took), 0.1)
         self.assertRegex(result.stdout, r"alice: weight 100 -> 300 \(until the host ends; "
                          r"weir.toml: 100\)")
         row = host.tenant("alice")
         self.assertEqual((row["weight"], row["priority"], row["sm_limit_pct"], row["quota_bytes"]),
-                         (300, "high", 50, 256 * MIB))
-        self.finished(host, "e2e_quota", "check", 256 * MIB)  # what its programs see
+                         (300, "high", 50, 128 * MIB))
+        self.finished(host, "e2e_quota", "check", 128 * MIB)  # what its programs see
         self.assertEqual(self.config(host), before, "the file is as it was")
         self.assertRegex(self.tenant(host, "list").stdout, r"alice +300 high +50% .*4 changed since")
         shown = self.tenant(host, "show", "alice").stdout
@@ -47,7 +47,7 @@ class Tenant(lib.Case):
         # Back to what weir.toml says.
         self.tenant(host, "set", "alice", "weight=", "priority=", "memory=", "sm_limit=")
         row = host.tenant("alice")
-        self.assertEqual((row["weight"], row["quota_bytes"], row["changed"]), (100, 512 * MIB, 0))
+        self.assertEqual((row["weight"], row["quota_bytes"], row["changed"]), (100, 256 * MIB, 0))
         self.steady_undisturbed(steady)
 
     def test_wrong_settings_change_nothing(self):
@@ -107,7 +107,7 @@ class Tenant(lib.Case):
 
     def test_many_come_and_go(self):
         """More than there are places for: each is free again when nothing is left of its tenant."""
-        host = self.host({"alice": {}})
+        host = self.host({"alice": {}}, args=("--cdi", os.path.join(self.folder(), "weir.json")))
         steady = self.steady(host, tenant="alice")
         before = None
         for i in range(80):

@@ -97,7 +97,7 @@ class Transports(lib.Case):
                 other.start()
         for listen in ("*:0", "tcp://127.0.0.1:0", ":0", *(["[::1]:0"] if os.path.exists("/proc/net/if_inet6") else [])):
             other = self.host(remote=remote, args=["--listen", listen])
-            self.assertTrue([line for line in other.process.errors if "listening endpoint=tcp://" in line], listen)
+            lib.until(lambda o=other: "listening endpoint=tcp://" in o.process.err, 5, f"it listens on {listen}")
             self.assertEqual(other.stop(), 0)
 
     def test_tcp_between_namespaces(self):

@@ -36,6 +36,9 @@ void fb_write(uint64_t to, uint64_t value);
 void *fb_alloc(size_t bytes);
 void fb_free(void *memory);
 
+/** May this process write what it shares with a kernel while that runs? */
+bool fb_writes_meanwhile(void);
+
 /** Launch and wait. @return whether the kernel came to its end. */
 bool fb_run(void *module, const char *kernel, const struct fb_launch *launch);
 

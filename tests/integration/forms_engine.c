@@ -66,6 +66,11 @@ void fb_free(void *memory)
     tx_free(memory);
 }
 
+bool fb_writes_meanwhile(void)
+{
+    return true;
+}
+
 bool fb_run(void *module, const char *kernel, const struct fb_launch *launch)
 {
     struct weir_exec_fault fault = {0};

@@ -238,10 +238,10 @@ static void sim_start(void *user, weir_sched_id item, void *item_user,
     struct tl_sim *sim = user;
     struct work *work = item_user;
 
-    (void)filler;
     if (work == NULL) {
         return; /* tl_sim_bring() */
     }
+    sim->tenant[work->lane->tenant]->stats.fillers += filler;
     assert_int_equal(work->state, WORK_WAITING);
     for (struct work *w = work->lane->first; w != work; w = w->next) {
         assert_int_not_equal(w->state, WORK_WAITING); /* nobody is overtaken */

@@ -93,6 +93,7 @@ struct tl_sim_stats {
     uint64_t turn_max_ns; /* arrival to done */
     uint64_t turn_sum_ns;
     uint64_t copied_ns;
+    uint64_t fillers; /* items granted below the leader's work */
 };
 void tl_sim_stats(const struct tl_sim *sim, uint32_t tenant, struct tl_sim_stats *ret_stats);
 

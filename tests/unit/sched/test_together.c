@@ -170,6 +170,43 @@ static void exclusive_tenants_are_never_in_a_group(void **state)
     tl_sim_destroy(sim);
 }
 
+/* Nor beside anybody's, or have anybody's beside theirs, at a lower level. */
+static void exclusive_tenants_fill_no_gaps(void **state)
+{
+    struct weir_sched_tenant_params change = {
+        .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+    struct tl_sim_load load = {
+        .duration_ns = 50000, .key = 5, .blocks = 1000, .blocks_per_sm = 8, .predicted = true};
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+
+    (void)state;
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    params.config.fill = true;
+    sim = tl_sim_create(&params);
+    for (uint32_t i = 0; i < 2; i++) {
+        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    }
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t fillers = 0;
+
+        change.exclusive = round == 1;
+        tl_sim_change(sim, 0, &change);
+        tl_sim_run(sim, 20000000);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct tl_sim_stats before, after;
+
+            tl_sim_stats(sim, i, &before);
+            tl_sim_run(sim, 100000000);
+            tl_sim_stats(sim, i, &after);
+            fillers += after.fillers - before.fillers;
+        }
+        assert_true(round == 1 ? fillers == 0 : fillers > 0);
+    }
+    tl_sim_destroy(sim);
+}
+
 static void group_is_resized_when_a_member_goes(void **state)
 {
     struct tl_sim *sim = make(&halving);
@@ -309,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_shares_the_device_and_is_measured),
         cmocka_unit_test(exclusive_tenants_are_never_in_a_group),
+        cmocka_unit_test(exclusive_tenants_fill_no_gaps),
         cmocka_unit_test(group_is_resized_when_a_member_goes),
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
