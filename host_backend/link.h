@@ -68,7 +68,7 @@ enum weir_link_channel {
 
 struct weir_link_guest {
     uint32_t tenant_index;
-    uint32_t goings; /* of weir_link_tenant: who comes to an earlier tenant is turned away */
+    uint32_t goings;  /* of weir_link_tenant: who comes to an earlier tenant is turned away */
     uint32_t channel; /* enum weir_link_channel */
     int64_t pid;
     uint32_t uid;

@@ -108,6 +108,9 @@ class Port(test_kvm.Base):
         self.assertEqual(host.weir("tenant", "remove", "--run-dir", host.run_dir, "alice").returncode, 0)
         self.lost(guest)
         self.assertFalse(os.path.exists(os.path.join(host.run_dir, "vm", "alice.serial")))
+        # A tenant of another name may get its place.
+        self.assertEqual(host.weir("tenant", "add", "--run-dir", host.run_dir, "carol").returncode, 0)
+        self.finished_in(self.port(host, "carol"), "drv_memory")
 
     def test_nonsense_harms_nobody(self):
         host = self.host()
