@@ -166,6 +166,8 @@ def modules_of(vmlinuz, root):
 VIRTIO = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci")
 SERIAL = (*VIRTIO, "virtio_console")
 VSOCK_LOOPBACK = ("vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback")
+VSOCK_GUEST = (*VIRTIO, "vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport")
+VSOCK_HOST = ("vsock", "vmw_vsock_virtio_transport_common", "vhost_iotlb", "vhost", "vhost_vsock")
 
 
 def modules_called(*names):
@@ -218,6 +220,16 @@ def needed_libraries(path):
     """Where the loader finds what a program needs."""
     said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=20).stdout
     return re.findall(r"=> (/\S+)", said)
+
+
+def qemu_files():
+    """(file, folder in the root) of what QEMU needs to run inside a guest."""
+    places = [(shutil.which("qemu-system-x86_64"), "bin")]
+    accelerators = glob.glob("/usr/lib/*/qemu/accel-tcg-x86_64.so")
+    for path in [*accelerators, *glob.glob("/usr/share/seabios/bios-256k.bin"),
+                 *(f"/usr/share/qemu/{name}" for name in ("linuxboot_dma.bin", "kvmvapic.bin"))]:
+        places.append((path, os.path.dirname(path).lstrip("/")))
+    return places
 
 
 def make_root(folder, programs, modules=(), weir=False, files=()):

@@ -8,6 +8,7 @@ where host and program are on one kernel.
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import time
@@ -21,7 +22,7 @@ PROGRAMS = ["drv_vector_add", "drv_copies_large", "drv_memory", "drv_modules", "
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads"]
 SILENT_S = 10  # until an opener that does not beat is taken for dead (transport/stream_port.c)
 LOST = 9  # errors that e2e_lost prints when its host is gone
-lib.CASE_LIMIT_S = max(lib.CASE_LIMIT_S, 240 if kvm.FULL else 100)
+lib.CASE_LIMIT_S = max(lib.CASE_LIMIT_S, 900 if kvm.FULL else 100)  # a machine in a machine takes its time
 expected = test_kvm.expected
 transports = test_kvm.transports
 DOCTOR = "WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor"
@@ -107,6 +108,9 @@ class Port(test_kvm.Base):
         self.assertEqual(host.weir("tenant", "remove", "--run-dir", host.run_dir, "alice").returncode, 0)
         self.lost(guest)
         self.assertFalse(os.path.exists(os.path.join(host.run_dir, "vm", "alice.serial")))
+        # A tenant of another name may get its place.
+        self.assertEqual(host.weir("tenant", "add", "--run-dir", host.run_dir, "carol").returncode, 0)
+        self.finished_in(self.port(host, "carol"), "drv_memory")
 
     def test_nonsense_harms_nobody(self):
         host = self.host()
@@ -230,6 +234,40 @@ class Guest(test_kvm.Base):
         status, said = machine.run("WEIR_HOST=vsock://1 /cuda/drv_memory")
         self.assertNotEqual(status, 0)
         self.assertIn("no tenant of this host has the vsock_cid 1", said)
+
+
+    @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
+    def test_vsock_from_a_guest_to_its_host(self):
+        """A machine with a host in it, and a machine in that one: few test machines have vhost_vsock."""
+        kvm.kernel()
+        vmlinuz, _modules = kvm.kernel()
+        inner, outer = self.folder(), self.folder()
+        image = kvm.make_root(inner, ["drv_memory"], modules=kvm.modules_called(*kvm.VSOCK_GUEST))
+        config = os.path.join(outer, "weir.toml")
+        with open(config, "w") as f:
+            f.write('[host]\nvm_region = "64MiB"\nwindow_bytes = "1GiB"\ncdi = "none"\n'
+                    f'driver = "softgpu"\nsoftgpu = "/softgpu/{os.path.basename(lib.places.softgpu)}"\n'
+                    '[[tenant]]\nname = "alice"\n[[tenant]]\nname = "bob"\nvsock_cid = 42\n')
+        kernel = shutil.copy(vmlinuz, os.path.join(outer, "vmlinuz"))
+        root = kvm.make_root(outer, [], weir=True, modules=kvm.modules_called(*kvm.VSOCK_HOST),
+                             files=[(config, "etc"), (lib.places.softgpu, "softgpu"), (kernel, "vm"),
+                                    (image, "vm"), *kvm.qemu_files()])
+        machine = self.machine(self.host(), root, "-m", "2048")
+        machine.run("mkdir -p /run; (weir serve --config /etc/weir.toml --log info > /tmp/serve 2>&1 &)")
+        machine.run("mkfifo /tmp/in; (sleep 1000 > /tmp/in &)")
+        machine.run("(qemu-system-x86_64 -L /usr/share/seabios -L /usr/share/qemu -accel tcg -m 256 -nographic "
+                    "-monitor none -serial stdio -vga none -nic none -kernel /vm/vmlinuz -initrd /vm/initramfs "
+                    "-append 'console=ttyS0 quiet panic=-1' -device vhost-vsock-pci,guest-cid=42 "
+                    "< /tmp/in > /tmp/out 2>&1; echo $? > /tmp/gone) &")
+        status, said = machine.run("for i in $(seq 500); do grep -q @@UP /tmp/out && break; test -e /tmp/gone && break;"
+                                   " sleep 1; done; sed s/@@/:/ /tmp/out; grep -q @@UP /tmp/out", 600)
+        self.assertEqual(status, 0, said)
+        machine.run("echo /cuda/drv_memory > /tmp/in")
+        _status, said = machine.run("until grep -q @@RC /tmp/out; do sleep 1; done; sed s/@@/:/ /tmp/out", 300)
+        self.assertIn("PASS drv_memory", said)
+        _status, said = machine.run("grep 'session: begun' /tmp/serve")
+        self.assertIn("tenant=bob", said)
+        self.assertIn("transport=vsock", said)
 
 
 class Attach(test_kvm.Attach):
