@@ -166,15 +166,16 @@ class Sched(lib.Case):
         return host.weir("trace", "show", trace).stdout
 
     def assertUses(self, host, tenant, wanted):
-        """It is served no more than that part of the GPU, and some of it: others use the cores, too."""
+        """It is served no more than that part of the GPU, and some of it. Where others have the cores, one kernel
+        may take as long as many: what is too much is paid back."""
         sms, = re.findall(r"(\d+) SMs", self.recorded(host))
-        seen = []
-        while len(seen) < TRIES and (not seen or seen[-1] < wanted * 0.3):
-            begin = time.monotonic()
-            served = self.served(host)[tenant]  # of a time that may be longer where cores are few
+        served, begin, seen = 0, time.monotonic(), []
+        for _ in range(TRIES):
+            served += self.served(host)[tenant]
             seen.append(served / ((time.monotonic() - begin) * 1e9 * int(sms)))
-            self.assertLess(seen[-1], wanted * 1.1 + 0.1, seen)
-        self.assertGreater(seen[-1], wanted * 0.3, seen)
+            if wanted * 0.3 < seen[-1] < wanted * 1.1 + 0.02:
+                return
+        self.fail(f"{tenant} should have {wanted:.2f}, but had {seen}")
 
     def set(self, host, tenant, *settings):
         result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
