@@ -8,6 +8,7 @@
 #ifndef WEIR_HOST_BACKEND_FORMS_FIT_H
 #define WEIR_HOST_BACKEND_FORMS_FIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,16 @@ static inline int weir_forms_carveout(uint32_t kernel_bytes, uint32_t kernel_blo
     return sm_bytes == 0 || weir_forms_carveout_kib(twin_bytes, twin_blocks) <= kib
                ? WEIR_FORMS_NO_CARVEOUT
                : (int)(kib * UINT64_C(1024) * 100 / sm_bytes);
+}
+
+/**
+ * Is a twin with more registers worth a try, with so many blocks on an SM where its kernel has
+ * native_blocks? With half of them such twins took up to 88 % longer (H200, 2026-11-22).
+ * @thread any
+ */
+static inline bool weir_forms_is_roomy_enough(uint32_t blocks, uint32_t native_blocks)
+{
+    return (uint64_t)blocks * 4 >= (uint64_t)native_blocks * 3;
 }
 
 /* What a stop may wait for, beyond a block: of the 15 us that it is to take, without the way of the

@@ -59,7 +59,7 @@ struct weir_forms_timing {
     uint64_t blocks, workers;
     CUevent begin, end;
     uint32_t since; /* launches since the last one */
-    uint32_t n[WEIR_FORMS_VARIANTS];
+    uint32_t n[WEIR_FORMS_VARIANTS], tries[WEIR_FORMS_VARIANTS];
     uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* of the grid's time for each block, the shortest */
 };
 

@@ -9,8 +9,8 @@
  *   built once more, with so few registers that it fits as often. So is the twin of a kernel that
  *   is launched often, with as many as its kernel has: the compiler orders instructions otherwise
  *   then, which may be worth 5 %.
- * - *Roomy*: so it does when it may take eight more than the kernel has, though fewer may fit
- *   then. Of kernels that are launched often, too.
+ * - *Roomy*: so it does when it may take eight more than the kernel has, though a quarter fewer
+ *   may fit then. Of kernels that are launched often, too.
  * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
  * Each of these twins is tried, and the fastest stays. A launch is timed by two events in the
@@ -24,8 +24,10 @@
 #include <string.h>
 
 #define TIMINGS 4u  /* of each twin before one is chosen */
-#define AGAIN   32u /* launches from one timing to the next, afterwards */
-#define FORGET  16u
+#define TRIES   10u /* of which so few may be had where others make it stop: then it is not chosen \
+                     */
+#define AGAIN  32u  /* launches from one timing to the next, afterwards */
+#define FORGET 16u
 
 /* ---------------------------------------------------------------- functions */
 
@@ -189,6 +191,10 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
         k->fit.per_sm[v] = blocks_on_sm(
             d, weir_forms_twin_function(k, form, variant), threads,
             weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes));
+        if (v == WEIR_FORMS_ROOMY && !weir_forms_is_roomy_enough(k->fit.per_sm[v], native_blocks)) {
+            k->fit.per_sm[v] = 0;
+            continue;
+        }
         keep_cache(d, k, native, native_blocks, shared_bytes, variant);
     }
     look_for_others(d, k, native);
@@ -239,12 +245,18 @@ static void harvest(const struct weir_driver *d, struct weir_forms_kernel *k)
     }
 }
 
+static bool is_due(const struct weir_forms_timing *t, uint32_t variant)
+{
+    return t->n[variant] < TIMINGS && t->tries[variant] < TRIES;
+}
+
 /* One that was timed least, while any was not timed enough; then the fastest. */
 static bool is_before(const struct weir_forms_timing *t, uint32_t variant, uint32_t other)
 {
-    return t->n[variant] < TIMINGS || t->n[other] < TIMINGS
-               ? t->n[variant] < t->n[other]
-               : t->grid_ps[variant] < t->grid_ps[other];
+    if (is_due(t, variant) || is_due(t, other)) {
+        return is_due(t, variant) && (!is_due(t, other) || t->tries[variant] < t->tries[other]);
+    }
+    return t->n[variant] != 0 && (t->n[other] == 0 || t->grid_ps[variant] < t->grid_ps[other]);
 }
 
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
@@ -288,7 +300,7 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
                              CUstream stream)
 {
     struct weir_forms_timing *t = &k->timing;
-    bool due = t->n[variant] < TIMINGS || ++t->since >= AGAIN;
+    bool due = is_due(t, variant) || ++t->since >= AGAIN;
 
     if (!due || blocks < workers || workers == 0 ||
         atomic_load(&t->state) != WEIR_FORMS_TIMED_NOTHING) {
@@ -306,6 +318,7 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
         return false;
     }
     t->since = 0;
+    t->tries[variant]++;
     t->variant = variant;
     t->blocks = blocks;
     t->workers = workers;

@@ -228,7 +228,10 @@ static bool list_candidates(const struct weir_forms_bench *bench,
         uint64_t *block_ns = &choice->block_ns[builds[i]];
 
         if (!is_usable(subject, builds[i]) ||
-            (builds[i] == WEIR_FORMS_PERSISTENT && choice->kernel_ns != 0)) {
+            (builds[i] == WEIR_FORMS_PERSISTENT && choice->kernel_ns != 0) ||
+            (builds[i] == WEIR_FORMS_ROOMY &&
+             !weir_forms_is_roomy_enough(subject->set->facts[builds[i]].per_sm,
+                                         subject->set->facts[WEIR_FORMS_ORIGINAL].per_sm))) {
             continue;
         }
         if (!find_block_ns(bench, subject, builds[i], block_ns)) {

@@ -68,6 +68,17 @@ static void task_is_what_a_stop_may_wait_for(void **state)
     assert_int_equal(weir_forms_task_blocks(1000, 0, many, 100), WEIR_FORMS_TASK_UNKNOWN);
 }
 
+static void roomy_twin_loses_a_quarter_of_the_blocks_at_most(void **state)
+{
+    (void)state;
+    assert_true(weir_forms_is_roomy_enough(6, 8));
+    assert_true(weir_forms_is_roomy_enough(12, 16));
+    assert_true(weir_forms_is_roomy_enough(1, 1));
+    assert_false(weir_forms_is_roomy_enough(1, 2));
+    assert_false(weir_forms_is_roomy_enough(5, 8));
+    assert_false(weir_forms_is_roomy_enough(0, 2)); /* it does not fit at all */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -76,6 +87,7 @@ int main(void)
         cmocka_unit_test(registers_are_as_many_as_keep_the_blocks),
         cmocka_unit_test(limit_is_what_fits_or_what_the_kernel_has),
         cmocka_unit_test(task_is_what_a_stop_may_wait_for),
+        cmocka_unit_test(roomy_twin_loses_a_quarter_of_the_blocks_at_most),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
