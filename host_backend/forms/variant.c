@@ -23,10 +23,11 @@
 #include "host_backend/forms/fit.h"
 #include <string.h>
 
-#define TIMINGS 4u  /* of each twin before one is chosen */
-#define TRIES   10u /* of which so few may be had where others make it stop: then it is not chosen \
-                     */
-#define AGAIN  32u  /* launches from one timing to the next, afterwards */
+#define TIMINGS 4u /* of each twin before one is chosen */
+#define TRIES                                                                                      \
+    10u            /* of which so few may be had where others make it stop: then it is not chosen  \
+                    */
+#define AGAIN  32u /* launches from one timing to the next, afterwards */
 #define FORGET 16u
 
 /* ---------------------------------------------------------------- functions */
