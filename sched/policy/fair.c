@@ -240,7 +240,8 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->preempt = true;
 }
 
-/* Of the leader's class: who is furthest behind, and not ahead of V by more than a slice. */
+/* Of those with work that waits, of the leader's class: who is furthest behind, and not ahead of V
+ * by more than a slice. */
 static uint32_t filler_of_equals(const struct weir_policy *self,
                                  const struct weir_policy_next_view *view)
 {
@@ -253,7 +254,7 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
         uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
-        if (tenant != view->leader && tenant->priority == round.class &&
+        if (tenant != view->leader && tenant->priority == round.class && tenant->waiting != 0 &&
             ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
@@ -273,7 +274,8 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
 
-        if (tenant->priority < view->leader->priority && tenant->priority >= class) {
+        if (tenant->priority < view->leader->priority && tenant->priority >= class &&
+            tenant->waiting != 0) {
             class = tenant->priority;
             most = fair_of(tenant)->fill_pass > most ? fair_of(tenant)->fill_pass : most;
         }
@@ -281,7 +283,8 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
     for (uint32_t i = 0; i < view->ready_count; i++) {
         struct fair_tenant *fair = fair_of(view->ready[i]);
 
-        if (view->ready[i]->priority != class || class >= view->leader->priority) {
+        if (view->ready[i]->priority != class || class >= view->leader->priority ||
+            view->ready[i]->waiting == 0) {
             continue;
         }
         if (fair->fill_pass + FILL_SAVED < most) {

@@ -161,6 +161,34 @@ static void nobody_fills_where_it_is_not_asked_for(void **state)
     weir_sched_destroy(d.sched);
 }
 
+/* All of one class: short blocks may, long ones may not. */
+static void equals_fill_with_short_blocks(void **state)
+{
+    struct desk d;
+    weir_sched_id tenant[3], leader, queue[3], item[3][8];
+    uint32_t fillers[3] = {0};
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    for (int i = 0; i < 3; i++) {
+        queue[i] = queue_of(&d, WEIR_SCHED_NORMAL, &tenant[i]);
+    }
+    leader = kernel(&d, queue[0], 3000);
+    for (int k = 0; k < 8; k++) {
+        item[1][k] = kernel(&d, queue[1], 400);
+        item[2][k] = kernel(&d, queue[2], 80);
+    }
+    later(&d, 1500); /* the second leads, behind what runs; the third has what they leave */
+    assert_int_equal(how(&d, leader), 0);
+    for (int k = 0; k < 8; k++) {
+        fillers[1] += how(&d, item[1][k]) == 1;
+        fillers[2] += how(&d, item[2][k]) == 1;
+    }
+    assert_int_equal(fillers[1], 0);
+    assert_true(fillers[2] > 0);
+    weir_sched_destroy(d.sched);
+}
+
 /* A newcomer's work does not go between what another has queued; but it waits for that only so
  * long. */
 static void newcomer_waits_for_what_is_queued_but_not_for_long(void **state)
@@ -219,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lower_class_fills_and_pays_when_done),
         cmocka_unit_test(nobody_fills_where_it_is_not_asked_for),
+        cmocka_unit_test(equals_fill_with_short_blocks),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
     };
