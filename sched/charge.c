@@ -63,13 +63,18 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
+/* Is it kept to some SMs, or to some blocks on each? */
+static bool is_placed(const struct item *item)
+{
+    return item->place.sm_count != 0 || item->place.quota != 0;
+}
+
 /* The first that is not kept to a place, if the item is behind it. */
 static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    while (front != item &&
-           (front->waits || front->place.sm_count != 0 || front->place.quota != 0)) {
+    while (front != item && (front->waits || is_placed(front))) {
         front = front->front_next;
     }
     return front != item ? front : NULL;
@@ -102,10 +107,9 @@ void fronts_disturb(struct weir_sched *sched)
     }
 }
 
-/* It had what others left; they pay for their own time, whatever it did meanwhile. */
-static void charge_filler(struct weir_sched *sched, struct item *done)
+/* It is charged its claim, of which the one before it had nothing. */
+static uint64_t charge_claim(const struct weir_sched *sched, struct item *done, struct item *before)
 {
-    struct item *before = front_before(sched, done);
     uint64_t claim = claim_ns(sched, done);
 
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
@@ -113,32 +117,31 @@ static void charge_filler(struct weir_sched *sched, struct item *done)
     if (before != NULL) {
         before->beside_ns += claim;
     }
+    return claim;
 }
 
 void fronts_yield(struct weir_sched *sched, struct item *done)
 {
     struct item *before, *front, *next;
-    uint64_t claim;
     bool past;
 
-    if (done->filler && done->is_front) {
-        charge_filler(sched, done);
+    if (!done->is_front || !is_compute(done)) {
         return;
     }
-    if (!done->is_front || !is_compute(done) || done->place.sm_count != 0 ||
-        done->place.quota != 0 || (before = front_before(sched, done)) == NULL) {
+    before = front_before(sched, done);
+    if (done->filler) { /* it had what others left; they pay for their own time all the same */
+        (void)charge_claim(sched, done, before);
         return;
     }
-    claim = claim_ns(sched, done);
-    before->queue->tenant->credit_ns += claim * sched->config.sms;
-    before->beside_ns += claim;
-    done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
-    done->disturbed = true;
+    if (is_placed(done) || before == NULL) {
+        return;
+    }
+    before->queue->tenant->credit_ns += charge_claim(sched, done, before) * sched->config.sms;
     before->disturbed |= done->predicted_ns == 0;
     past = went_past(sched, before, done);
     for (front = before; front != done; front = next) {
         next = front->front_next;
-        if (past && !front->waits && front->place.sm_count == 0 && front->place.quota == 0 &&
+        if (past && !front->waits && !is_placed(front) &&
             front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;

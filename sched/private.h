@@ -215,7 +215,7 @@ void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
-/** A filler comes: what is at work can be learned from no more. */
+/** A filler comes: what is at work has it beside it from now on. */
 void fronts_disturb(struct weir_sched *sched);
 /** An item is done: did those before it hold the device? */
 void fronts_yield(struct weir_sched *sched, struct item *done);

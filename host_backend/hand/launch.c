@@ -26,7 +26,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
-        a->value.priority = weir_gate_stream_priority(s, a->value.priority, false);
+        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         return a->value.accessPolicyWindow.num_bytes == 0

@@ -20,8 +20,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 || !weir_hand_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(s->driver->cuStreamCreateWithPriority(
-        &native, CU_STREAM_NON_BLOCKING, weir_gate_stream_priority(s, in->priority, false)));
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
+                                                   weir_gate_stream_priority(s, in->priority)));
     result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
@@ -189,7 +189,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
         }
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
             stream->priority = value.priority;
-            value.priority = weir_gate_stream_priority(s, value.priority, false);
+            value.priority = weir_gate_stream_priority(s, value.priority);
         }
         return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
     }

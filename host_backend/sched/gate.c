@@ -455,8 +455,8 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     pass->class = (uint8_t)work->class;
     pass->key = work->key;
     pass->size = size_of(work);
-    predict(q->gate, work, pass);
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
+        predict(q->gate, work, pass);
         if (weir_gate_below(q, pass->ns)) {
             apply_priority(q, stream, false);
             add_given(q, pass->ns);

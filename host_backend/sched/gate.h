@@ -177,11 +177,9 @@ bool weir_gate_is_open(const struct weir_session *session);
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
 
-/**
- * The priority for a stream of the session: the tenant's class, within it what the guest asks for;
- * with filler what gives way to all others.
+/** The priority for a stream of the session: the tenant's class, within it what the guest asks for.
  */
-int weir_gate_stream_priority(const struct weir_session *session, int asked, bool filler);
+int weir_gate_stream_priority(const struct weir_session *session, int asked);
 
 /** The session's runs will not be stopped again (weir_forms_session_ends()). @thread session */
 void weir_gate_session_ends(struct weir_session *session);

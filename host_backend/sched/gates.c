@@ -397,7 +397,7 @@ static struct levels levels_of(int levels, int priority)
     }
 }
 
-int weir_gate_stream_priority(const struct weir_session *session, int asked, bool filler)
+int weir_gate_stream_priority(const struct weir_session *session, int asked)
 {
     const struct weir_gate *gate = session->worker->gates[session->device];
     int priority = atomic_load(&session->tenant->priority);
@@ -411,9 +411,6 @@ int weir_gate_stream_priority(const struct weir_session *session, int asked, boo
     if (levels < LEVELS_MIN) {
         return priority == WEIR_PRIORITY_HIGH ? gate->priority_greatest : gate->priority_least;
     }
-    if (filler) {
-        return gate->priority_least;
-    }
     of = levels_of(levels, priority);
     above = gate->priority_least - asked;
     above = above < 0 ? 0 : above > of.high - of.low ? of.high - of.low : above;
@@ -425,7 +422,8 @@ void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *
     CUlaunchAttributeValue value;
 
     memset(&value, 0, sizeof value);
-    value.priority = weir_gate_stream_priority(session, stream->priority, filler);
+    value.priority = filler ? session->worker->gates[session->device]->priority_least
+                            : weir_gate_stream_priority(session, stream->priority);
     /* A driver that does not change a stream's priority leaves the one it was made with. */
     (void)session->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY,
                                                 &value);
