@@ -4,14 +4,12 @@
  * Prints one line a measure: name, unit, p50, p99, samples (tab-separated). Loads libcuda.so.1 by
  * name, so the environment decides what is measured. With names as arguments, only those.
  */
-#include "proto/cuda_abi.h"
-
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#define PROGRAM "driver_bench"
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
@@ -42,37 +40,7 @@
     F(cuMemsetD8Async)                                                                             \
     F(cuCtxSynchronize)
 
-static struct {
-#define F(name) __typeof__(name) *name;
-    FUNCTIONS(F)
-#undef F
-} cu;
-
-static void load_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library) {
-        fprintf(stderr, "driver_bench: %s\n", dlerror());
-        exit(77);
-    }
-#define F(name)                                                                                    \
-    *(void **)&cu.name = dlsym(library, #name);                                                    \
-    if (!cu.name) {                                                                                \
-        fprintf(stderr, "driver_bench: no %s\n", #name);                                           \
-        exit(1);                                                                                   \
-    }
-    FUNCTIONS(F)
-#undef F
-}
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "driver_bench: %s gave %d\n", #call, (int)result_);                    \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "tests/bench/cu.h"
 
 #define MAX_SAMPLES 20000
 static double samples[MAX_SAMPLES];
@@ -349,7 +317,7 @@ static void bench_copies(void)
 int main(int argc, char **argv)
 {
     wanted = argv + (argc > 0 ? 1 : 0);
-    load_driver();
+    (void)load_driver();
     CUdevice device;
     CUcontext context;
     CUmodule module;

@@ -9,9 +9,6 @@
  *
  *     driver_waits [CALL ...]       on the libcuda.so.1 that the loader finds
  */
-#include "proto/cuda_abi.h"
-
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,6 +20,7 @@
 #define HOLD_MS 120.0
 #define BYTES   (4u << 20)
 
+#define PROGRAM "driver_waits"
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
@@ -75,20 +73,7 @@
     F(cuArrayCreate_v2)                                                                            \
     F(cuArrayDestroy)
 
-static struct {
-#define F(name) __typeof__(name) *name;
-    FUNCTIONS(F)
-#undef F
-} cu;
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "driver_waits: %s gave %d\n", #call, (int)result_);                    \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "tests/bench/cu.h"
 
 /* spin waits until a word of pinned memory is not zero; nothing ends at once. */
 static const char text[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
@@ -586,24 +571,6 @@ static void *release_at_last(void *arg)
     return NULL;
 }
 
-static void load_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-    if (!library) {
-        fprintf(stderr, "driver_waits: %s\n", dlerror());
-        exit(77);
-    }
-#define F(name)                                                                                    \
-    *(void **)&cu.name = dlsym(library, #name);                                                    \
-    if (!cu.name) {                                                                                \
-        fprintf(stderr, "driver_waits: no %s\n", #name);                                           \
-        exit(1);                                                                                   \
-    }
-    FUNCTIONS(F)
-#undef F
-}
-
 static void open_device(void)
 {
     CUdevice device;
@@ -636,7 +603,7 @@ int main(int argc, char **argv)
     pthread_t releaser;
     double calls_ms = 0, work_ms = 0;
 
-    load_driver();
+    (void)load_driver();
     open_device();
     if (pthread_create(&releaser, NULL, release_at_last, NULL) != 0) {
         return 1;

@@ -14,9 +14,6 @@
  * --pretend makes plain streams in place of those in green contexts, so that the program can be
  * tried where there are none. Its answers then mean nothing.
  */
-#include "proto/cuda_abi.h"
-
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +29,8 @@
 #define BYTES      (256u << 20)
 #define BEST_OF    5
 #define LAUNCHES   2000
-#define EXIT_NONE  77
 
+#define PROGRAM "green_contexts"
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
@@ -80,7 +77,7 @@
     F(cuMemcpyDtoDAsync_v2)
 
 /* Not every driver has these. */
-#define GREEN_FUNCTIONS(F)                                                                         \
+#define OPTIONAL_FUNCTIONS(F)                                                                      \
     F(cuDeviceGetDevResource)                                                                      \
     F(cuDevSmResourceSplitByCount)                                                                 \
     F(cuDevResourceGenerateDesc)                                                                   \
@@ -88,20 +85,7 @@
     F(cuGreenCtxDestroy)                                                                           \
     F(cuGreenCtxStreamCreate)
 
-static struct {
-#define F(name) __typeof__(name) *name;
-    FUNCTIONS(F) GREEN_FUNCTIONS(F)
-#undef F
-} cu;
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "green_contexts: %s gave %d\n", #call, (int)result_);                  \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "tests/bench/cu.h"
 
 /* where: counts to `rounds`, which each block then leaves in marks[%smid]. */
 static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
@@ -562,34 +546,6 @@ static const struct {
 
 /* ---------------------------------------------------------------- begin */
 
-static void load_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    bool green = true;
-
-    if (library == NULL) {
-        fprintf(stderr, "green_contexts: %s\n", dlerror());
-        exit(EXIT_NONE);
-    }
-#define F(name)                                                                                    \
-    *(void **)&cu.name = dlsym(library, #name);                                                    \
-    if (cu.name == NULL) {                                                                         \
-        fprintf(stderr, "green_contexts: no %s\n", #name);                                         \
-        exit(1);                                                                                   \
-    }
-    FUNCTIONS(F)
-#undef F
-#define F(name)                                                                                    \
-    *(void **)&cu.name = dlsym(library, #name);                                                    \
-    green &= cu.name != NULL;
-    GREEN_FUNCTIONS(F)
-#undef F
-    if (!green && !b.pretend) {
-        fprintf(stderr, "green_contexts: this driver has none (--pretend tries the program)\n");
-        exit(EXIT_NONE);
-    }
-}
-
 static void open_device(void)
 {
     int sms = 0, per_sm = 0, version = 0;
@@ -647,7 +603,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         b.pretend |= strcmp(argv[i], "--pretend") == 0;
     }
-    load_driver();
+    if (!load_driver() && !b.pretend) {
+        fprintf(stderr, "green_contexts: this driver has none (--pretend tries the program)\n");
+        exit(EXIT_NONE);
+    }
     open_device();
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
         if (is_asked(argc, argv, questions[i].name)) {

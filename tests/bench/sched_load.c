@@ -30,15 +30,14 @@
  * Times are of CLOCK_MONOTONIC since boot, so lines of several processes can be put side by side.
  * Loads libcuda.so.1 by name: the environment decides what is measured.
  */
-#include "proto/cuda_abi.h"
 #include "tests/bench/timing.h"
 
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define PROGRAM "sched_load"
 #define FUNCTIONS(F)                                                                               \
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
@@ -61,20 +60,7 @@
     F(cuMemcpyHtoDAsync_v2)                                                                        \
     F(cuMemcpyDtoHAsync_v2)
 
-static struct {
-#define F(name) __typeof__(name) *name;
-    FUNCTIONS(F)
-#undef F
-} cu;
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "sched_load: %s gave %d\n", #call, (int)result_);                      \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "tests/bench/cu.h"
 
 #define THREADS   256u
 #define DEPTH_MAX 64
@@ -112,24 +98,6 @@ static struct {
 static CUfunction spin;
 static CUstream stream;
 static CUdeviceptr word;
-
-static void load_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-    if (library == NULL) {
-        fprintf(stderr, "sched_load: %s\n", dlerror());
-        exit(77);
-    }
-#define F(name)                                                                                    \
-    *(void **)&cu.name = dlsym(library, #name);                                                    \
-    if (cu.name == NULL) {                                                                         \
-        fprintf(stderr, "sched_load: no %s\n", #name);                                             \
-        exit(1);                                                                                   \
-    }
-    FUNCTIONS(F)
-#undef F
-}
 
 static void open_device(void)
 {
@@ -496,7 +464,7 @@ int main(int argc, char **argv)
     }
     o.depth = o.depth < 1 ? 1 : o.depth > DEPTH_MAX ? DEPTH_MAX : o.depth;
     o.slot_ms = o.slot_ms < 1 ? 1 : o.slot_ms;
-    load_driver();
+    (void)load_driver();
     open_device();
     if (strcmp(o.mode, "calibrate") == 0) {
         calibrate();
