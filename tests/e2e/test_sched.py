@@ -242,7 +242,8 @@ class Sched(lib.Case):
         return [line.split()[1] for line in result.stdout.splitlines()[1:4]]
 
     def test_policies_change_while_work_is_under_way(self):
-        host = self.tenants("fair", alice={}, bob={})
+        # priority lets the longer of two equals wait until the watchdog looks: sooner than is measured.
+        host = self.tenants("fair", starve_ms=200, alice={}, bob={})
         guests = [self.loop(host, "alice", "short"), self.loop(host, "bob", "long")]
         self.settle()
         trace = os.path.join(self.folder(), "trace")
