@@ -62,6 +62,9 @@ function(weir_test name)
     endif()
     if(WEIR_SANITIZE MATCHES "thread") # ten times slower, and more where there are few cores
         math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+        # A suppression needs both stacks: remember them for as long as TSan can.
+        list(APPEND ARG_ENV
+             "TSAN_OPTIONS=history_size=7:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
     endif()
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
