@@ -28,6 +28,25 @@ const char *weir_control_default_run_dir(void)
     return path;
 }
 
+bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes)
+{
+    const char *dir = run_dir != NULL ? run_dir : weir_control_default_run_dir();
+    bool usual = strcmp(dir, "/run/weir") == 0;
+    int len;
+
+    len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", usual ? "" : dir, tenant);
+    if (dir[0] != '/' || len < 0 || (size_t)len >= bytes) {
+        return false;
+    }
+    /* One folder: "/tmp/a/run" becomes "weir-tmp-a-run". */
+    for (size_t i = 0; !usual && i < strlen(dir); i++) {
+        char *c = &text[strlen("/dev/shm/weir") + i];
+
+        *c = *c == '/' ? '-' : *c;
+    }
+    return true;
+}
+
 static enum weir_status connect_admin(const char *run_dir, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -71,6 +71,15 @@ int weir_worker_main(int argc, char **argv);
 /** The directory of the sockets when nobody names one; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);
 
+/**
+ * The file that a tenant's virtual machine has as an NVDIMM: a folder of /dev/shm for each host,
+ * /dev/shm/weir for the one in /run/weir.
+ * @param run_dir  the host's; NULL: the default.
+ * @return false: the path does not fit, or run_dir is none that begins at the root
+ * @thread main
+ */
+bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes);
+
 struct weir_status_tenant {
     char name[WEIR_TENANT_NAME_BYTES];
     char priority[16];

@@ -78,8 +78,10 @@ struct weir_link_guest {
 
 struct weir_link_region {
     uint64_t id;
+    uint64_t offset; /* in its file */
     uint64_t bytes;
-    int64_t pid; /* QEMU's; 0: not known */
+    uint32_t transport; /* enum weir_transport_id: IVSHMEM or DEVDAX */
+    int64_t pid;        /* QEMU's; 0: not known */
     uint32_t tenant_index;
     uint32_t goings; /* as of weir_link_guest */
 };

@@ -11,9 +11,11 @@
 #include "tools/virt_channel.h"
 #include "tools/virt_element.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SETTINGS_MAX 4
 
@@ -24,7 +26,8 @@ struct request {
     const char *connect;
     const char *weight, *memory, *priority;
     const char *channel, *ports;
-    char vsock_cid[16]; /* "": not by vsock */
+    char vsock_cid[16];    /* "": not by vsock */
+    char memory_path[256]; /* of an NVDIMM */
     struct weir_channel_plan plan;
 };
 
@@ -187,6 +190,38 @@ static bool choose_cid(struct request *r, struct weir_virt_domain *domain)
     return true;
 }
 
+/* The machine's definition, or the machine if it has none, has a place for an NVDIMM. */
+static bool has_memory_room(const struct request *r, struct weir_virt_domain *domain)
+{
+    char *xml = weir_virt_xml(domain, !domain->persistent);
+    bool room = xml && weir_channel_has_memory_room(xml);
+    if (xml && !room) {
+        char *lines = weir_channel_memory_room(xml);
+        fprintf(stderr,
+                "weir attach: %s: its definition has no place for an NVDIMM. It needs (virsh edit; "
+                "then stop it and start it):\n%s",
+                r->machine, lines ? lines : "");
+        free(lines);
+    }
+    free(xml);
+    return room;
+}
+
+/* The file is there since the tenant is. */
+static bool measure_memory(struct request *r)
+{
+    struct stat info;
+    if (!weir_control_vm_memory(r->run_dir, r->tenant, r->memory_path, sizeof(r->memory_path)) ||
+        stat(r->memory_path, &info) != 0) {
+        fprintf(stderr, "weir attach: %s: %s (the host's log says why it made no such file)\n",
+                r->memory_path, strerror(errno));
+        return false;
+    }
+    r->plan.memory_path = r->memory_path;
+    r->plan.memory_bytes = (uint64_t)info.st_size;
+    return true;
+}
+
 static bool is_plain(const char *text)
 {
     return !text || !strpbrk(text, "<>&'\"");
@@ -207,7 +242,7 @@ static bool make_plan(struct request *r)
         return false;
     }
     if (r->plan.channel == WEIR_BY_COUNT) {
-        fprintf(stderr, "weir attach: no channel '%s': ivshmem, vsock or virtio-serial\n",
+        fprintf(stderr, "weir attach: no channel '%s': ivshmem, devdax, vsock or virtio-serial\n",
                 r->channel);
         return false;
     }
@@ -234,8 +269,11 @@ static int attach(struct request *r)
     if (!weir_virt_open(&domain, "attach", r->connect, r->machine)) {
         return WEIR_EXIT_FAILED;
     }
-    bool good = (r->plan.channel != WEIR_BY_VSOCK || choose_cid(r, &domain)) && provide_tenant(r) &&
-                write_metadata(r, &domain) && add_devices(r, &domain);
+    bool devdax = r->plan.channel == WEIR_BY_DEVDAX;
+    bool good = (!devdax || has_memory_room(r, &domain)) &&
+                (r->plan.channel != WEIR_BY_VSOCK || choose_cid(r, &domain)) && provide_tenant(r) &&
+                (!devdax || measure_memory(r)) && write_metadata(r, &domain) &&
+                add_devices(r, &domain);
     weir_virt_close(&domain);
     return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
@@ -247,7 +285,7 @@ int weir_cmd_attach(int argc, char **argv)
         {"weight", "N", "its share of the GPU against others (1 to 10000)", &r.weight, NULL},
         {"memory", "SIZE", "its GPU memory: 8GiB, 25%", &r.memory, NULL},
         {"priority", "LEVEL", "low, normal or high", &r.priority, NULL},
-        {"channel", "NAME", "ivshmem (default), vsock or virtio-serial", &r.channel, NULL},
+        {"channel", "NAME", "ivshmem (default), devdax, vsock or virtio-serial", &r.channel, NULL},
         {"ports", "N", "how many virtio-serial ports: programs at a time (4)", &r.ports, NULL},
         {"tenant", "NAME", "the tenant; default: the machine's name", &r.tenant, NULL},
         {"connect", "URI", "of libvirt, as virsh --connect", &r.connect, NULL},

@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* Remove a channel's devices from the machine that runs, or from the definition; counts them. */
+/* Remove a channel's devices from the machine that runs, or from the definition; counts them, and
+ * those that a running machine keeps. */
 static bool remove_devices(struct weir_virt_domain *domain, const struct weir_channel_plan *plan,
-                           bool live, unsigned int *ret_found)
+                           bool live, unsigned int *ret_found, unsigned int *ret_kept)
 {
     if (live ? !domain->active : !domain->persistent) {
         return true;
@@ -21,7 +23,10 @@ static bool remove_devices(struct weir_virt_domain *domain, const struct weir_ch
     char *xml = weir_virt_xml(domain, live);
     bool good = xml != NULL;
     for (unsigned int i = 0; i < plan->n && good; i++) {
-        if (weir_channel_has(plan, i, xml)) {
+        if (weir_channel_has(plan, i, xml) && live && !weir_channel_unplugs(plan)) {
+            printf("%s: the running machine keeps the NVDIMM until it ends\n", domain->name);
+            *ret_kept += 1;
+        } else if (weir_channel_has(plan, i, xml)) {
             char *device = weir_channel_device(plan, i);
             good = device &&
                    weir_virt_detach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
@@ -38,11 +43,19 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
                        bool live, unsigned int *ret_found)
 {
     char *xml = weir_virt_xml(domain, false);
+    char memory_path[256];
+    struct stat memory = {0};
+    bool has_memory = weir_control_vm_memory(run_dir, tenant, memory_path, sizeof(memory_path)) &&
+                      stat(memory_path, &memory) == 0;
     struct weir_channel_plan plans[] = {
         {.channel = WEIR_BY_IVSHMEM, .n = 1},
         {.channel = WEIR_BY_SERIAL, .n = WEIR_CHANNEL_PORTS_MAX},
-        {.channel = WEIR_BY_VSOCK, .n = 1, .cid = xml ? weir_channel_cid_for(xml) : 0}};
-    unsigned int found = 0;
+        {.channel = WEIR_BY_VSOCK, .n = 1, .cid = xml ? weir_channel_cid_for(xml) : 0},
+        {.channel = WEIR_BY_DEVDAX,
+         .n = has_memory ? 1 : 0,
+         .memory_path = memory_path,
+         .memory_bytes = (uint64_t)memory.st_size}};
+    unsigned int found = 0, kept = 0;
     bool good = xml != NULL;
     bool by_own_vsock =
         xml && strstr(xml, "vsock_cid=") && weir_channel_cid_of(xml) != plans[2].cid;
@@ -50,7 +63,7 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]) && good; i++) {
         plans[i].tenant = tenant;
         plans[i].run_dir = run_dir;
-        good = remove_devices(domain, &plans[i], live, &found);
+        good = remove_devices(domain, &plans[i], live, &found, &kept);
     }
     if (good && found != 0) {
         printf("%s: %s\n", domain->name,
@@ -58,7 +71,7 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
                     : "the machine's definition is without the device");
     }
     /* One that was there before stays; what made it the tenant's is in the metadata. */
-    *ret_found += found + (by_own_vsock ? 1 : 0);
+    *ret_found += found + kept + (by_own_vsock ? 1 : 0);
     return good;
 }
 

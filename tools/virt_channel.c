@@ -3,15 +3,17 @@
 #include "base/hash.h"
 #include "tools/virt.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CID 0x10000u /* those below are what people give by hand */
+#define FIRST_CID 0x10000u      /* those below are what people give by hand */
+#define SPARE_KIB (64ull << 20) /* address space for memory devices, 64 GiB: costs nothing */
 
 enum weir_channel weir_channel_find(const char *name)
 {
-    static const char *const names[] = {"ivshmem", "vsock", "virtio-serial"};
+    static const char *const names[] = {"ivshmem", "vsock", "virtio-serial", "devdax"};
     int channel = 0;
     while (channel < WEIR_BY_COUNT && strcmp(names[channel], name) != 0) {
         channel++;
@@ -41,6 +43,13 @@ char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i)
                        "<target type='virtio' name='weir.%u'/></channel>",
                        plan->run_dir, plan->tenant, i);
         break;
+    case WEIR_BY_DEVDAX:
+        len = asprintf(&xml,
+                       "<memory model='nvdimm' access='shared'><source><path>%s</path></source>"
+                       "<target><size unit='KiB'>%" PRIu64 "</size><node>0</node></target>"
+                       "</memory>",
+                       plan->memory_path, plan->memory_bytes / 1024);
+        break;
     case WEIR_BY_COUNT:
         break;
     }
@@ -60,6 +69,9 @@ bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, cons
     case WEIR_BY_SERIAL:
         snprintf(text, sizeof(text), "<target type='virtio' name='weir.%u'", i);
         return strstr(xml, text) != NULL;
+    case WEIR_BY_DEVDAX:
+        snprintf(text, sizeof(text), "<path>%.300s</path>", plan->memory_path);
+        return strstr(xml, text) != NULL;
     case WEIR_BY_COUNT:
         break;
     }
@@ -73,6 +85,11 @@ const char *weir_channel_waits(const struct weir_channel_plan *plan, const char 
                    ? NULL
                    : "a running machine gets no virtio-serial controller";
     }
+    if (plan->channel == WEIR_BY_DEVDAX) {
+        return strstr(xml, "<memory model='nvdimm'")
+                   ? NULL
+                   : "a machine that was started without an NVDIMM gets none while it runs";
+    }
     return weir_virt_is_q35(xml) ? "a running q35 machine has no room for it" : NULL;
 }
 
@@ -85,11 +102,48 @@ void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigne
     case WEIR_BY_SERIAL:
         snprintf(text, text_bytes, "%u port%s", plan->n, plan->n == 1 ? "" : "s");
         break;
+    case WEIR_BY_DEVDAX:
+        snprintf(text, text_bytes, "the NVDIMM");
+        break;
     case WEIR_BY_IVSHMEM:
     case WEIR_BY_COUNT:
         snprintf(text, text_bytes, "the device");
         break;
     }
+}
+
+bool weir_channel_unplugs(const struct weir_channel_plan *plan)
+{
+    return plan->channel != WEIR_BY_DEVDAX;
+}
+
+bool weir_channel_has_memory_room(const char *xml)
+{
+    const char *numa = strstr(xml, "<numa>");
+    return strstr(xml, "<maxMemory slots=") && numa && strstr(numa, "<cell ");
+}
+
+/* The number that an element has for its text; 0: there is no such element. */
+static unsigned long long number_in(const char *xml, const char *element)
+{
+    const char *at = strstr(xml, element);
+    const char *text = at ? strchr(at, '>') : NULL;
+    return text ? strtoull(text + 1, NULL, 10) : 0;
+}
+
+char *weir_channel_memory_room(const char *xml)
+{
+    unsigned long long memory_kib = number_in(xml, "<memory unit='KiB'>");
+    unsigned long long n_cpus = number_in(xml, "<vcpu");
+    char *text = NULL;
+    if (asprintf(&text,
+                 "    <maxMemory slots='4' unit='KiB'>%llu</maxMemory>\n"
+                 "    <cpu ...><numa><cell id='0' cpus='0-%llu' memory='%llu' unit='KiB'/></numa>"
+                 "</cpu>\n",
+                 memory_kib + SPARE_KIB, n_cpus ? n_cpus - 1 : 0, memory_kib) < 0) {
+        return NULL;
+    }
+    return text;
 }
 
 uint32_t weir_channel_cid_of(const char *xml)

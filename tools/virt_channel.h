@@ -9,6 +9,7 @@ enum weir_channel {
     WEIR_BY_IVSHMEM, /* the default */
     WEIR_BY_VSOCK,
     WEIR_BY_SERIAL,
+    WEIR_BY_DEVDAX, /* an NVDIMM */
     WEIR_BY_COUNT
 };
 
@@ -21,10 +22,12 @@ struct weir_channel_plan {
     const char *tenant;
     const char *run_dir;
     unsigned int n;
-    uint32_t cid; /* of vsock */
+    uint32_t cid;            /* of vsock */
+    const char *memory_path; /* of an NVDIMM: its file .. */
+    uint64_t memory_bytes;   /* .. and how large that is */
 };
 
-/** "ivshmem", "vsock", "virtio-serial"; WEIR_BY_COUNT: there is no such channel. */
+/** "ivshmem", "vsock", "virtio-serial", "devdax"; WEIR_BY_COUNT: there is no such channel. */
 enum weir_channel weir_channel_find(const char *name);
 
 /** The i-th device's XML; to be freed. NULL: out of memory. */
@@ -35,6 +38,15 @@ bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, cons
 
 /** Why a machine with this XML gets it with its next start only; NULL: it can be added at once. */
 const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml);
+
+/** Can a running machine be asked to let go of it? QEMU does not unplug an NVDIMM. */
+bool weir_channel_unplugs(const struct weir_channel_plan *plan);
+
+/** Has a domain with this XML a place for memory devices: maxMemory, and a NUMA cell? */
+bool weir_channel_has_memory_room(const char *xml);
+
+/** What such a domain needs, as lines of XML; to be freed. NULL: out of memory. */
+char *weir_channel_memory_room(const char *xml);
 
 /** "the device", "4 ports": for people. */
 void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigned int text_bytes);

@@ -359,6 +359,7 @@ static CUresult register_in_region(struct weir_session *s,
 {
     struct weir_op_host_register_in there = *in;
     struct weir_registration *r;
+    uint64_t offset;
     CUresult result;
     int fd;
 
@@ -368,13 +369,15 @@ static CUresult register_in_region(struct weir_session *s,
     if (weir_region_take(s->region_end, in->bytes, &fd, &there.offset) != WEIR_OK) {
         return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
+    offset = there.offset;
+    there.offset = weir_region_file_offset(s->region_end, offset);
     result = register_fd(s, &there, fd, &r);
     if (result != CUDA_SUCCESS) {
-        weir_region_give(s->region_end, there.offset, in->bytes);
+        weir_region_give(s->region_end, offset, in->bytes);
         return result;
     }
     r->in_region = true;
-    r->region_offset = out->offset = there.offset;
+    r->region_offset = out->offset = offset;
     out->device_address = r->device;
     return CUDA_SUCCESS;
 }

@@ -42,9 +42,8 @@
 /* libvirt runs QEMU as a user of its own, called so by Debian and by Red Hat. */
 static const char *const qemu_users[] = {"libvirt-qemu", "qemu"};
 
-/* The socket is for QEMU's user and for root alone; a tenant's own user starts QEMU himself. */
-static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                         const char *path)
+void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                           const char *path)
 {
     const struct passwd *user = NULL;
     uint32_t uid;
@@ -55,7 +54,7 @@ static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_su
     if (tenant->config.user[0] != 0) {
         if (weir_user_id(tenant->config.user, &uid) != WEIR_OK ||
             chown(path, uid, (gid_t)-1) != 0) {
-            weir_log_warn("supervisor: a user cannot have his socket path=%s", path);
+            weir_log_warn("supervisor: a user cannot have his file path=%s", path);
         }
         return;
     }
@@ -71,7 +70,7 @@ static void give_to_qemu(const struct weir_supervisor *sup, const struct weir_su
         user = getpwnam(qemu_users[i]);
     }
     if (user != NULL && chown(path, user->pw_uid, (gid_t)-1) != 0) {
-        weir_log_warn("supervisor: QEMU cannot have its socket path=%s why=\"%s\"", path,
+        weir_log_warn("supervisor: QEMU cannot have its file path=%s why=\"%s\"", path,
                       strerror(errno));
     }
 }
@@ -104,7 +103,7 @@ enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
         close(fd);
         return errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
-    give_to_qemu(sup, tenant, path);
+    weir_sup_give_to_qemu(sup, tenant, path);
     *ret_fd = fd;
     return WEIR_OK;
 }
@@ -132,6 +131,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     }
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);
+        weir_sup_nvdimm_open(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, tenant->vm_path, weir_status_text(status));
@@ -164,7 +164,8 @@ static void clear_epoch(const struct weir_sup_vm *vm)
 {
     static const uint64_t none = 0;
 
-    if (pwrite(vm->region_fd, &none, sizeof none, offsetof(struct weir_region_header, epoch)) !=
+    if (pwrite(vm->region_fd, &none, sizeof none,
+               (off_t)(vm->offset + offsetof(struct weir_region_header, epoch))) !=
         (ssize_t)sizeof none) {
         weir_log_warn("supervisor: a region cannot be written why=\"%s\"", strerror(errno));
     }
@@ -210,7 +211,9 @@ static void tell(struct weir_supervisor *sup, int worker, const struct weir_sup_
     struct weir_link_message message = {.type = WEIR_LINK_REGION};
 
     message.region.id = vm->id;
+    message.region.offset = vm->offset;
     message.region.bytes = vm->bytes;
+    message.region.transport = vm->nvdimm ? WEIR_TRANSPORT_DEVDAX : WEIR_TRANSPORT_IVSHMEM;
     message.region.pid = vm->pid;
     message.region.tenant_index = vm->tenant;
     message.region.goings = sup->tenants[vm->tenant].goings;
@@ -234,8 +237,9 @@ static void close_vm(struct weir_sup_vm *vm)
 
 static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 {
-    const struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
+    struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     struct weir_link_message message = {.type = WEIR_LINK_REGION_GONE};
+    bool nvdimm = vm->nvdimm;
 
     weir_log_info("supervisor: virtual machine gone tenant=%s pid=%d", tenant->config.name,
                   (int)vm->pid);
@@ -245,6 +249,9 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     close_vm(vm);
     if (!sup->stopping) {
         weir_sup_vms_note(sup, tenant); /* else the next host will look for it */
+        if (nvdimm) {
+            weir_sup_nvdimm_gone(sup, tenant);
+        }
     }
 }
 
@@ -326,6 +333,7 @@ void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     weir_sup_serial_close(tenant);
+    weir_sup_nvdimm_close(sup, tenant);
     if (tenant->vm_listen_fd >= 0) {
         close(tenant->vm_listen_fd);
         unlink(tenant->vm_path);
@@ -356,10 +364,11 @@ void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker)
     }
 }
 
-void weir_sup_vms_finish(const struct weir_supervisor *sup)
+void weir_sup_vms_finish(struct weir_supervisor *sup)
 {
     char folder[WEIR_CONFIG_PATH_BYTES + 8];
 
     snprintf(folder, sizeof folder, "%s/vm", sup->config.run_dir);
     (void)rmdir(folder); /* another host's sockets may be in it */
+    weir_sup_nvdimms_finish(sup);
 }

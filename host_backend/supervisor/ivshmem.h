@@ -28,7 +28,10 @@ struct weir_sup_vm {
     int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
     pid_t pid;
     uint32_t tenant; /* slot */
+    uint64_t offset; /* of the region in its file */
     uint64_t bytes;
+    bool
+        nvdimm; /* the region is in the tenant's file (nvdimm.c): fd is a pidfd, there is no bell */
     bool adopted; /* found again after a restart: fd is a pidfd */
 };
 
@@ -39,6 +42,11 @@ struct weir_sup_vm {
 enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
                                           const struct weir_sup_tenant *tenant, const char *path,
                                           int *ret_fd) WEIR_MUST_CHECK;
+/** A file that is for root and QEMU's user, or the tenant's own, alone. Complains in the log. */
+void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                           const char *path);
+/** When a process started, in ticks since the machine's boot; 0: there is none. */
+unsigned long long weir_sup_process_started(int pid);
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
 void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening and hang up on the tenant's machines. */
@@ -52,11 +60,11 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
 /** Note a tenant's machines, for the host after this one. */
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Find the machines that the host before this one has noted. */
-void weir_sup_vms_adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Tell a worker that has started of the regions of its tenants. */
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
 /** Remove the sockets' folder, when the host stops. */
-void weir_sup_vms_finish(const struct weir_supervisor *sup);
+void weir_sup_vms_finish(struct weir_supervisor *sup);
 /** A worker has died: guests are to see it. */
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker);
 

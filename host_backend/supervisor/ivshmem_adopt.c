@@ -25,12 +25,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW)
+#define NO_BELL     (-1)
+#define NVDIMM_BELL (-2) /* instead of a bell's number: the region is in the tenant's file */
 
 struct note {
     int pid;
     unsigned long long started; /* ticks since the machine's boot */
-    int bell;                   /* the kernel's number of the eventfd; -1: not known */
+    int bell;                   /* the kernel's number of the eventfd, or NO_BELL, NVDIMM_BELL */
 };
 
 static void path_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
@@ -51,8 +53,7 @@ static bool read_text(const char *path, char *text, size_t bytes)
     return n > 0;
 }
 
-/* When a process started; 0: there is none. */
-static unsigned long long started_of(int pid)
+unsigned long long weir_sup_process_started(int pid)
 {
     char path[64], text[1024];
     unsigned long long started = 0;
@@ -84,9 +85,20 @@ static int eventfd_number(const char *pid, const char *fd)
     return at != NULL && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
 }
 
+static int bell_number(const struct weir_sup_vm *vm)
+{
+    char fd_text[16];
+
+    if (vm->nvdimm || vm->bell_fd < 0) {
+        return vm->nvdimm ? NVDIMM_BELL : NO_BELL;
+    }
+    snprintf(fd_text, sizeof fd_text, "%d", vm->bell_fd);
+    return eventfd_number("self", fd_text);
+}
+
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    char path[512], part[512], fd_text[16];
+    char path[512], part[512];
     FILE *file = NULL;
     bool good = true;
     int fd;
@@ -106,9 +118,8 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
                 break;
             }
         }
-        snprintf(fd_text, sizeof fd_text, "%d", vm->bell_fd);
-        good &= fprintf(file, "%d %llu %d\n", (int)vm->pid, started_of((int)vm->pid),
-                        vm->bell_fd >= 0 ? eventfd_number("self", fd_text) : -1) > 0;
+        good &= fprintf(file, "%d %llu %d\n", (int)vm->pid, weir_sup_process_started((int)vm->pid),
+                        bell_number(vm)) > 0;
     }
     if (file == NULL) {
         unlink(path); /* no machine, or no way to note it */
@@ -183,7 +194,7 @@ static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *ten
                              .tenant = tenant->index};
 
     vm.fd = (int)syscall(SYS_pidfd_open, note->pid, 0);
-    if (vm.fd < 0 || note->started == 0 || started_of(note->pid) != note->started) {
+    if (vm.fd < 0 || note->started == 0 || weir_sup_process_started(note->pid) != note->started) {
         if (vm.fd >= 0) {
             close(vm.fd);
         }
@@ -208,7 +219,7 @@ static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *ten
                   tenant->config.name, note->pid, vm.bell_fd >= 0 ? "yes" : "no");
 }
 
-void weir_sup_vms_adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char path[512];
     struct note note;
@@ -217,7 +228,10 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, const struct weir_sup_tenan
     path_of(sup, tenant, "", path, sizeof path);
     file = fopen(path, "re");
     while (file != NULL && fscanf(file, "%d %llu %d", &note.pid, &note.started, &note.bell) == 3) {
-        if (note.pid > 0) {
+        if (note.bell == NVDIMM_BELL) {
+            tenant->nvdimm.noted_pid = note.pid;
+            tenant->nvdimm.noted_at = note.started;
+        } else if (note.pid > 0) {
             adopt(sup, tenant, &note);
         }
     }

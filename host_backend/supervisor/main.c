@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (5 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+    (6 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX)
 
 /* The command line wins over the file. */
@@ -251,6 +251,7 @@ struct source {
         SOURCE_VM_SOCKET,
         SOURCE_SERIAL,
         SOURCE_VSOCK,
+        SOURCE_NVDIMM,
         SOURCE_VM
     } kind;
     int index;
@@ -283,6 +284,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
     watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
+    watch(set, sup->nvdimm_watch_fd, (struct source){SOURCE_NVDIMM, 0});
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
                   (struct source){SOURCE_METRICS_CLIENT, i});
@@ -349,6 +351,9 @@ static void serve(struct weir_supervisor *sup, struct source source)
             weir_sup_vsock_accept(sup);
         }
         break;
+    case SOURCE_NVDIMM:
+        weir_sup_nvdimm_read(sup);
+        break;
     case SOURCE_VM_SOCKET:
         if (sup->tenants[source.index].vm_listen_fd >= 0) {
             weir_sup_vm_accept(sup, &sup->tenants[source.index]);
@@ -404,6 +409,7 @@ static void loop(struct weir_supervisor *sup)
 
         wait_ms = sooner(wait_ms, weir_sup_metrics_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_nvdimm_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -421,6 +427,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_admin_tick(sup, now_ns);
         weir_sup_metrics_tick(sup, now_ns);
         weir_sup_libvirt_tick(sup, now_ns);
+        weir_sup_nvdimm_tick(sup, now_ns);
     }
 }
 
@@ -472,7 +479,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
-    sup->vsock_fd = -1;
+    sup->vsock_fd = sup->nvdimm_watch_fd = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {

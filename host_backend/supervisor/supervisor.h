@@ -12,6 +12,7 @@
 #include "host_backend/supervisor/config.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
+#include "host_backend/supervisor/nvdimm.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -40,6 +41,7 @@ struct weir_sup_tenant {
     char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
     int serial_fd; /* for QEMU's virtio-serial ports (channels.c); -1: none */
     char serial_path[108];
+    struct weir_sup_nvdimm nvdimm;
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -142,7 +144,8 @@ struct weir_supervisor {
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
-    int vsock_fd; /* -1: no tenant has a CID */
+    int nvdimm_watch_fd; /* inotify; -1: not yet */
+    int vsock_fd;        /* -1: no tenant has a CID */
     struct weir_kept_chunk *kept;
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];

@@ -36,6 +36,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .container_fd = -1,
                                                        .vm_listen_fd = -1,
                                                        .serial_fd = -1,
+                                                       .nvdimm = {.fd = -1, .watch = -1},
                                                        .worker = -1};
             return &sup->tenants[i];
         }

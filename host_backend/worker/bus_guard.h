@@ -23,6 +23,13 @@ void weir_bus_guard_init(void);
  */
 bool weir_bus_guard(uint64_t base, uint64_t bytes);
 
+/**
+ * Guard whatever this thread reaches for, wherever it lies: while it makes a mapping, whose place
+ * is not known yet.
+ * @thread any; for itself
+ */
+void weir_bus_tolerate(bool on);
+
 /** After the mapping is gone. A base that is not guarded is ignored. @thread any */
 void weir_bus_unguard(uint64_t base);
 

@@ -6,6 +6,7 @@
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
  */
+#include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/region.h"
 #include "host_backend/worker/worker.h"
 
@@ -191,10 +192,28 @@ static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
 static void give_pages(struct weir_chunk *chunk)
 {
     if (chunk->region_end != NULL) {
+        if (weir_region_end_is_loose(chunk->region_end)) {
+            weir_bus_unguard(chunk->base);
+        }
         weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
     } else {
         close(chunk->fd);
     }
+}
+
+/* The file's offset of its pages. */
+static off_t offset_of_pages(const struct weir_chunk *chunk)
+{
+    return chunk->region_end == NULL
+               ? 0
+               : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
+}
+
+/* Those that QEMU could take away need the guard. */
+static bool guard_pages(const struct weir_chunk *chunk)
+{
+    return chunk->region_end == NULL || !weir_region_end_is_loose(chunk->region_end) ||
+           weir_bus_guard(chunk->base, chunk->bytes);
 }
 
 static CUresult map_pinned(struct weir_chunk *chunk)
@@ -210,7 +229,9 @@ static CUresult map_pinned(struct weir_chunk *chunk)
     }
     /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
     if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-             (off_t)chunk->region_offset) != at) {
+             offset_of_pages(chunk)) != at ||
+        !guard_pages(chunk)) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
         give_pages(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

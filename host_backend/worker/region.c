@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/bus_guard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,12 +25,18 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define TICK_MS      250 /* the beat, and the look at the guest's, while there are sessions */
-#define LOOK_MS      1   /* without a bell: with sessions */
-#define LOOK_IDLE_MS 20  /* without a bell: without any */
-#define SILENT_NS    (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
+#define TICK_MS   250 /* the beat, and the look at the guest's, while there are sessions */
+#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
+
+/* Without a bell: how long it looks away after something was found, and after a while; and without
+ * any session. The first is about what a sleep costs on both ends. */
+#define LOOK_FIRST_NS (50 * WEIR_NS_PER_US)
+#define LOOK_LAST_NS  (1 * WEIR_NS_PER_MS)
+#define LOOK_IDLE_NS  (20 * WEIR_NS_PER_MS)
 
 static struct weir_region_header *header_of(const struct region *region)
 {
@@ -81,17 +88,43 @@ void weir_region_look_at_slots(struct region *region, bool all)
 
 /* ---------------------------------------------------------------- the thread */
 
-static int wait_ms(struct region *region)
+/* Until the bell, or for so long; quiet_ns: since the guest was last seen to do something. */
+static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_ns)
 {
+    uint64_t ns = quiet_ns / 8;
+    struct timespec time;
     bool used;
 
     pthread_mutex_lock(&region->lock);
     used = region->n_used != 0;
     pthread_mutex_unlock(&region->lock);
     if (region->bell_fd >= 0) {
-        return used ? TICK_MS : -1;
+        ns = TICK_MS * WEIR_NS_PER_MS;
+    } else if (!used) {
+        ns = LOOK_IDLE_NS;
+    } else {
+        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : ns > LOOK_LAST_NS ? LOOK_LAST_NS : ns;
     }
-    return used ? LOOK_MS : LOOK_IDLE_MS;
+    time.tv_sec = (time_t)(ns / WEIR_NS_PER_S);
+    time.tv_nsec = (long)(ns % WEIR_NS_PER_S);
+    (void)ppoll(waits, 2, region->bell_fd >= 0 && !used ? NULL : &time, NULL);
+}
+
+/* Who cuts the file short has taken away the memory that both ends are in: nothing there counts. */
+static void look_at_length(struct region *region)
+{
+    struct stat info;
+
+    if (!weir_region_is_loose(region) || region->cut || fstat(region->fd, &info) != 0 ||
+        (uint64_t)info.st_size >= region->about.offset + region->about.bytes) {
+        return;
+    }
+    region->cut = true;
+    weir_log_error("region: its file was cut short, the machine is not served any more "
+                   "tenant=%u pid=%lld",
+                   region->about.tenant_index, (long long)region->about.pid);
+    __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
+    weir_region_look_at_slots(region, true);
 }
 
 static void drain(int fd)
@@ -105,26 +138,28 @@ static void *look_after(void *user)
 {
     struct region *region = user;
     struct pollfd waits[2] = {{region->stop_fd, POLLIN, 0}, {region->bell_fd, POLLIN, 0}};
-    uint64_t ticked_ns = 0;
-    bool detached = false;
+    uint64_t ticked_ns = 0, active_ns = weir_clock_now_ns(), now_ns = active_ns;
+    bool detached = false, active;
 
     while (!detached) {
-        uint64_t now_ns;
-
-        (void)poll(waits, 2, wait_ms(region));
+        wait(region, waits, now_ns - active_ns);
         drain(region->stop_fd);
         if (waits[1].revents != 0) {
             drain(region->bell_fd);
         }
-        weir_region_look_at_mail(region);
+        if (!region->cut) {
+            weir_region_look_at_mail(region);
+        }
         pthread_mutex_lock(&region->lock);
-        weir_region_wake_all_locked(region);
+        active = weir_region_wake_all_locked(region);
         detached = region->detached;
         pthread_mutex_unlock(&region->lock);
         now_ns = weir_clock_now_ns();
+        active_ns = active ? now_ns : active_ns;
         if (now_ns - ticked_ns >= TICK_MS * WEIR_NS_PER_MS) {
             ticked_ns = now_ns;
             __atomic_add_fetch(&header_of(region)->beat, 1, __ATOMIC_RELEASE);
+            look_at_length(region);
             weir_region_look_at_slots(region, false);
         }
     }
@@ -139,6 +174,9 @@ static void *look_after(void *user)
 static void inherit(struct region *region)
 {
     const uint16_t *owners = weir_region_owners(region->base);
+
+    /* Else the first Hello would look like another kernel's, and end those processes. */
+    memcpy(region->boot_id, header_of(region)->boot_id, sizeof region->boot_id);
 
     for (uint32_t unit = 1; unit < region->n_units; unit++) {
         uint16_t owner = owners[unit];
@@ -186,8 +224,8 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
     region->n_units = (uint32_t)(about->bytes / WEIR_REGION_UNIT_BYTES);
     region->owners = calloc(region->n_units, sizeof *region->owners);
     region->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    region->base =
-        mmap(NULL, about->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    region->base = mmap(NULL, about->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                        (off_t)about->offset);
     if (region->owners == NULL || region->stop_fd < 0 || region->base == MAP_FAILED ||
         getrandom(&region->epoch, sizeof region->epoch, 0) != (ssize_t)sizeof region->epoch) {
         if (region->base != MAP_FAILED) {
@@ -199,6 +237,9 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
         free(region->owners);
         free(region);
         return NULL;
+    }
+    if (weir_region_is_loose(region)) {
+        (void)weir_bus_guard((uint64_t)(uintptr_t)region->base, about->bytes);
     }
     region->epoch |= 1;
     pthread_mutex_init(&region->lock, NULL);

@@ -58,12 +58,18 @@ void weir_region_refuse(struct weir_region_mail *mail, enum weir_status reason, 
  *
  * @param bytes       rounded up to units.
  * @param ret_fd      the region's file; borrowed.
- * @param ret_offset  where they begin.
+ * @param ret_offset  where they begin in the region: the guest's offset.
  * @return WEIR_OK, WEIR_ERR_QUOTA
  * @thread any
  */
 enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, int *ret_fd,
                                   uint64_t *ret_offset) WEIR_MUST_CHECK;
+
+/** Where in the region's file an offset in the region lies. @thread any */
+uint64_t weir_region_file_offset(const struct weir_region_end *end, uint64_t offset);
+
+/** May its pages go away under a mapping, so that the bus guard must have each? @thread any */
+bool weir_region_end_is_loose(const struct weir_region_end *end);
 
 /** Give them back; what a session gives after weir_region_end_closing() stays the guest's. */
 void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t bytes);

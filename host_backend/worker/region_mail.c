@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
@@ -87,6 +88,7 @@ static void note_boot(struct region *region, const uint8_t *boot_id)
     }
     weir_region_look_at_slots(region, true);
     memcpy(region->boot_id, boot_id, sizeof unknown);
+    memcpy(((struct weir_region_header *)(void *)region->base)->boot_id, boot_id, sizeof unknown);
 }
 
 static void take_hello(struct region *region, uint32_t i, uint32_t state)
@@ -185,23 +187,34 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
 {
     struct weir_ivshmem_keeper keeper = {weir_region_end_gone, weir_region_end_close, end};
     struct weir_segment_view view = {0};
+    bool loose = weir_region_is_loose(mail->region);
     enum weir_status status =
         open_slot(mail, welcome->session, weir_segment_bytes(params, WEIR_REGION_UNIT_BYTES), end);
 
     if (status != WEIR_OK) {
         return status;
     }
-    status = weir_segment_create_at(params, mail->region->fd, end->segment_offset,
+    weir_bus_tolerate(loose); /* until the guard knows where it lies */
+    status = weir_segment_create_at(params, mail->region->fd,
+                                    weir_region_file_offset(end, end->segment_offset),
                                     WEIR_REGION_UNIT_BYTES, &view);
+    if (status == WEIR_OK && loose && !weir_bus_guard((uint64_t)(uintptr_t)view.base, view.bytes)) {
+        status = WEIR_ERR_NO_MEMORY;
+    } else if (status == WEIR_OK && loose) {
+        end->segment_base = (uint64_t)(uintptr_t)view.base;
+    }
+    weir_bus_tolerate(false);
     end->n_words = view.n_words;
     welcome->segment_bytes = view.bytes;
     welcome->n_words = view.n_words;
     welcome->arena_bytes = view.arena_bytes;
     if (status == WEIR_OK) {
-        status = weir_ivshmem_host(&view, &keeper, ret_transport);
+        status = weir_ivshmem_host((enum weir_transport_id)mail->region->about.transport, &view,
+                                   &keeper, ret_transport);
     }
     if (status != WEIR_OK) {
         weir_segment_unmap(&view);
+        weir_bus_unguard(end->segment_base);
         pthread_mutex_lock(&mail->region->lock);
         weir_region_free_slot_locked(mail->region, end->slot);
         pthread_mutex_unlock(&mail->region->lock);
@@ -238,7 +251,8 @@ enum weir_status weir_region_welcome(struct weir_region_mail *mail,
 
     if (end != NULL && welcome != NULL) {
         weir_welcome_prepare(params, welcome);
-        snprintf(welcome->transport, sizeof welcome->transport, "ivshmem");
+        snprintf(welcome->transport, sizeof welcome->transport, "%s",
+                 weir_transport_kind((enum weir_transport_id)mail->region->about.transport)->name);
         status = open_end(mail, welcome, &segment, ret_transport, end);
     }
     if (status != WEIR_OK) {

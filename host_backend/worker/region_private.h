@@ -34,6 +34,7 @@ struct region {
     uint64_t epoch;
     pthread_t thread;
     bool running;
+    bool cut;                                /* the file is shorter than it was: the thread's */
     struct box boxes[WEIR_REGION_MAILBOXES]; /* the thread's */
 
     pthread_mutex_t lock; /* guards what follows */
@@ -52,8 +53,10 @@ struct weir_region_end {
     uint32_t slot;
     uint64_t segment_offset;
     uint32_t n_words;
-    uint32_t tickets[WEIR_WORDS_TICKETS]; /* as last seen, by the region's thread */
-    atomic_bool gone;                     /* the guest's process has ended */
+    uint64_t segment_base; /* where it is mapped, if the guard has it; else 0 */
+    uint32_t tail, head;   /* as last seen, by the region's thread: as is .. */
+    uint32_t tickets[WEIR_WORDS_TICKETS];
+    atomic_bool gone; /* the guest's process has ended */
     atomic_bool closing;
 };
 
@@ -78,9 +81,16 @@ void weir_region_free_slot_locked(struct region *region, uint32_t slot);
 /** For a session's host end (struct weir_ivshmem_keeper). */
 bool weir_region_end_gone(void *end);
 void weir_region_end_close(void *end);
-/** Whoever sleeps on what the guest of this end may have changed looks again. */
-void weir_region_wake_end(struct weir_region_end *end);
-void weir_region_wake_all_locked(struct region *region);
+/** Whoever sleeps on what the guest of this end may have changed looks again. @return it has */
+bool weir_region_wake_end(struct weir_region_end *end);
+/** @return one has */
+bool weir_region_wake_all_locked(struct region *region);
+
+/** May QEMU cut the region's file short, because it has a name and no seals? */
+static inline bool weir_region_is_loose(const struct region *region)
+{
+    return region->about.transport == WEIR_TRANSPORT_DEVDAX;
+}
 
 static inline uint32_t weir_region_units(uint64_t bytes)
 {

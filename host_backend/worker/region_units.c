@@ -5,6 +5,7 @@
 #include "host_backend/worker/region_private.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/bus_guard.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ void weir_region_put(struct region *region)
         return;
     }
     munmap(region->base, region->about.bytes);
+    weir_bus_unguard((uint64_t)(uintptr_t)region->base);
     close(region->fd);
     close(region->stop_fd);
     if (region->bell_fd >= 0) {
@@ -50,10 +52,15 @@ void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner
 /* Back to the host, and zero for the next one. */
 static void clear(const struct region *region, uint64_t offset, uint64_t bytes)
 {
-    if (fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-                  (off_t)bytes) != 0) {
+    if (fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)(region->about.offset + offset), (off_t)bytes) != 0) {
         memset(region->base + offset, 0, bytes);
     }
+}
+
+bool weir_region_end_is_loose(const struct weir_region_end *end)
+{
+    return weir_region_is_loose(end->region);
 }
 
 bool weir_region_take_locked(struct region *region, uint32_t slot, uint32_t n, uint32_t *ret_unit)
@@ -94,6 +101,11 @@ void weir_region_free_slot_locked(struct region *region, uint32_t slot)
     __atomic_store_n(&shared->session, 0, __ATOMIC_RELEASE);
     region->slots[slot] = (struct slot){.state = SLOT_FREE};
     region->n_used--;
+}
+
+uint64_t weir_region_file_offset(const struct weir_region_end *end, uint64_t offset)
+{
+    return end->region->about.offset + offset;
 }
 
 enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, int *ret_fd,
@@ -159,6 +171,7 @@ void weir_region_end_close(void *user)
         __atomic_store_n(&weir_region_slot(region->base, end->slot)->session, 0, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&region->lock);
+    weir_bus_unguard(end->segment_base);
     weir_region_put(region);
     free(end);
 }
@@ -172,11 +185,16 @@ static struct weir_ring_control *ring_of(const struct weir_region_end *end, bool
 }
 
 /* Do the guest's half of a futex: whoever sleeps looks again. */
-void weir_region_wake_end(struct weir_region_end *end)
+bool weir_region_wake_end(struct weir_region_end *end)
 {
+    uint32_t tail = __atomic_load_n(&ring_of(end, true)->tail, __ATOMIC_RELAXED);
+    uint32_t head = __atomic_load_n(&ring_of(end, false)->head, __ATOMIC_RELAXED);
+    bool changed = tail != end->tail || head != end->head;
     uint32_t *words =
         (uint32_t *)(void *)(end->region->base + end->segment_offset + WEIR_SEGMENT_PAGE_BYTES);
 
+    end->tail = tail;
+    end->head = head;
     weir_futex_wake(&ring_of(end, true)->tail, 1);
     weir_futex_wake(&ring_of(end, false)->head, 1);
     for (uint32_t i = 0; i < WEIR_WORDS_TICKETS; i++) {
@@ -185,16 +203,21 @@ void weir_region_wake_end(struct weir_region_end *end)
 
         if (now != end->tickets[i]) {
             end->tickets[i] = now;
+            changed = true;
             weir_futex_wake(word, INT32_MAX);
         }
     }
+    return changed;
 }
 
-void weir_region_wake_all_locked(struct region *region)
+bool weir_region_wake_all_locked(struct region *region)
 {
+    bool changed = false;
+
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
         if (region->slots[i].end != NULL) {
-            weir_region_wake_end(region->slots[i].end);
+            changed |= weir_region_wake_end(region->slots[i].end);
         }
     }
+    return changed;
 }

@@ -30,7 +30,8 @@
 #define IDLE_WAIT_NS    WEIR_NS_PER_S
 #define WATCH_WAIT_NS   (5 * WEIR_NS_PER_MS)
 #define POLL_WAIT_NS    (50 * WEIR_NS_PER_US)
-#define GATE_SPIN_NS    (5 * WEIR_NS_PER_US)
+#define GATE_SPIN_NS    (5 * WEIR_NS_PER_US) /* until the end of what was given is looked for; .. */
+#define GATE_SHARED_NS  (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
@@ -399,7 +400,9 @@ void weir_session_run(struct weir_session *session)
         }
         given = given && weir_gate_is_open(session);
         if (given) {
-            spin_ns = spin_ns < GATE_SPIN_NS ? spin_ns : GATE_SPIN_NS;
+            uint64_t quiet_ns = weir_gate_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
+
+            spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
         }
         status = session->transport->ops->receive(session->transport, &record, &session->bulk,

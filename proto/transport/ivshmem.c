@@ -97,15 +97,33 @@ static enum weir_status map_bell(const char *path, struct weir_region *region)
     return status;
 }
 
+/* What the kernel says of a character device's memory; 0: nothing, so it is no dax device. */
+static uint64_t size_of_device(const struct statx *info)
+{
+    char name[64], text[32];
+    snprintf(name, sizeof name, "/sys/dev/char/%u:%u/size", info->stx_rdev_major,
+             info->stx_rdev_minor);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = 0;
+    return strtoull(text, NULL, 10);
+}
+
 static enum weir_status map_control(struct weir_region *region)
 {
     struct statx info; /* seeking does not work in sysfs, and fstat() is newer than our glibc */
-    if (statx(region->fd, "", AT_EMPTY_PATH, STATX_SIZE, &info) != 0) {
+    if (statx(region->fd, "", AT_EMPTY_PATH, STATX_SIZE | STATX_TYPE, &info) != 0) {
         return WEIR_ERR_IO;
     }
-    if (info.stx_size < WEIR_REGION_MIN_BYTES) {
+    bool device = S_ISCHR(info.stx_mode);
+    uint64_t size_bytes = device ? size_of_device(&info) : info.stx_size;
+    if (size_bytes < WEIR_REGION_MIN_BYTES) {
         return WEIR_ERR_PEER;
     }
+    region->id = device ? WEIR_TRANSPORT_DEVDAX : WEIR_TRANSPORT_IVSHMEM;
     void *control =
         mmap(NULL, WEIR_REGION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
     if (control == MAP_FAILED) {
@@ -116,7 +134,7 @@ static enum weir_status map_control(struct weir_region *region)
     memcpy(&header, control, sizeof header);
     region->bytes = header.bytes;
     bool known = header.magic == WEIR_REGION_MAGIC && header.version == WEIR_REGION_VERSION &&
-                 header.bytes >= WEIR_REGION_MIN_BYTES && header.bytes <= info.stx_size;
+                 header.bytes >= WEIR_REGION_MIN_BYTES && header.bytes <= size_bytes;
     return known ? WEIR_OK : WEIR_ERR_PEER;
 }
 
@@ -273,7 +291,7 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
                               .session = session,
                               .epoch = epoch,
                               .host_beat_ns = weir_clock_now_ns()};
-    struct weir_shm_params params = {.id = WEIR_TRANSPORT_IVSHMEM,
+    struct weir_shm_params params = {.id = region->id,
                                      .socket_fd = -1,
                                      .pid_fd = -1,
                                      .view = *view,
@@ -319,7 +337,7 @@ static void host_end_close(void *user, bool child)
     free(end);
 }
 
-enum weir_status weir_ivshmem_host(const struct weir_segment_view *view,
+enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_segment_view *view,
                                    const struct weir_ivshmem_keeper *keeper,
                                    struct weir_transport **ret_transport)
 {
@@ -329,7 +347,7 @@ enum weir_status weir_ivshmem_host(const struct weir_segment_view *view,
     }
     end->keeper = *keeper;
     struct weir_shm_params params = {
-        .id = WEIR_TRANSPORT_IVSHMEM,
+        .id = id,
         .is_host = true,
         .socket_fd = -1,
         .pid_fd = -1,

@@ -1,11 +1,12 @@
 /*
- * The transport of a virtual machine's guest: shm's rings in a region (region.h) that host and
- * guest share. Private to proto/.
+ * The transports of a virtual machine's guest, ivshmem and devdax: shm's rings in a region
+ * (region.h) that host and guest share. Private to proto/.
  *
- * The guest wakes the host by its doorbell, a 32-bit store into BAR 0 that arrives at the host as
- * an eventfd. Nothing wakes the guest: without a kernel module there are no interrupts, so it
- * polls, with naps that stay short against the time waited. A thread of the guest counts its slot's
- * beat, because nobody would tell the host that its process was killed.
+ * Over ivshmem the guest wakes the host by its doorbell, a 32-bit store into BAR 0 that arrives at
+ * the host as an eventfd; over devdax the host looks by itself. Nothing wakes the guest: without a
+ * kernel module there are no interrupts, so it polls, with naps that stay short against the time
+ * waited. A thread of the guest counts its slot's beat, because nobody would tell the host that its
+ * process was killed.
  *
  * Source: docs/design/kvm.md
  */
@@ -20,10 +21,11 @@
 
 /* The guest's view of its VM's region. Immutable once open. */
 struct weir_region {
+    enum weir_transport_id id; /* DEVDAX for a character device, else IVSHMEM */
     int fd;
     uint64_t bytes;
     void *control;           /* WEIR_REGION_CONTROL_BYTES of it */
-    void *bell_page;         /* BAR 0; NULL: a plain file, whose host looks by itself */
+    void *bell_page;         /* BAR 0; NULL: the host looks by itself */
     volatile uint32_t *bell; /* the doorbell register in it */
 };
 
@@ -31,8 +33,8 @@ struct weir_region {
  * Open the region behind a path.
  *
  * @param path        "resource2" of a PCI device in sysfs (its "resource0" is the doorbell, its
- *                    "enable" is written where the device is not enabled), or any file that is a
- *                    region.
+ *                    "enable" is written where the device is not enabled), a dax device, or any
+ *                    file that is a region.
  * @param ret_region  close it with weir_region_close().
  * @return WEIR_OK
  * @return WEIR_ERR_NOT_FOUND  no such file.
@@ -77,12 +79,13 @@ struct weir_ivshmem_keeper {
 /**
  * The host's end of a session.
  *
+ * @param id      IVSHMEM or DEVDAX.
  * @param view    its segment, mapped; taken on success.
  * @param keeper  copied; its functions are called until the end is destroyed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
-enum weir_status weir_ivshmem_host(const struct weir_segment_view *view,
+enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_segment_view *view,
                                    const struct weir_ivshmem_keeper *keeper,
                                    struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 

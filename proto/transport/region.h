@@ -8,10 +8,12 @@
  *     1.5 MiB   owners: to which slot each unit belongs, so that a new worker knows what is in use
  *     2 MiB     units of 2 MiB, which the worker allots: segments, pinned and registered memory
  *
- * The host makes it (a sealed memfd) and hands it to QEMU; in the guest it is BAR 2 of an
- * ivshmem-doorbell device. Every process of the guest can write all of it: the guest is one tenant
- * and one domain of trust. Shared segment rules: the host copies once, then checks; what it decides
- * with is in its own memory, and the copies here are for the guest and for the next worker.
+ * The host makes it. Either it is a sealed memfd that QEMU gets, and in the guest BAR 2 of an
+ * ivshmem-doorbell device; or it lies behind the first unit of a file that QEMU opens as an NVDIMM,
+ * and is all of /dev/dax0.0 in the guest. Every process of the guest can write all of it: the guest
+ * is one tenant and one domain of trust. Shared segment rules: the host copies once, then checks;
+ * what it decides with is in its own memory, and the copies here are for the guest and for the next
+ * worker.
  *
  * Source: docs/design/kvm.md
  */
@@ -25,9 +27,9 @@
 #define WEIR_REGION_VERSION 1u
 
 #define WEIR_REGION_UNIT_BYTES                                                                     \
-    (UINT64_C(2) << 20) /* what devdax and the GPU's mappings align to                             \
-                         */
-#define WEIR_REGION_MIN_BYTES (UINT64_C(64) << 20)
+    (UINT64_C(2) << 20)                            /* what devdax and the GPU's mappings align to  \
+                                                    */
+#define WEIR_REGION_MIN_BYTES (UINT64_C(62) << 20) /* an NVDIMM of 64 MiB has that much of it */
 #define WEIR_REGION_MAX_BYTES (UINT64_C(64) << 30)
 
 #define WEIR_REGION_CONTROL_BYTES WEIR_REGION_UNIT_BYTES
@@ -52,7 +54,8 @@ struct weir_region_header {
     uint8_t pad1[40];
     uint64_t epoch; /* which worker serves the region; 0: none now. Written by the host */
     uint32_t beat;  /* the worker counts while there are sessions */
-    uint8_t pad2[52];
+    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* of the guest whose slots these are: the host's */
+    uint8_t pad2[36];
 };
 
 struct weir_region_slot {

@@ -47,7 +47,7 @@ struct shm {
     struct weir_ring to_peer;   /* the sending thread's */
     struct weir_ring from_peer; /* the receiving thread's, as is: */
     struct weir_ring_buffer received;
-    struct weir_shm_hooks hooks; /* ivshmem: instead of the socket */
+    struct weir_shm_hooks hooks; /* of a region: instead of the socket */
 };
 
 static struct shm *shm_of(struct weir_transport *t)
@@ -327,24 +327,23 @@ static void shm_abandon(struct weir_transport *t)
         .receive_fd = shm_receive_fd, .destroy = shm_destroy, .abandon = shm_abandon               \
     }
 
+#define REGION_OPS(transport_name)                                                                 \
+    {                                                                                              \
+        .name = (transport_name), .segment = shm_segment, .view = shm_view, .send = shm_send,      \
+        .receive = shm_receive, .peer_gone = shm_peer_gone, .region_fd = shm_region_fd,            \
+        .ring_bell = shm_ring_bell, .leave = shm_leave, .destroy = shm_destroy,                    \
+        .abandon = shm_abandon                                                                     \
+    }
+
 static const struct weir_transport_ops shm_ops = SHM_OPS("shm");
 static const struct weir_transport_ops loop_ops = SHM_OPS("loop");
-static const struct weir_transport_ops ivshmem_ops = {.name = "ivshmem",
-                                                      .segment = shm_segment,
-                                                      .view = shm_view,
-                                                      .send = shm_send,
-                                                      .receive = shm_receive,
-                                                      .peer_gone = shm_peer_gone,
-                                                      .region_fd = shm_region_fd,
-                                                      .ring_bell = shm_ring_bell,
-                                                      .leave = shm_leave,
-                                                      .destroy = shm_destroy,
-                                                      .abandon = shm_abandon};
+static const struct weir_transport_ops ivshmem_ops = REGION_OPS("ivshmem");
+static const struct weir_transport_ops devdax_ops = REGION_OPS("devdax");
 
 static const struct weir_transport_ops *ops_of(enum weir_transport_id id)
 {
-    if (id == WEIR_TRANSPORT_IVSHMEM) {
-        return &ivshmem_ops;
+    if (id == WEIR_TRANSPORT_IVSHMEM || id == WEIR_TRANSPORT_DEVDAX) {
+        return id == WEIR_TRANSPORT_DEVDAX ? &devdax_ops : &ivshmem_ops;
     }
     return id == WEIR_TRANSPORT_LOOP ? &loop_ops : &shm_ops;
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 /*
- * What stands in for the socket where there is none (ivshmem): how the peer's life is told, and
+ * What stands in for the socket where there is none (regions): how the peer's life is told, and
  * what is done at the end. Called by whoever calls the transport; no lock is held.
  */
 struct weir_shm_hooks {
@@ -22,12 +22,12 @@ struct weir_shm_hooks {
 };
 
 struct weir_shm_params {
-    enum weir_transport_id id; /* SHM or LOOP: only the name differs. IVSHMEM: with hooks */
+    enum weir_transport_id id; /* SHM or LOOP: only the name differs. Others: with hooks */
     bool is_host;
     int socket_fd;                 /* liveness and descriptors; non-blocking SEQPACKET; or -1 */
     int pid_fd;                    /* of the peer's process, or -1 */
     struct weir_segment_view view; /* with rings */
-    struct weir_shm_hooks hooks;   /* IVSHMEM only */
+    struct weir_shm_hooks hooks;   /* IVSHMEM and DEVDAX only */
     volatile uint32_t *bell;       /* how the peer is woken; NULL: by futex */
     uint32_t bell_value;
 };

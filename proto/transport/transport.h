@@ -2,8 +2,8 @@
  * A transport: an ordered, reliable, two-way channel of records between one guest process and the
  * worker, with bulk data beside the records.
  *
- * Two shapes. A *co-located* transport (shm, ivshmem, loop) has a segment that both ends map:
- * completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock,
+ * Two shapes. A *co-located* transport (shm, ivshmem, devdax, loop) has a segment that both ends
+ * map: completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock,
  * virtio-serial) has the
  * segment's words and arena in the worker only; the guest reaches them by records (arena_write,
  * arena_read, word_wait), whose bulk data travels behind them.

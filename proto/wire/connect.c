@@ -34,6 +34,7 @@
 static const char ipc_scheme[] = "ipc://";
 static const char tcp_scheme[] = "tcp://";
 static const char ivshmem_scheme[] = "ivshmem://";
+static const char devdax_scheme[] = "devdax://";
 
 static bool has_prefix(const char *text, const char *prefix)
 {
@@ -344,6 +345,10 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     }
     if (has_prefix(params->host, ivshmem_scheme)) {
         return weir_connect_ivshmem(params->host + strlen(ivshmem_scheme), hello, deadline_ns,
+                                    ret_transport, ret_welcome);
+    }
+    if (has_prefix(params->host, devdax_scheme)) {
+        return weir_connect_ivshmem(params->host + strlen(devdax_scheme), hello, deadline_ns,
                                     ret_transport, ret_welcome);
     }
     if (has_prefix(params->host, WEIR_VSOCK_SCHEME)) {

@@ -183,7 +183,8 @@ static enum weir_status start(const struct weir_region *region, uint64_t epoch,
                               struct weir_transport **ret_transport)
 {
     struct weir_segment_view view;
-    if (answer->slot >= WEIR_REGION_SLOTS || strcmp(welcome->transport, "ivshmem") != 0 ||
+    if (answer->slot >= WEIR_REGION_SLOTS ||
+        strcmp(welcome->transport, weir_transport_kind(region->id)->name) != 0 ||
         !part_fits(region, answer->segment_offset, welcome->segment_bytes)) {
         return WEIR_ERR_PEER;
     }

@@ -16,7 +16,10 @@
 
 #define PCI_DEVICES   "/sys/bus/pci/devices"
 #define SOCKET_PATH   &WEIR_DEFAULT_HOST[sizeof "ipc://" - 1]
+#define DAX_DEVICES   "/sys/bus/dax/devices"
+#define NVDIMMS       "/sys/bus/nd/devices"
 #define ANY_IVSHMEM   "ivshmem://"
+#define ANY_DEVDAX    "devdax://"
 #define VSOCK         "/dev/vsock"
 #define VSOCK_WAIT_NS WEIR_NS_PER_S /* for an answer from the host's kernel */
 
@@ -31,6 +34,79 @@ static void look_for_socket(struct weir_route *route)
     route->status = WEIR_OK;
     snprintf(route->url, sizeof route->url, "%s", WEIR_DEFAULT_HOST);
     snprintf(route->about, sizeof route->about, "%s", SOCKET_PATH);
+}
+
+/* ", which no host serves now": what is said of a region beside its size. */
+static const char *who_serves(const struct weir_region *region)
+{
+    const struct weir_region_header *header = region->control;
+    return __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) ? "" : ", which no host serves now";
+}
+
+/* ---------------------------------------------------------------- devdax */
+
+static const char *why_not_dax(enum weir_status status)
+{
+    switch ((int)status) {
+    case WEIR_ERR_DENIED:
+        return "no permission (a udev rule gives it to a group)";
+    case WEIR_ERR_PEER:
+        return "its memory is none of Weir's, or of another version";
+    default:
+        return weir_status_text(status);
+    }
+}
+
+static void try_dax(const char *device, struct weir_route *route)
+{
+    char path[80];
+    struct weir_region region;
+    snprintf(path, sizeof path, "/dev/%.64s", device);
+    route->status = weir_region_open(path, &region);
+    if (route->status != WEIR_OK) {
+        snprintf(route->about, sizeof route->about, "%.40s: %s", path, why_not_dax(route->status));
+        return;
+    }
+    snprintf(route->url, sizeof route->url, ANY_DEVDAX "%s", path);
+    snprintf(route->about, sizeof route->about, "%.40s, %llu MiB%s", path,
+             (unsigned long long)(region.bytes >> 20), who_serves(&region));
+    weir_region_close(&region);
+}
+
+/* The kernel's drivers make the device of the NVDIMM: nfit, nd_pmem, dax_pmem and device_dax. */
+static bool has_nvdimm(void)
+{
+    DIR *devices = opendir(NVDIMMS);
+    const struct dirent *entry;
+    bool found = false;
+    while (devices && !found && (entry = readdir(devices))) {
+        found = strncmp(entry->d_name, "namespace", strlen("namespace")) == 0;
+    }
+    if (devices) {
+        closedir(devices);
+    }
+    return found;
+}
+
+/* The first of several devices that is a region; else what is wrong with the last. */
+static void look_for_devdax(struct weir_route *route)
+{
+    route->kind = "devdax";
+    route->status = WEIR_ERR_NOT_FOUND;
+    DIR *devices = opendir(DAX_DEVICES);
+    const struct dirent *entry;
+    while (devices && route->url[0] == 0 && (entry = readdir(devices))) {
+        if (entry->d_name[0] != '.') {
+            try_dax(entry->d_name, route);
+        }
+    }
+    if (devices) {
+        closedir(devices);
+    }
+    if (route->about[0] == 0) {
+        snprintf(route->about, sizeof route->about, "no dax device%s",
+                 has_nvdimm() ? " of the NVDIMM (modprobe -a nd_pmem dax_pmem device_dax)" : "");
+    }
 }
 
 /* ---------------------------------------------------------------- ivshmem */
@@ -78,11 +154,9 @@ static void try_device(const char *device, struct weir_route *route)
                  why_not(route->status));
         return;
     }
-    const struct weir_region_header *header = region.control;
     snprintf(route->url, sizeof route->url, ANY_IVSHMEM "%s", path);
     snprintf(route->about, sizeof route->about, "PCI device %.20s, %llu MiB%s", device,
-             (unsigned long long)(region.bytes >> 20),
-             __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) ? "" : ", which no host serves now");
+             (unsigned long long)(region.bytes >> 20), who_serves(&region));
     weir_region_close(&region);
 }
 
@@ -183,8 +257,8 @@ static void tell_of_tcp(struct weir_route *route)
              "taken only where WEIR_HOST, WEIR_KEY and WEIR_SERVER_KEY name a host");
 }
 
-static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_ivshmem,
-                                                    look_for_vsock, look_for_port, tell_of_tcp};
+static void (*const ways[])(struct weir_route *) = {
+    look_for_socket, look_for_devdax, look_for_ivshmem, look_for_vsock, look_for_port, tell_of_tcp};
 #define N_WAYS (sizeof ways / sizeof ways[0])
 _Static_assert(N_WAYS <= WEIR_ROUTES_MAX, "room for all");
 
@@ -207,8 +281,11 @@ size_t weir_discover(struct weir_route *routes)
 const char *weir_discover_host(const char *wanted, char *url)
 {
     bool any = !wanted || !*wanted;
-    bool ivshmem = !any && strcmp(wanted, ANY_IVSHMEM) == 0;
-    if (!any && !ivshmem) {
+    const char *kind = any                                ? ""
+                       : strcmp(wanted, ANY_IVSHMEM) == 0 ? "ivshmem"
+                       : strcmp(wanted, ANY_DEVDAX) == 0  ? "devdax"
+                                                          : NULL;
+    if (!kind) {
         return wanted;
     }
     int saved_errno = errno;
@@ -216,7 +293,7 @@ const char *weir_discover_host(const char *wanted, char *url)
     struct weir_route route = {.status = WEIR_ERR_NOT_FOUND};
     for (size_t i = 0; i < N_WAYS && found != url; i++) {
         look(i, &route);
-        if (route.status == WEIR_OK && (any || strcmp(route.kind, "ivshmem") == 0)) {
+        if (route.status == WEIR_OK && (any || strcmp(route.kind, kind) == 0)) {
             snprintf(url, WEIR_ROUTE_URL_BYTES, "%s", route.url);
             found = url;
         }

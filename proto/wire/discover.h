@@ -16,9 +16,9 @@
 #define WEIR_DEFAULT_HOST     "ipc:///run/weir/default.sock"
 
 struct weir_route {
-    const char *kind;        /* "socket", "ivshmem", "vsock", "virtio-serial", "tcp"; static */
-    enum weir_status status; /* WEIR_OK: it can be used; WEIR_ERR_NOT_FOUND: there is none */
-    char url[WEIR_ROUTE_URL_BYTES];    /* for weir_connect(); "" where there is none */
+    const char *kind;               /* "socket", "devdax", "ivshmem", "vsock" and so on; static */
+    enum weir_status status;        /* WEIR_OK: it can be used; WEIR_ERR_NOT_FOUND: there is none */
+    char url[WEIR_ROUTE_URL_BYTES]; /* for weir_connect(); "" where there is none */
     char about[WEIR_ROUTE_TEXT_BYTES]; /* what was found, or why it cannot be used */
 };
 
@@ -35,8 +35,8 @@ size_t weir_discover(struct weir_route *routes);
 /**
  * The host to connect to.
  *
- * @param wanted  what the user says ($WEIR_HOST): returned as it is, but NULL, "" and "ivshmem://",
- *                which stand for the first way (of that kind) that works.
+ * @param wanted  what the user says ($WEIR_HOST): returned as it is, but NULL, "", "devdax://" and
+ *                "ivshmem://", which stand for the first way (of that kind) that works.
  * @param url     WEIR_ROUTE_URL_BYTES of room.
  * @return wanted or url; WEIR_DEFAULT_HOST where there is no way at all.
  * @thread any

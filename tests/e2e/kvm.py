@@ -138,18 +138,20 @@ def kernel():
     return _kernel
 
 
-def find_kernel():
+def find_kernel(package="linux-image-cloud-amd64", needs=(), fetch=FULL):
+    """(vmlinuz, folder of its modules or None), or why there is none; needs: modules that it must have."""
     wanted = os.environ.get("WEIR_E2E_KERNEL")
     for path in [wanted] if wanted else sorted(glob.glob("/boot/vmlinuz-*"), reverse=True):
-        if os.access(path, os.R_OK):
-            return path, modules_of(path, "/")
+        folder = modules_of(path, "/")
+        if os.access(path, os.R_OK) and (not needs or folder and len(modules_in(folder, *needs)) == len(needs)):
+            return path, folder
     folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
-                          "weir-e2e-kernel")
+                          "weir-e2e-kernel" if "cloud" in package else f"weir-e2e-{package}")
     found = glob.glob(f"{folder}/boot/vmlinuz-*")
-    if not found and not FULL:
+    if not found and not fetch:
         return "no kernel for a guest: set WEIR_E2E_KERNEL, or WEIR_E2E_FULL=1 to fetch one"
     if not found:
-        why = fetch_kernel(folder)
+        why = fetch_kernel(folder, package)
         if why:
             return why
         found = glob.glob(f"{folder}/boot/vmlinuz-*")
@@ -165,6 +167,8 @@ def modules_of(vmlinuz, root):
 # In the order in which they need each other.
 VIRTIO = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci")
 SERIAL = (*VIRTIO, "virtio_console")
+NVDIMM = ("libnvdimm", "nd_btt", "nd_pmem", "nfit", "dax_pmem", "device_dax")
+NINEP = (*VIRTIO, "9pnet", "9pnet_virtio", "netfs", "fscache", "9p", "overlay")
 VSOCK_LOOPBACK = ("vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback")
 VSOCK_GUEST = (*VIRTIO, "vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport")
 VSOCK_HOST = ("vsock", "vmw_vsock_virtio_transport_common", "vhost_iotlb", "vhost", "vhost_vsock")
@@ -175,25 +179,29 @@ def modules_called(*names):
     _vmlinuz, folder = kernel()
     if folder is None:
         raise unittest.SkipTest("the guest's kernel comes without modules")
+    return modules_in(folder, *names)
+
+
+def modules_in(folder, *names):
     found = [glob.glob(f"{folder}/**/{name}.ko", recursive=True) for name in names]
     return [paths[0] for paths in found if paths]
 
 
-def fetch_kernel(folder):
+def fetch_kernel(folder, package):
     """Why it cannot be had, or None."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         return "no kernel for a guest, and no apt-get to fetch one"
     part = folder + ".part"
     shutil.rmtree(part, True)
     os.makedirs(part)
-    depends = subprocess.run(["apt-cache", "depends", "linux-image-cloud-amd64"], text=True,
+    depends = subprocess.run(["apt-cache", "depends", package], text=True,
                              capture_output=True).stdout
     package = re.search(r"Depends: (linux-image-\S+)", depends)
     got = package and subprocess.run(["apt-get", "download", package[1]], cwd=part, timeout=300,
                                      capture_output=True, text=True).returncode == 0
     debs = glob.glob(f"{part}/*.deb")
     if not got or not debs:
-        return "no kernel for a guest: apt-get download linux-image-cloud-amd64 failed"
+        return f"no kernel for a guest: apt-get download {package} failed"
     subprocess.run(["dpkg-deb", "-x", debs[0], part], check=True)
     os.unlink(debs[0])
     os.rename(part, folder)
@@ -234,15 +242,11 @@ def qemu_files():
 
 def make_root(folder, programs, modules=(), weir=False, files=()):
     """An initramfs with these programs in /cuda, and files as (source, folder); gives its path."""
-    for tool in ("busybox", "cpio", "qemu-system-x86_64"):
-        if not shutil.which(tool):
-            raise unittest.SkipTest(f"no {tool}: {ADVICE}")
-    root = os.path.join(folder, "root")
+    root = start_root(folder, modules)
     lib_folder = os.path.join(root, "usr/lib/x86_64-linux-gnu")
-    for name in ("bin", "proc", "sys", "dev", "tmp", "cuda", "modules", "lib64", "etc", lib_folder):
+    for name in ("cuda", "lib64", "etc", lib_folder):
         os.makedirs(os.path.join(root, name))
     os.symlink("usr/lib", os.path.join(root, "lib"))
-    shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))
     shutil.copy("/lib64/ld-linux-x86-64.so.2", os.path.join(root, "lib64"))
     for name in LIBRARIES:
         shutil.copy(f"/lib/x86_64-linux-gnu/{name}", lib_folder)
@@ -262,12 +266,29 @@ def make_root(folder, programs, modules=(), weir=False, files=()):
         shutil.copy(source, place)
         for path in needed_libraries(source):
             shutil.copy(path, lib_folder)
+    return pack_root(folder)
+
+
+def start_root(folder, modules=()):
+    """folder/root with a shell that loads these modules and takes commands from the console."""
+    for tool in ("busybox", "cpio", "qemu-system-x86_64"):
+        if not shutil.which(tool):
+            raise unittest.SkipTest(f"no {tool}: {ADVICE}")
+    root = os.path.join(folder, "root")
+    for name in ("bin", "proc", "sys", "dev", "tmp", "modules"):
+        os.makedirs(os.path.join(root, name))
+    shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))
     for number, module in enumerate(modules):
         shutil.copy(module, os.path.join(root, "modules", f"{number:02d}.ko"))
     with open(os.path.join(root, "init"), "w") as f:
         f.write(INIT)
     os.chmod(os.path.join(root, "init"), 0o755)
-    image = os.path.join(folder, "initramfs")
+    return root
+
+
+def pack_root(folder):
+    """The initramfs of folder/root."""
+    root, image = os.path.join(folder, "root"), os.path.join(folder, "initramfs")
     subprocess.run(f"find . | cpio -o -H newc --quiet > {image}", shell=True, cwd=root, check=True)
     return image
 
@@ -308,17 +329,33 @@ def serial_devices(host, n, tenant="alice"):
     return argv
 
 
+def nvdimm_path(host, tenant="alice"):
+    return os.path.join(host.vm_memory, f"{tenant}.nvdimm")
+
+
+def nvdimm_devices(host, tenant="alice"):
+    """QEMU's arguments for the tenant's NVDIMM."""
+    path = nvdimm_path(host, tenant)
+    return ["-machine", "pc,nvdimm=on", "-m", "512,slots=2,maxmem=4G", "-object",
+            f"memory-backend-file,id=weir,share=on,mem-path={path},size={os.path.getsize(path)}",
+            "-device", "nvdimm,memdev=weir"]
+
+
+def ivshmem_device(host, tenant):
+    return ["-chardev", f"socket,id=weir,path={host.run_dir}/vm/{tenant}.sock",
+            "-device", "ivshmem-doorbell,chardev=weir,vectors=1,ioeventfd=on"]
+
+
 class Machine:
     """A QEMU with the tenant's device."""
 
-    def __init__(self, host, image, tenant="alice", extra=(), device=True):
+    def __init__(self, host, image, tenant="alice", extra=(), device=True, kernel_args=""):
         vmlinuz, _modules = kernel()
         argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2",
                 "-nographic", "-monitor", "none", "-serial", "stdio", "-nic", "none",
-                "-kernel", vmlinuz, "-initrd", image, "-append", "console=ttyS0 quiet panic=-1"]
+                "-kernel", vmlinuz, "-initrd", image, "-append", f"console=ttyS0 quiet panic=-1 {kernel_args}"]
         if device:
-            argv += ["-chardev", f"socket,id=weir,path={host.run_dir}/vm/{tenant}.sock",
-                     "-device", "ivshmem-doorbell,chardev=weir,vectors=1,ioeventfd=on"]
+            argv += ivshmem_device(host, tenant)
         self.process = lib.Process([*argv, *extra], env=lib.clean_environment(), name="qemu")
         self.console = Console(self.process)
 
@@ -348,7 +385,7 @@ Libvirt = libvirtd.Libvirtd
 
 DOMAIN = """<domain type='qemu'>
   <name>{name}</name>
-  <memory unit='MiB'>512</memory><vcpu>2</vcpu>
+  {room}<memory unit='MiB'>512</memory><vcpu>2</vcpu>
   <features><acpi/></features>
   <os><type arch='x86_64' machine='{machine}'>hvm</type>
     <kernel>{kernel}</kernel><initrd>{initrd}</initrd>
@@ -360,6 +397,12 @@ DOMAIN = """<domain type='qemu'>
     <memballoon model='none'/>
   </devices>
 </domain>
+"""
+
+
+# What a domain needs before it can have an NVDIMM.
+MEMORY_ROOM = """<maxMemory slots='4' unit='MiB'>4096</maxMemory>
+  <cpu><numa><cell id='0' cpus='0-1' memory='512' unit='MiB'/></numa></cpu>
 """
 
 
@@ -400,7 +443,7 @@ class SocketProcess:
 class Domain:
     """A guest of libvirt."""
 
-    def __init__(self, libvirt, name, folder, image, machine="pc"):
+    def __init__(self, libvirt, name, folder, image, machine="pc", room=""):
         self.libvirt = libvirt
         self.name = name
         self.path = os.path.join(folder, "console.sock")
@@ -409,7 +452,7 @@ class Domain:
         os.chmod(self.kernel, 0o644)
         xml = os.path.join(folder, "domain.xml")
         with open(xml, "w") as f:
-            f.write(DOMAIN.format(name=name, machine=machine, kernel=self.kernel, initrd=image,
+            f.write(DOMAIN.format(name=name, machine=machine, kernel=self.kernel, initrd=image, room=room,
                                   emulator=shutil.which("qemu-system-x86_64"), console=self.path))
         self.libvirt.virsh("define", xml)
         self.process = None

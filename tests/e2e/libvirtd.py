@@ -19,6 +19,16 @@ for place in ("/run/libvirt", "/var/lib/libvirt", "/var/cache/libvirt", "/var/lo
     subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
 os.mkdir("/etc/libvirt/qemu")
 subprocess.run(["cp", folder + "/qemu.conf", "/etc/libvirt/qemu.conf"], check=True)
+# Its QEMU driver wants a user whom only the package libvirt-daemon-system makes, also where another one is set.
+for path, line in (("/etc/passwd", "libvirt-qemu:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin"),
+                   ("/etc/group", "libvirt-qemu:x:64055:")):
+    with open(path) as f:
+        text = f.read()
+    if "libvirt-qemu:" not in text:
+        own = folder + "/" + os.path.basename(path)
+        with open(own, "w") as f:
+            print(text, line, sep="", file=f)
+        subprocess.run(["mount", "--bind", own, path], check=True)
 
 def reap(*_):
     try:

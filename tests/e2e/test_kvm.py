@@ -129,6 +129,27 @@ class Region(Base):
         self.assertNotEqual(host.worker_pid(), worker)
         host.wait_idle()
 
+    def test_what_a_living_process_has_mapped_outlives_the_worker(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        guest = self.start(machine, "e2e_steady")
+        guest.wait_line(r"^round 0$")
+        owned = self.owned(machine)
+        self.assertGreater(len(owned), 0)
+        guest.signal(signal.SIGSTOP)  # it lives, and does not find out that its session is over
+        worker = host.worker_pid()
+        os.kill(worker, signal.SIGKILL)
+        lib.until(lambda: host.worker_pid() not in (0, worker), 10, "the next worker")
+        self.finished_in(machine, "drv_memory")
+        self.assertTrue(owned <= self.owned(machine))
+        guest.kill()
+
+    @staticmethod
+    def owned(machine):
+        """The units of the region that are somebody's (the owners' table of region.h)."""
+        table = os.pread(machine.region, 1024, 3 << 19)
+        return {unit for unit in range(512) if table[2 * unit:2 * unit + 2] != bytes(2)}
+
     def test_a_host_that_is_killed_is_seen(self):
         host = self.host()
         machine = self.stand_in(host)

@@ -147,7 +147,8 @@ static void host_closed(void *user)
     __atomic_store_n(&slot_of(user)->session, 0, __ATOMIC_RELEASE);
 }
 
-static void make_region(struct tl_pair *pair, const struct weir_segment_params *params)
+static void make_region(struct tl_pair *pair, enum weir_transport_id id,
+                        const struct weir_segment_params *params)
 {
     struct tl_region *region = calloc(1, sizeof *region);
     struct weir_segment_view host_view, guest_view;
@@ -170,9 +171,10 @@ static void make_region(struct tl_pair *pair, const struct weir_segment_params *
                                             WEIR_REGION_UNIT_BYTES, &host_view),
                      WEIR_OK);
     struct weir_ivshmem_keeper keeper = {guest_left, host_closed, region};
-    assert_int_equal(weir_ivshmem_host(&host_view, &keeper, &pair->host), WEIR_OK);
+    assert_int_equal(weir_ivshmem_host(id, &host_view, &keeper, &pair->host), WEIR_OK);
     snprintf(path, sizeof path, "/proc/self/fd/%d", region->fd);
     assert_int_equal(weir_region_open(path, &guest), WEIR_OK);
+    guest.id = id; /* here it is a file either way */
     assert_int_equal(
         weir_segment_map_at(guest.fd, WEIR_REGION_CONTROL_BYTES, host_view.bytes, &guest_view),
         WEIR_OK);
@@ -281,8 +283,8 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
                          WEIR_OK);
         return;
     }
-    if (id == WEIR_TRANSPORT_IVSHMEM) {
-        make_region(ret_pair, &welcome.segment);
+    if (id == WEIR_TRANSPORT_IVSHMEM || id == WEIR_TRANSPORT_DEVDAX) {
+        make_region(ret_pair, id, &welcome.segment);
         return;
     }
     if (id == WEIR_TRANSPORT_VSOCK || id == WEIR_TRANSPORT_SERIAL) {

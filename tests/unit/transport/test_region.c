@@ -324,11 +324,13 @@ static void a_named_host_is_taken_as_it_is(void **state)
     char url[WEIR_ROUTE_URL_BYTES];
     assert_string_equal(weir_discover_host("tcp://10.0.0.1:7", url), "tcp://10.0.0.1:7");
     assert_string_equal(weir_discover_host("ivshmem:///some/file", url), "ivshmem:///some/file");
+    assert_string_equal(weir_discover_host("devdax:///dev/dax0.0", url), "devdax:///dev/dax0.0");
     struct weir_route routes[WEIR_ROUTES_MAX];
     size_t n = weir_discover(routes);
-    assert_in_range(n, 2, WEIR_ROUTES_MAX);
+    assert_in_range(n, 3, WEIR_ROUTES_MAX);
     assert_string_equal(routes[0].kind, "socket");
-    assert_string_equal(routes[1].kind, "ivshmem");
+    assert_string_equal(routes[1].kind, "devdax");
+    assert_string_equal(routes[2].kind, "ivshmem");
     for (size_t i = 0; i < n; i++) {
         assert_true(routes[i].about[0] != 0);
         assert_int_equal(routes[i].status == WEIR_OK, routes[i].url[0] != 0);

@@ -1,0 +1,53 @@
+/*
+ * The supervisor's side of NVDIMMs: a file for each tenant, which the tenant's virtual machine has
+ * as an NVDIMM and its guest as /dev/dax0.0 (docs/design/kvm.md).
+ *
+ * Owner thread only. Private to host_backend/supervisor.
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_NVDIMM_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_NVDIMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct weir_supervisor;
+struct weir_sup_tenant;
+
+/* A tenant's file. */
+struct weir_sup_nvdimm {
+    char path[256];              /* "": none */
+    int fd;                      /* -1: none */
+    int watch;                   /* of sup->nvdimm_watch_fd: it was opened */
+    uint64_t bytes;              /* of the file */
+    uint64_t look_until_ns;      /* somebody has opened it, who is not found yet */
+    pid_t noted_pid;             /* the machine that the host before this one has noted, .. */
+    unsigned long long noted_at; /* .. and when that process started */
+};
+
+/** Make a tenant's file, or find the machine that has it; a host that cannot has none, and says
+ * why. */
+void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** The tenant goes, or the host: a file that a machine has stays for the next host. */
+void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** The tenant's machine has ended: the next one gets another file, with nothing in it. */
+void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Something was opened. */
+void weir_sup_nvdimm_read(struct weir_supervisor *sup);
+/** When the next look is due. @return milliseconds; -1: never */
+int weir_sup_nvdimm_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Look who has opened a file, where that is due. */
+void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Remove the files' folder, when the host stops. */
+void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
+
+/* nvdimm_holder.c */
+
+/**
+ * A process that has a file open and mapped for writing, other than this one, its workers and
+ * another host's.
+ * @return its number; 0: there is none
+ */
+pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd);
+
+#endif
