@@ -98,6 +98,21 @@ static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block
     return task != 0 ? (uint32_t)task : 1;
 }
 
+/* A task that is taken after a change of place and before the worker hears of it may take so long:
+ * of the 50 us that a change is to take, the rest is the way of the word. In front of longer tasks
+ * workers look, which is one trip more to the L2 cache. */
+#define WEIR_FORMS_LONG_TASK_NS 30000u
+
+/**
+ * Are workers to look at what they are asked before each task?
+ * @param block_ns  of the twin; 0: not known.
+ * @thread any
+ */
+static inline bool weir_forms_looks_always(uint64_t block_ns, uint32_t task_blocks)
+{
+    return block_ns * task_blocks >= WEIR_FORMS_LONG_TASK_NS;
+}
+
 /** The most registers with which so many blocks fit on an SM. @thread any */
 static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t blocks)
 {

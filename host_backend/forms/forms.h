@@ -139,6 +139,7 @@ struct weir_forms_choice {
     enum weir_ptx_form form;
     int variant;      /* enum weir_forms_variant */
     bool uses_matrix; /* instructions: tensor cores */
+    bool look_always; /* tasks are long: workers look before each */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
 };

@@ -114,6 +114,7 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     k->attributes_seen = k->module->attributes_set;
     k->attributes_mirrored = true;
     k->fit.threads = 0;
+    memset(k->fit.beside, 0, sizeof k->fit.beside); /* their carve-outs are their own again */
     return true;
 }
 
@@ -211,6 +212,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
                                 .param_bytes = twin->param_bytes,
                                 .grid = {in->grid[0], in->grid[1], in->grid[2]},
                                 .block = {in->block[0], in->block[1], in->block[2]},
+                                .look_always = c->look_always,
                                 .shared_bytes = weir_forms_twin_shared(twin, in->shared_bytes),
                                 .blocks_per_sm = c->blocks_per_sm,
                                 .arguments = in->params,
@@ -225,6 +227,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
 
     if (explore && c->form == WEIR_PTX_FORM_PERSISTENT) {
         p.place = weir_forms_draw_place(device, c->blocks_per_sm);
+        p.look_always = weir_forms_draw(device->forms) % 2 == 0;
     } else {
         p.place.task_blocks = c->task_blocks;
     }
@@ -236,6 +239,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         take_order(k, order, &p);
         p.place = drawn;
     }
+    weir_forms_beside_set(s->driver, p.twin, p.place.quota != 0, &k->fit.beside[variant]);
     p.timed =
         !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
@@ -330,6 +334,8 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     }
     c->task_blocks =
         weir_forms_task_next(k, (enum weir_forms_variant)c->variant, c->blocks, c->workers);
+    c->look_always =
+        weir_forms_tasks_are_long(k, (enum weir_forms_variant)c->variant, c->task_blocks);
     return WEIR_FORMS_LAUNCHED_PERSISTENT;
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_FORMS_PRIVATE_H
 #define WEIR_HOST_BACKEND_FORMS_PRIVATE_H
 
+#include "host_backend/forms/beside.h"
 #include "host_backend/forms/build.h"
 #include "host_backend/forms/fit.h"
 #include "host_backend/forms/forms.h"
@@ -43,6 +44,7 @@ struct weir_forms_fit {
     enum weir_ptx_form form;
     uint32_t native_blocks;
     uint32_t per_sm[WEIR_FORMS_VARIANTS]; /* 0: does not fit, or is not there */
+    struct weir_forms_beside beside[WEIR_FORMS_VARIANTS];
 };
 
 enum weir_forms_timed {
@@ -58,7 +60,8 @@ struct weir_forms_timing {
     enum weir_forms_variant variant;
     uint64_t blocks, workers;
     CUevent begin, end;
-    uint32_t since; /* launches since the last one */
+    uint32_t since;    /* launches since the last one */
+    uint32_t launches; /* while some are to be tried */
     uint32_t n[WEIR_FORMS_VARIANTS], tries[WEIR_FORMS_VARIANTS];
     uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* of the grid's time for each block, the shortest */
 };
@@ -213,6 +216,10 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver
 /** Blocks of a task for a launch of it. @param workers  1 or more */
 uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
                               uint64_t blocks, uint64_t workers);
+
+/** Do so large tasks take so long that workers look before each? false: or not known. */
+bool weir_forms_tasks_are_long(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                               uint32_t task_blocks);
 
 /** Before a launch that may be timed. @return whether it is: then timing_end() behind it. */
 bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms_kernel *k,

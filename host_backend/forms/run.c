@@ -110,19 +110,24 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Of the whole GPU nothing is asked: then workers need not look at their place. */
+/* Of the whole GPU nothing is asked: then workers need not look at their place. Those that are to
+ * look before each task are asked for what they have: they look where they find anything asked. */
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
     bool all_sms = place->sm_count == 0, no_quota = place->quota == 0;
+    uint32_t quota = no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA);
 
-    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0) {
+    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0 &&
+        !run->p.look_always) {
         return 0;
+    }
+    if (no_quota && run->args.quota == 0) {
+        quota = 0; /* as in the parameter; to say that there is none would be one more to look at */
     }
     return WEIR_PTX_ASK(
         all_sms ? 0 : place->sm_first,
-        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS),
-        no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA));
+        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS), quota);
 }
 
 CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
@@ -130,7 +135,7 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
     bool ticket = run->p.form == WEIR_PTX_FORM_TICKET;
     size_t at =
         ticket ? offsetof(struct weir_ptx_control, stop) : offsetof(struct weir_ptx_control, ask);
-    uint32_t place = run->replaced ? place_word(run) : 0;
+    uint32_t place = run->replaced || run->p.look_always ? place_word(run) : 0;
     uint32_t word = ticket ? stop : place | (stop ? WEIR_PTX_ASK_STOP : 0);
 
     return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + at, word,
@@ -292,6 +297,8 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
             /* The launch is made; never seen but with a dead context. */
             weir_log_error("forms: a stream cannot be held result=%d", (int)held);
             run->no_stop = true;
+        } else if (params->look_always && !calm && runs->calm == 0) {
+            (void)weir_run_ask(run, runs->control, false); /* without it, a change takes longer */
         }
         if (ret_run != NULL) {
             run->refs++;
@@ -480,6 +487,8 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
                                        .done_blocks = run->state == WEIR_RUN_FINISHED ? total
                                                       : run->next_block < total ? run->next_block
                                                                                 : total,
+                                       .workers = run->workers,
+                                       .grids = run->lanes,
                                        .started_ns = run->started_ns,
                                        .finished_ns = run->finished_ns,
                                        .place = run->place};

@@ -53,6 +53,7 @@ struct weir_run_params {
     uint32_t param_bytes; /* of the twin */
     uint32_t grid[3];     /* as the program made it */
     uint32_t block[3];
+    bool look_always;         /* persistent: workers look at what is asked before each task */
     uint32_t shared_bytes;    /* dynamic, of the twin */
     uint32_t blocks_per_sm;   /* of the twin that fit on an SM; 1 or more */
     const uint8_t *arguments; /* of the kernel, packed */
@@ -74,6 +75,8 @@ struct weir_run_info {
     uint32_t blocks_per_sm; /* as given */
     uint32_t total;         /* blocks */
     uint32_t done_blocks;   /* when stopped or finished; else as last seen */
+    uint32_t workers;       /* of persistent ones: that had not left; as last seen */
+    uint32_t grids;         /* further ones that have not ended */
     uint64_t started_ns;    /* when it was put into its stream */
     uint64_t finished_ns;   /* when that was seen */
     struct weir_run_place place;

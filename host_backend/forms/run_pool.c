@@ -71,12 +71,15 @@ void weir_run_chunks_finish(struct weir_runs *runs)
     runs->n_chunks = 0;
 }
 
-/* Only what the kernels and we have written: running comes back to zero by itself. */
+/* Only what the kernels and we have written: running comes back to zero by itself. Behind what was
+ * asked of runs that had ended by then. */
 static void begin_zeroing(struct weir_runs *runs, struct weir_run_chunk *chunk)
 {
     const struct weir_driver *d = runs->driver;
 
-    if (d->cuMemsetD2D32Async(chunk->control, CONTROL_BYTES, 0, CLEAR_WORDS, chunk->used,
+    if (d->cuEventRecord(chunk->zeroed, runs->control) == CUDA_SUCCESS &&
+        d->cuStreamWaitEvent(runs->keeping, chunk->zeroed, 0) == CUDA_SUCCESS &&
+        d->cuMemsetD2D32Async(chunk->control, CONTROL_BYTES, 0, CLEAR_WORDS, chunk->used,
                               runs->keeping) == CUDA_SUCCESS &&
         d->cuEventRecord(chunk->zeroed, runs->keeping) == CUDA_SUCCESS) {
         chunk->state = WEIR_RUN_CHUNK_ZEROING;

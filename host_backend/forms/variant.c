@@ -13,9 +13,11 @@
  *   may fit then. Of kernels that are launched often, too.
  * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
- * Each of these twins is tried, and the fastest stays. A launch is timed by two events in the
- * guest's stream, TIMINGS of them for each twin and one in AGAIN later; never two at a time for one
- * kernel. What was stopped or moved meanwhile says nothing.
+ * Each of these twins is tried, and the fastest stays; until that is known, the one that fits most
+ * often on an SM, so that a kernel that is launched a few times does not pay for the trial. A
+ * launch is timed by two events in the guest's stream, TIMINGS of them for each twin and one in
+ * AGAIN later; never two at a time for one kernel. What was stopped or moved meanwhile says
+ * nothing.
  */
 #include "host_backend/forms/private.h"
 
@@ -24,6 +26,7 @@
 #include <string.h>
 
 #define TIMINGS 4u /* of each twin before one is chosen */
+#define TRIAL   4u /* launches from one that only tries to the next */
 #define TRIES                                                                                      \
     10u            /* of which so few may be had where others make it stop: then it is not chosen  \
                     */
@@ -180,8 +183,13 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
         look_for_others(d, k, native);
         return;
     }
+    for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
+        weir_forms_beside_set(d,
+                              weir_forms_twin_function(k, k->fit.form, (enum weir_forms_variant)v),
+                              false, &k->fit.beside[v]);
+    }
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
-    k->fit = (struct weir_forms_fit){threads, shared_bytes, form, native_blocks, {0}};
+    k->fit = (struct weir_forms_fit){threads, shared_bytes, form, native_blocks, {0}, {{0}}};
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
 
@@ -251,19 +259,27 @@ static bool is_due(const struct weir_forms_timing *t, uint32_t variant)
     return t->n[variant] < TIMINGS && t->tries[variant] < TRIES;
 }
 
-/* One that was timed least, while any was not timed enough; then the fastest. */
-static bool is_before(const struct weir_forms_timing *t, uint32_t variant, uint32_t other)
+/* The faster, if that is known of both; else the one that fits more often. */
+static bool is_better(const struct weir_forms_kernel *k, uint32_t variant, uint32_t other)
 {
+    const struct weir_forms_timing *t = &k->timing;
+
     if (is_due(t, variant) || is_due(t, other)) {
-        return is_due(t, variant) && (!is_due(t, other) || t->tries[variant] < t->tries[other]);
+        return k->fit.per_sm[variant] > k->fit.per_sm[other];
     }
     return t->n[variant] != 0 && (t->n[other] == 0 || t->grid_ps[variant] < t->grid_ps[other]);
+}
+
+/* One that is not timed enough, and was tried least. */
+static bool is_to_try(const struct weir_forms_timing *t, uint32_t variant, uint32_t other)
+{
+    return is_due(t, variant) && (!is_due(t, other) || t->tries[variant] < t->tries[other]);
 }
 
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
                                                 struct weir_forms_kernel *k)
 {
-    uint32_t there[WEIR_FORMS_VARIANTS], n = 0, next = 0;
+    uint32_t there[WEIR_FORMS_VARIANTS], n = 0, best = 0, try = 0;
 
     harvest(d, k);
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
@@ -278,9 +294,13 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
         return (enum weir_forms_variant)there[weir_forms_draw(k->module->device->forms) % n];
     }
     for (uint32_t i = 1; i < n; i++) {
-        next = is_before(&k->timing, there[i], there[next]) ? i : next;
+        best = is_better(k, there[i], there[best]) ? i : best;
+        try = is_to_try(&k->timing, there[i], there[try]) ? i : try;
     }
-    return (enum weir_forms_variant)there[next];
+    if (is_due(&k->timing, there[try]) && ++k->timing.launches % TRIAL == 0) {
+        return (enum weir_forms_variant)there[try];
+    }
+    return (enum weir_forms_variant)there[best];
 }
 
 /* The time of one of a variant's blocks, while as many are under way as fit; 0: not known. */
@@ -294,6 +314,13 @@ uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms
 {
     return weir_forms_task_blocks(variant_block_ns(k, WEIR_FORMS_PLAIN),
                                   variant_block_ns(k, variant), blocks, workers);
+}
+
+bool weir_forms_tasks_are_long(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                               uint32_t task_blocks)
+{
+    return k->fit.form == WEIR_PTX_FORM_PERSISTENT &&
+           weir_forms_looks_always(variant_block_ns(k, variant), task_blocks);
 }
 
 bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kernel *k,

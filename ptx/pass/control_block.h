@@ -41,13 +41,15 @@
 /*
  * What the host asks for, as one word: whether to stop (workers before their next task, blocks of
  * the ticket form before they begin), and where workers may be: on count SMs from first on, quota
- * of them on an SM. 0 in count and quota: as in the parameter.
+ * of them on an SM. 0 in count and quota: as in the parameter. Who finds anything asked looks
+ * before each further task; ASK_LOOK asks for that alone, where the parameter has no range.
  */
 #define WEIR_PTX_ASK_STOP     1u
 #define WEIR_PTX_ASK_MAX_SMS  4095u /* of count: all SMs, whatever the parameter says */
 #define WEIR_PTX_ASK_NO_QUOTA 63u   /* none, whatever the parameter says */
 #define WEIR_PTX_ASK(first, count, quota)                                                          \
     ((uint32_t)(quota) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
+#define WEIR_PTX_ASK_LOOK WEIR_PTX_ASK(0, WEIR_PTX_ASK_MAX_SMS, 0)
 
 #define WEIR_PTX_NO_NEARLY UINT32_MAX
 

@@ -25,7 +25,8 @@
  * out of ask while a worker is counted in workers, and it is counted from before its first look
  * until after the taking back. Places are another matter, since others go on taking tasks: who
  * finds in ask that there is something to look at does the task, and looks before the next one
- * (STATE_CAREFUL), as at the start.
+ * (STATE_CAREFUL), as at the start. Where tasks are so long that this one more would
+ * matter, the host asks for something from the start that changes nothing (WEIR_PTX_ASK_LOOK).
  *
  * Cost. What is done for each block counts most: in short kernels ten instructions are 5 %. So a
  * block's end is one look into shared memory. A turn is one trip to the L2 cache and two barriers.
@@ -190,18 +191,32 @@ static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
     weir_ptx_edit_text(edit, "mov.b32 %%wnext, 0;\nmov.b32 %%wend, 0;\n");
 }
 
-/* At MEET: the task becomes known to all, in %wn and the slot; without one they leave. */
+/* At MEET: the task becomes known to all, in %wn and the slot. */
 static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
 {
     weir_ptx_edit_text(edit,
-                       ".reg .pred %%p;\n.reg .b32 %%a;\n.reg .b64 %%d, %%e;\n"
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n"
                        "bar.sync %u;\n"
                        "@%%wlead st.shared.v4.b32 [%s], {%%wnext, %%wend, %%wtaken, %%wstate};\n"
                        "bar.sync %u;\n"
                        "ld.shared.v2.b32 {%%wn, %%a}, [%s];\n"
-                       "setp.ne.u32 %%p, %%wn, %%a;\n@%%p bra BLOCK;\n"
+                       "setp.ne.u32 %%p, %%wn, %%a;\n@%%p bra BLOCK;\n",
+                       barrier, task, barrier, task);
+}
+
+/*
+ * Without a task all leave; the leader counts the worker out. What its blocks have written and what
+ * it gave back must be seen by whoever sees that: a release, for which older GPUs have only the
+ * fence that orders everything.
+ */
+static void emit_leave(struct weir_ptx_edit *edit)
+{
+    const char *fence = edit->twin->module->sm >= 70 ? "fence.acq_rel.gpu" : "membar.gl";
+
+    weir_ptx_edit_text(edit,
+                       ".reg .pred %%p;\n.reg .b32 %%a;\n.reg .b64 %%d, %%e;\n"
                        "@!%%wlead bra END;\n"
-                       "membar.gl;\n"
+                       "%s;\n"
                        /* taken to done, -1 to workers */
                        "mov.b32 %%a, -1;\nadd.u32 %%a, %%a, %%wzero;\n"
                        "mov.b64 %%d, {%%wtaken, %%a};\n"
@@ -214,7 +229,7 @@ static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t bar
                        "st.volatile.global.b32 [%%wctl+%zu], %%a;\n"
                        "OUT:\n"
                        "and.b32 %%a, %%wstate, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra END;\n",
-                       barrier, task, barrier, task, AT(done), ARG(total), AT(finished), STATE_OUT);
+                       fence, AT(done), ARG(total), AT(finished), STATE_OUT);
     emit_counter(edit);
     weir_ptx_edit_text(edit, "red.global.add.u32 [%%wcnt+%zu], -1;\n", AT(running));
 }
@@ -265,6 +280,7 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     emit_claim(edit, none);
     weir_ptx_edit_place(edit, meet);
     emit_tell(edit, task, barrier);
+    emit_leave(edit);
     weir_ptx_edit_place(edit, end);
     weir_ptx_edit_text(edit, "ret;\n");
     weir_ptx_edit_place(edit, block);

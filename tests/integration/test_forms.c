@@ -515,6 +515,46 @@ static void twins_broken_on_purpose_are_found_out(void **state)
     }
 }
 
+/* Block 0 sends all workers away. Which blocks one worker does then, with tasks of one block. */
+static uint32_t done_after_leave(struct state *st, uint32_t ask)
+{
+    static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                               ".visible .entry leave(.param .u64 ask, .param .u32 word)\n{\n"
+                               ".reg .pred %p;\n.reg .b32 %r<2>;\n.reg .b64 %rd;\n"
+                               "mov.u32 %r0, %ctaid.x;\nsetp.ne.u32 %p, %r0, 0;\n@%p ret;\n"
+                               "ld.param.u64 %rd, [ask];\nld.param.u32 %r1, [word];\n"
+                               "st.volatile.global.u32 [%rd], %r1;\nmembar.gl;\nret;\n}\n";
+    const struct row row = {.kernel = "leave", .grid = {9, 1, 1}, .block = 1};
+    struct weir_ptx_control *control = fb_alloc(sizeof(*control));
+    void *original = fb_load(text, sizeof(text) - 1);
+    struct twin twin = make_twin(&row, P, original, text, sizeof(text) - 1, NULL);
+    struct params params = {.data = (uintptr_t)&control->ask, .n = WEIR_PTX_ASK(4000, 1, 0)};
+
+    memset(control, 0, sizeof(*control));
+    control->ask = ask;
+    assert_true(weir_ptx_form_args_init(row.grid, &params.args));
+    params.args.control = (uintptr_t)control;
+    assert_true(start(st, &twin, &row, &params, 1));
+    assert_int_equal(control->retired, 1);
+    assert_int_equal(control->workers, 0);
+    assert_int_equal(control->next, control->done);
+    uint32_t done = control->done;
+
+    drop_twin(&twin);
+    fb_unload(original);
+    fb_free(control);
+    return done;
+}
+
+static void a_worker_that_is_sent_away_ends_its_task_and_leaves(void **state)
+{
+    struct state *st = &the_state;
+
+    (void)state;
+    assert_int_equal(done_after_leave(st, 0), 2); /* one that it took before it heard of it */
+    assert_int_equal(done_after_leave(st, WEIR_PTX_ASK_LOOK), 1);
+}
+
 /* A kernel whose blocks need each other in another order than they begin. */
 static void order_seed_begins_every_block_once(void **state)
 {
@@ -545,6 +585,7 @@ int main(void)
         cmocka_unit_test(slice_any_cut_gives_equal_memory),
         cmocka_unit_test(ticket_any_stop_gives_equal_memory),
         cmocka_unit_test(persistent_any_stop_gives_equal_memory),
+        cmocka_unit_test(a_worker_that_is_sent_away_ends_its_task_and_leaves),
         cmocka_unit_test(twins_broken_on_purpose_are_found_out),
         cmocka_unit_test(order_seed_begins_every_block_once),
     };

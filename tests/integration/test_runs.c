@@ -7,6 +7,7 @@
 
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
+#include "host_backend/forms/run_private.h"
 #include "proto/driver_table.h"
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
@@ -48,6 +49,7 @@ static struct fixture {
     CUdeviceptr counts;
     struct seen seen;
     uint32_t rounds; /* of each block */
+    bool look_always;
 } f;
 
 #define DRV(call) assert_int_equal(f.driver.call, CUDA_SUCCESS)
@@ -109,6 +111,7 @@ static int set_up(void **state)
     (void)state;
     memset(&f.seen, 0, sizeof f.seen);
     f.rounds = ROUNDS;
+    f.look_always = false;
     DRV(cuMemsetD32Async(f.counts, 0, (size_t)BLOCKS * 1000, f.stream));
     DRV(cuStreamSynchronize(f.stream));
     assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, &f.runs), WEIR_OK);
@@ -174,6 +177,7 @@ static CUresult start(enum weir_ptx_form form, uint32_t blocks, uint32_t first_c
                                 .param_bytes = f.param_bytes[form],
                                 .grid = {blocks, 1, 1},
                                 .block = {1, 1, 1},
+                                .look_always = f.look_always,
                                 .blocks_per_sm = 2,
                                 .arguments = arguments,
                                 .argument_bytes = sizeof arguments,
@@ -322,6 +326,41 @@ static void resize_moves_shrinks_and_grows(void **state)
     weir_run_put(run);
 }
 
+/* What is asked of a run, once all that was written has come to the device. */
+static uint32_t asked(const struct weir_run *run)
+{
+    uint32_t word = 0;
+
+    DRV(cuMemcpyDtoHAsync_v2(&word, weir_run_control(run) + offsetof(struct weir_ptx_control, ask),
+                             sizeof word, f.runs->control));
+    DRV(cuStreamSynchronize(f.runs->control));
+    return word;
+}
+
+/* Whatever is asked in between, workers find something asked, and nothing that it is not. */
+static void look_always_is_asked_from_start_to_end(void **state)
+{
+    struct weir_run_place all = {0}, some = {.sm_first = 1, .sm_count = 2, .quota = 1};
+    struct weir_run *run;
+
+    (void)state;
+    f.look_always = true;
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 1000, 0, all, &run), CUDA_SUCCESS);
+    assert_int_equal(asked(run), WEIR_PTX_ASK_LOOK);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    assert_int_equal(asked(run), WEIR_PTX_ASK_LOOK | WEIR_PTX_ASK_STOP);
+    await(WEIR_RUN_HAS_STOPPED, 1);
+    assert_int_equal(weir_run_resume(run), CUDA_SUCCESS);
+    assert_int_equal(asked(run), WEIR_PTX_ASK_LOOK);
+    assert_int_equal(weir_run_resize(run, &some), CUDA_SUCCESS);
+    assert_int_equal(asked(run), WEIR_PTX_ASK(1, 2, 1));
+    assert_int_equal(weir_run_resize(run, &all), CUDA_SUCCESS);
+    assert_int_equal(asked(run), WEIR_PTX_ASK_LOOK);
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 1000), 1000);
+    weir_run_put(run);
+}
+
 static void release_resumes_and_forbids_stopping(void **state)
 {
     struct weir_run *run, *other;
@@ -442,6 +481,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(lease_that_is_over_resumes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(look_always_is_asked_from_start_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calm_lifts_restrictions, set_up, tear_down),

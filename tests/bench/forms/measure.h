@@ -34,6 +34,16 @@ uint32_t weir_forms_workers(const struct weir_forms_bench *bench,
                             const struct weir_forms_subject *subject,
                             const struct weir_forms_variant *variant);
 
+/** What is asked of a variant that has the whole GPU: something, where it looks before each task.
+ */
+uint32_t weir_forms_rest(const struct weir_forms_subject *subject,
+                         const struct weir_forms_variant *variant);
+
+/** In the main stream: the first count control blocks as they are before a launch of a variant. */
+bool weir_forms_controls_begin(const struct weir_forms_bench *bench,
+                               const struct weir_forms_subject *subject,
+                               const struct weir_forms_variant *variant, uint32_t count);
+
 /** The parameter of a start from the beginning. */
 bool weir_forms_args(const struct weir_forms_subject *subject,
                      const struct weir_forms_variant *variant, uint32_t control,

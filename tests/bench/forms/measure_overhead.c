@@ -47,6 +47,38 @@ uint32_t weir_forms_workers(const struct weir_forms_bench *bench,
     return fit < tasks ? fit : tasks;
 }
 
+/* The time of a block as the original's says: the worker knows it from the twin's. */
+static uint64_t block_ns(const struct weir_forms_subject *subject,
+                         const struct weir_forms_variant *variant)
+{
+    const struct weir_forms_facts *facts = subject->set->facts;
+
+    return (uint64_t)(subject->item->block_us * 1e3 * facts[variant->build].per_sm /
+                      facts[WEIR_FORMS_ORIGINAL].per_sm);
+}
+
+uint32_t weir_forms_rest(const struct weir_forms_subject *subject,
+                         const struct weir_forms_variant *variant)
+{
+    return weir_forms_is_loop(variant->build) &&
+                   weir_forms_looks_always(block_ns(subject, variant), variant->setting)
+               ? WEIR_PTX_ASK_LOOK
+               : 0;
+}
+
+bool weir_forms_controls_begin(const struct weir_forms_bench *bench,
+                               const struct weir_forms_subject *subject,
+                               const struct weir_forms_variant *variant, uint32_t count)
+{
+    uint32_t rest = weir_forms_rest(subject, variant);
+    bool ok = weir_forms_controls_clear(count, bench->main);
+
+    for (uint32_t i = 0; ok && rest != 0 && i < count; i++) {
+        ok = weir_forms_control_write(i, offsetof(struct weir_ptx_control, ask), rest, bench->main);
+    }
+    return ok;
+}
+
 bool weir_forms_args(const struct weir_forms_subject *subject,
                      const struct weir_forms_variant *variant, uint32_t control,
                      struct weir_ptx_form_args *ret_args)
@@ -150,7 +182,7 @@ static bool time_batch(const struct weir_forms_bench *bench,
 
     gate_number++;
     if (variant->build != WEIR_FORMS_ORIGINAL && variant->build != WEIR_FORMS_SLICE &&
-        !weir_forms_controls_clear(n, bench->main)) {
+        !weir_forms_controls_begin(bench, subject, variant, n)) {
         return false;
     }
     WEIR_FORMS_TRY(cu.cuStreamWaitValue32_v2(bench->main,
@@ -410,6 +442,12 @@ static void choose(const struct weir_forms_subject *subject, struct weir_forms_c
     }
 }
 
+static void set_block_us(struct weir_forms_item *item, uint32_t slots)
+{
+    item->block_us =
+        item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
+}
+
 bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
                                  const struct weir_forms_subject *subject,
                                  struct weir_forms_choice *choice, double budget_s)
@@ -432,12 +470,12 @@ bool weir_forms_measure_overhead(struct weir_forms_bench *bench,
     if (!time_batch(bench, subject, &item->timings[0].variant, 1, &item->original_us)) {
         return false;
     }
+    set_block_us(item, slots); /* roughly: whether workers look always depends on it */
     if (!time_rounds(bench, subject, budget_s)) {
         return false;
     }
     item->original_us = item->timings[0].us;
-    item->block_us =
-        item->original_us * (slots < item->blocks ? slots : item->blocks) / (double)item->blocks;
+    set_block_us(item, slots);
     choose(subject, choice);
     tell(subject);
     return true;

@@ -57,6 +57,7 @@ struct resize_run {
     uint32_t n;
     uint32_t kept;    /* SMs */
     uint32_t range;   /* asking for these */
+    uint32_t rest;    /* asking for all again */
     uint32_t full;    /* SMs given up that hold workers when all is as it was */
     uint32_t workers; /* for the SMs given up */
 };
@@ -97,7 +98,7 @@ static bool resize_once(const struct weir_forms_bench *bench,
 
     weir_forms_pause_ns(SETTLE_NS);
     decided = weir_forms_now_ns();
-    if (!weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) ||
+    if (!weir_forms_control_write(CONTROL, AT_ASK, run->rest, bench->other) ||
         !weir_forms_start(subject->set, variant->build, subject->work, args, run->workers,
                           bench->other) ||
         !wait_told(run->full, &seen)) {
@@ -119,7 +120,8 @@ static bool resize_run(const struct weir_forms_bench *bench,
     struct weir_ptx_form_args args;
     uint32_t differences = 0;
 
-    if (!weir_forms_work_spoil(subject->work) || !weir_forms_controls_clear(1, bench->main) ||
+    if (!weir_forms_work_spoil(subject->work) ||
+        !weir_forms_controls_begin(bench, subject, variant, 1) ||
         !weir_forms_wait_stream(bench->main) ||
         !weir_forms_args(subject, variant, CONTROL, &args) || !start_watch(bench, run)) {
         return false;
@@ -134,7 +136,7 @@ static bool resize_run(const struct weir_forms_bench *bench,
         ok = resize_once(bench, subject, variant, &args, run);
     }
     /* Whatever became of the changes, all must come to an end, and rightly. */
-    ok = weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) &&
+    ok = weir_forms_control_write(CONTROL, AT_ASK, run->rest, bench->other) &&
          weir_forms_start(subject->set, variant->build, subject->work, &args,
                           weir_forms_workers(bench, subject, variant), bench->other) &&
          weir_forms_wait_stream(bench->main) && weir_forms_wait_stream(bench->other) &&
@@ -165,6 +167,7 @@ bool weir_forms_measure_resizes(struct weir_forms_bench *bench,
     /* softgpu puts workers where it likes: there, all are given up, and any SM will do. */
     run.kept = bench->quick ? 0 : bench->sms / 2;
     run.range = WEIR_PTX_ASK(bench->quick ? bench->sms : 0, bench->quick ? 1 : run.kept, 0);
+    run.rest = weir_forms_rest(subject, variant);
     run.full = bench->quick ? 1 : bench->sms - run.kept;
     run.workers = (bench->sms - run.kept) * (uint32_t)subject->set->facts[variant->build].per_sm;
     resizes->sms = bench->sms;
@@ -222,9 +225,11 @@ static bool start_large(const struct weir_forms_subject *subject, struct spatial
                             stream);
 }
 
-static bool prepare(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject)
+static bool prepare(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
+                    const struct spatial_run *run)
 {
-    return weir_forms_work_spoil(subject->work) && weir_forms_controls_clear(1, bench->main) &&
+    return weir_forms_work_spoil(subject->work) &&
+           weir_forms_controls_begin(bench, subject, run->variant, 1) &&
            weir_forms_wait_stream(bench->main);
 }
 
@@ -242,7 +247,7 @@ static bool time_alone(const struct weir_forms_bench *bench,
                        const struct weir_forms_subject *subject, struct spatial_run *run,
                        double *ret_us)
 {
-    if (!prepare(bench, subject)) {
+    if (!prepare(bench, subject, run)) {
         return false;
     }
     uint64_t begin = weir_forms_now_ns();
@@ -271,7 +276,9 @@ static bool wait_busy(CUstream stream, uint64_t decided, double *ret_us)
 static bool time_all(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
                      struct spatial_run *run, double *ret_us, double *ret_other_us)
 {
-    if (!prepare(bench, subject)) {
+    uint32_t rest = weir_forms_rest(subject, run->variant);
+
+    if (!prepare(bench, subject, run)) {
         return false;
     }
     uint64_t begin = weir_forms_now_ns();
@@ -284,7 +291,7 @@ static bool time_all(const struct weir_forms_bench *bench, const struct weir_for
 
     return weir_forms_control_write(CONTROL, AT_ASK, WEIR_PTX_ASK_STOP, bench->control) &&
            start_busy(run, bench->main) &&
-           weir_forms_control_write(CONTROL, AT_ASK, 0, bench->main) &&
+           weir_forms_control_write(CONTROL, AT_ASK, rest, bench->main) &&
            start_large(subject, run, run->workers, bench->main) &&
            wait_busy(bench->main, decided, ret_other_us) && wait_all(bench, begin, ret_us);
 }
@@ -295,8 +302,9 @@ static bool time_some(const struct weir_forms_bench *bench,
                       double *ret_us, double *ret_other_us)
 {
     uint32_t kept = WEIR_PTX_ASK(0, bench->sms - run->sms_needed, 0);
+    uint32_t rest = weir_forms_rest(subject, run->variant);
 
-    if (!prepare(bench, subject)) {
+    if (!prepare(bench, subject, run)) {
         return false;
     }
     uint64_t begin = weir_forms_now_ns();
@@ -309,7 +317,7 @@ static bool time_some(const struct weir_forms_bench *bench,
 
     return weir_forms_control_write(CONTROL, AT_ASK, kept, bench->control) &&
            start_busy(run, bench->other) &&
-           weir_forms_control_write(CONTROL, AT_ASK, 0, bench->other) &&
+           weir_forms_control_write(CONTROL, AT_ASK, rest, bench->other) &&
            start_large(subject, run, run->more, bench->other) &&
            wait_busy(bench->other, decided, ret_other_us) && wait_all(bench, begin, ret_us);
 }

@@ -80,9 +80,10 @@ static bool stop_now(const struct weir_forms_bench *bench, const struct weir_for
 }
 
 /* Before the next start in the main stream. */
-static bool go_on(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant)
+static bool go_on(const struct weir_forms_bench *bench, const struct weir_forms_variant *variant,
+                  uint32_t rest)
 {
-    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(variant), 0, bench->main);
+    return write_word(WEIR_FORMS_WAY_WRITE, stop_word(variant), rest, bench->main);
 }
 
 bool weir_forms_measure_ways(struct weir_forms_bench *bench, uint32_t n)
@@ -167,7 +168,8 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
     struct weir_ptx_form_args args;
     uint32_t total = subject->work->blocks;
 
-    if (!weir_forms_work_spoil(subject->work) || !weir_forms_controls_clear(1, bench->main) ||
+    if (!weir_forms_work_spoil(subject->work) ||
+        !weir_forms_controls_begin(bench, subject, run->variant, 1) ||
         !weir_forms_wait_stream(bench->main) ||
         !weir_forms_args(subject, run->variant, CONTROL, &args)) {
         return false;
@@ -212,7 +214,7 @@ static bool run_with_stops(struct weir_forms_bench *bench, const struct weir_for
             run->device[run->n_samples] = (double)ms * 1e3;
             run->samples[run->n_samples++] = (double)(seen - decided) * 1e-3;
         }
-        if (!go_on(bench, run->variant)) {
+        if (!go_on(bench, run->variant, weir_forms_rest(subject, run->variant))) {
             return false;
         }
     }
@@ -375,7 +377,7 @@ static bool mixed_run(struct weir_forms_bench *bench, const struct weir_forms_su
             return false;
         }
         mixed->blocks_twice += llabs(blocks_wrong(subject, variant, &control));
-        if (!go_on(bench, variant)) {
+        if (!go_on(bench, variant, 0)) {
             return false;
         }
     }

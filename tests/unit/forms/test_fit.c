@@ -66,6 +66,9 @@ static void task_is_what_a_stop_may_wait_for(void **state)
     /* Not timed yet. */
     assert_int_equal(weir_forms_task_blocks(0, 0, many, 100), WEIR_FORMS_TASK_UNKNOWN);
     assert_int_equal(weir_forms_task_blocks(1000, 0, many, 100), WEIR_FORMS_TASK_UNKNOWN);
+    assert_false(weir_forms_looks_always(0, 4)); /* not known */
+    assert_false(weir_forms_looks_always(3500, 8));
+    assert_true(weir_forms_looks_always(180000, 1));
 }
 
 static void roomy_twin_loses_a_quarter_of_the_blocks_at_most(void **state)
