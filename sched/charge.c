@@ -108,11 +108,12 @@ void fronts_disturb(struct weir_sched *sched)
 }
 
 /* It is charged its claim, of which the one before it had nothing. */
-static uint64_t charge_claim(const struct weir_sched *sched, struct item *done, struct item *before)
+static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct item *before)
 {
     uint64_t claim = claim_ns(sched, done);
 
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
+    limit_pay(sched, done, claim * sched->config.sms, claim);
     done->disturbed = true;
     if (before != NULL) {
         before->beside_ns += claim;

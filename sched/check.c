@@ -32,6 +32,9 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
     uint32_t on_device = 0;
     uint64_t device_ns = 0;
     uint64_t copies_ns = 0;
+    uint64_t fixed_ns = 0;
+    uint32_t kernels = 0;
+    uint32_t stoppable = 0;
     const struct item *candidate = NULL;
 
     for (const struct item *item = queue->first; item != NULL; item = item->next) {
@@ -52,11 +55,18 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
             on_device++;
             device_ns += item->counted_ns;
             copies_ns += is_compute(item) ? 0 : item->counted_ns;
+            kernels += is_compute(item);
+            stoppable += is_compute(item) && is_stoppable(item);
+            fixed_ns += is_compute(item) && !is_stoppable(item) ? item->predicted_ns : 0;
+            if (queue->settled.valid && item->state == WEIR_SCHED_STOPPED) {
+                return "a queue with stopped work is said to be settled";
+            }
         }
         state_count[item->state]++;
     }
     if (queue->candidate != candidate || queue->on_device != on_device ||
-        queue->device_ns != device_ns || queue->copies_ns != copies_ns) {
+        queue->device_ns != device_ns || queue->copies_ns != copies_ns ||
+        queue->kernels != kernels || queue->stoppable != stoppable || queue->fixed_ns != fixed_ns) {
         return "a queue's sums are wrong";
     }
     if (queue->listed != NULL && queue->listed != candidate) {

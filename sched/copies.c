@@ -7,6 +7,7 @@
  * engine never waits and a newcomer waits for little more than the copy that runs. With such a
  * policy a copy is granted when it is first of its queue and the device has less than inflight_ns
  * to do in that direction: one runs, one follows at once, everything else is still to be decided.
+ * Behind one of LONG_COPY_NS or more the next waits for its end, where several tenants copy.
  *
  * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
  * under way and its last one are kept, because live the items behind the next one are not known
@@ -18,6 +19,7 @@
 
 #include <string.h>
 
+#define LONG_COPY_NS      300000u
 #define ORDERED_ON_DEVICE 2u
 
 void copy_list(struct weir_sched *sched, struct queue *queue)
@@ -217,6 +219,27 @@ static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_n
     }
 }
 
+/*
+ * Is the next of a direction held back for the end of a long copy, and until when? That is not seen
+ * before the next one's, where it is under way by then (H200, 2026-11-23: a kernel waited 3 ms for
+ * data that had long been there). Once it is overdue it is waited for no longer: it may be
+ * waiting itself.
+ */
+static bool is_held(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
+{
+    uint64_t hold = 0;
+
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+        uint64_t patience_ns = i->counted_ns + i->counted_ns / 4 + sched->config.inflight_ns;
+
+        if (i->counted_ns >= LONG_COPY_NS && i->busy_ns < patience_ns) {
+            hold = max_u64(hold, patience_ns - i->busy_ns);
+        }
+    }
+    *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
+    return hold != 0;
+}
+
 static void grant_copy(struct weir_sched *sched, struct queue *queue)
 {
     static const struct weir_sched_place anywhere;
@@ -270,6 +293,10 @@ static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resourc
         grant_copy(sched, queue);
     }
     while (sched->copy_first[way] != NULL) {
+        if (contended && is_held(sched, way, wake_ns)) {
+            *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
+            return;
+        }
         rest_ns = busy_ns(sched, way);
         queue = first_with_room(sched, way, bound_ns);
         if (queue == NULL ||
@@ -332,6 +359,9 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
 {
     uint64_t left_ns = busy_ns(sched, way);
 
+    if (is_held(sched, way, wake_ns)) {
+        return false;
+    }
     if (sched->copies_on[way] == 0 ||
         (sched->copies_on[way] < ORDERED_ON_DEVICE && left_ns <= sched->config.inflight_ns)) {
         return true;

@@ -8,6 +8,10 @@
 #define QUEUES_MAX  (1u << 24)
 #define ITEMS_MAX   (1u << 26)
 
+/* Bytes a nanosecond, of what was never seen. */
+#define GUESS_BUS_GB_S    40u
+#define GUESS_MEMORY_GB_S 1000u
+
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
 {
     *config = (struct weir_sched_config){
@@ -23,6 +27,24 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .overhead_ppm = 15000,
         .order_window = 8,
     };
+}
+
+uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_sched_class class,
+                             uint64_t bytes)
+{
+    switch (class) {
+    case WEIR_SCHED_H2D:
+    case WEIR_SCHED_D2H:
+        return config->guess_ns / 4 + bytes / GUESS_BUS_GB_S;
+    case WEIR_SCHED_D2D:
+    case WEIR_SCHED_MEMSET:
+        return config->guess_ns / 4 + bytes / GUESS_MEMORY_GB_S;
+    case WEIR_SCHED_KERNEL:
+    case WEIR_SCHED_GRAPH:
+    case WEIR_SCHED_CLASS_COUNT:
+    default:
+        return config->guess_ns;
+    }
 }
 
 static bool config_is_sound(const struct weir_sched_config *config)

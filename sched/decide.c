@@ -248,8 +248,7 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
 {
     uint64_t rest_ns = item_rest_ns(sched, item);
 
-    if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) ||
-        (item->params.flags & WEIR_SCHED_STOPPABLE) == 0 ||
+    if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) || !is_stoppable(item) ||
         (rest_ns > 1 && rest_ns <= item->queue->tenant->view.stop_ns)) {
         return false; /* a rest of 1 is one that was predicted wrongly: it is not known */
     }
@@ -264,7 +263,7 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
 static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint64_t *wake_ns)
 {
     struct item *item = queue->first;
-    uint32_t left = queue->on_device;
+    uint32_t left = queue->stoppable != 0 ? queue->on_device : 0;
 
     for (; left > 0 && item->state == WEIR_SCHED_GRANTED; left--, item = item->next) {
         if (should_stop(sched, item, wake_ns)) {
@@ -294,8 +293,7 @@ static void hold(struct weir_sched *sched, uint64_t *wake_ns)
     for (; front != NULL && sched->limited != NULL; front = front->front_next) {
         if (front->queue->held) {
             stop_queue(sched, front->queue, wake_ns);
-        } else if (front->place.sm_count == 0 &&
-                   (front->params.flags & WEIR_SCHED_STOPPABLE) != 0) {
+        } else if (front->place.sm_count == 0 && is_stoppable(front)) {
             uint64_t room_ns = limit_room_ns(sched, front->queue);
 
             *wake_ns = min_u64(*wake_ns, room_ns != NEVER ? sched->now_ns + room_ns : NEVER);
@@ -325,9 +323,18 @@ static struct weir_sched_place place_of(const struct weir_sched *sched, const st
 static void settle(struct weir_sched *sched, struct queue *queue,
                    const struct weir_sched_place *member_place)
 {
+    const struct settled now = {.place = *member_place,
+                                .limit_sms = limit_sms(queue),
+                                .in_company = sched->reign.members > 1,
+                                .valid = true};
     struct item *item = queue->first;
 
-    for (uint32_t left = queue->held ? 0 : queue->on_device; left > 0; left--, item = item->next) {
+    if (queue->held || (queue->settled.valid && same_place(&queue->settled.place, &now.place) &&
+                        queue->settled.limit_sms == now.limit_sms &&
+                        queue->settled.in_company == now.in_company)) {
+        return;
+    }
+    for (uint32_t left = queue->on_device; left > 0; left--, item = item->next) {
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if (!is_compute(item)) {
@@ -343,6 +350,7 @@ static void settle(struct weir_sched *sched, struct queue *queue,
             }
         }
     }
+    queue->settled = now;
 }
 
 /*
@@ -395,6 +403,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns)
 {
     struct item *item;
+    bool settled = queue->settled.valid;
     bool restricted = member_place->sm_count != 0 &&
                       (queue->tenant != sched->reign.leader || sched->reign.beside);
 
@@ -406,6 +415,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
             break;
         }
         item_start(sched, item, &place);
+        queue->settled.valid = settled; /* it is where it belongs */
     }
 }
 

@@ -39,8 +39,7 @@ static bool may_fill(const struct weir_sched *sched, const struct item *item)
 {
     const struct tenant *leader = sched->reign.leader;
 
-    if (!is_compute(item) || (item->params.flags & WEIR_SCHED_STOPPABLE) != 0 ||
-        limit_sms(item->queue) < sched->config.sms) {
+    if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms) {
         return false;
     }
     return item->queue->tenant->view.priority < leader->view.priority ||

@@ -79,6 +79,21 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
     tenant->waiting++;
 }
 
+/* What a queue has on the device comes to so much more, or less. */
+static void count_kernel(struct item *item, bool more)
+{
+    struct queue *queue = item->queue;
+    bool stoppable = is_stoppable(item);
+    uint64_t fixed_ns = stoppable ? 0 : item->predicted_ns;
+
+    if (!is_compute(item)) {
+        return;
+    }
+    queue->kernels += more ? 1 : -1u;
+    queue->stoppable += stoppable ? (more ? 1 : -1u) : 0;
+    queue->fixed_ns = more ? queue->fixed_ns + fixed_ns : queue->fixed_ns - fixed_ns;
+}
+
 /* From waiting to granted; it must be the candidate of its queue. */
 static void grant(struct weir_sched *sched, struct item *item)
 {
@@ -89,6 +104,8 @@ static void grant(struct weir_sched *sched, struct item *item)
     queue->candidate = item->next;
     queue->on_device++;
     queue->device_ns += item->counted_ns;
+    queue->settled.valid = false;
+    count_kernel(item, true);
     tenant->waiting--;
     tenant->granted++;
     tenant->waited_ns += sched->now_ns - item->arrived_ns;
@@ -116,13 +133,20 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     sched->env.start(sched->env.user, item->id, item->params.user, place, item->filler);
 }
 
+/* It stops, is stopped, or goes on: its queue is to be seen to, and its tenant's view made anew. */
+static void state_changed(struct item *item)
+{
+    item->queue->settled.valid = false;
+    item->queue->tenant->stale = true;
+}
+
 void item_stop(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_STOPPING;
     item->stop_asked_ns = sched->now_ns;
     item->interrupted = true;
     item->queue->tenant->stops++;
-    item->queue->tenant->stale = true;
+    state_changed(item);
     sched->counts.stops++;
     trace(sched, WEIR_SCHED_REC_STOP, NULL, NULL, item, sched->config.lease_ns);
     sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
@@ -185,7 +209,11 @@ static void params_take(struct weir_sched *sched, struct item *item,
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
     }
     item->predicted_ns = min_u64(predict(sched, params), PREDICTED_MAX_NS);
-    item->counted_ns = item->predicted_ns != 0 ? item->predicted_ns : sched->config.guess_ns;
+    item->counted_ns =
+        item->predicted_ns != 0
+            ? item->predicted_ns
+            : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
+                      PREDICTED_MAX_NS);
     item->arrived_ns = sched->now_ns;
     item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
 }
@@ -239,6 +267,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     sched->fillers -= item->filler;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
+    count_kernel(item, false);
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns -= item->counted_ns;
         sched->copies_on[resource]--;
@@ -288,6 +317,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     if (taught) {
         learn(sched, item, took_ns);
     }
+    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
     for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
         reign->tried[i] |= reign->member[i] == tenant;
     }
@@ -415,7 +445,7 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
     item->since_ns = sched->now_ns;
     tenant->granted--;
     tenant->stopped++;
-    tenant->stale = true;
+    state_changed(item);
     tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
     front_remove(sched, item);
     trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
@@ -439,10 +469,12 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
         goes_on(sched, item);
     }
     item->state = WEIR_SCHED_GRANTED;
-    item->queue->tenant->stale = true;
+    state_changed(item);
     item->no_stop_before_ns = sched->now_ns + STOP_AGAIN_NS;
     if (!may_stop) {
+        count_kernel(item, false);
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+        count_kernel(item, true);
     }
     trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
     decide(sched);

@@ -6,7 +6,8 @@
  * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
- * spoil what many taught, and five can still change it.
+ * spoil what many taught, and five can still change it. The line is corrected so that what it said
+ * of all comes to what all took.
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared
@@ -24,6 +25,8 @@
 #define ERROR_WINDOW 16u
 #define TRUSTED      8u /* observations after which outliers are pulled in */
 #define PULL         4.0
+#define RATIO_MIN    0.0625
+#define RATIO_MAX    64.0
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -155,7 +158,13 @@ static void line_of(const struct model *m, double *ret_launch, double *ret_size)
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
 }
 
-static double value_of(const struct model *model, uint64_t size)
+/* What all took, over what the line said of it. */
+static double ratio_of(const struct model *m)
+{
+    return m->said > 0 ? fmin(fmax(m->took / m->said, RATIO_MIN), RATIO_MAX) : 1;
+}
+
+static double line_at(const struct model *model, uint64_t size)
 {
     double launch;
     double per_size;
@@ -164,6 +173,11 @@ static double value_of(const struct model *model, uint64_t size)
     line_of(model, &launch, &per_size);
     value = launch + per_size * (double)size;
     return value < 1 ? 1 : value;
+}
+
+static double value_of(const struct model *model, uint64_t size)
+{
+    return line_at(model, size) * ratio_of(model);
 }
 
 uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -246,6 +260,8 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
         if (m->samples >= TRUSTED) {
             y = fmin(fmax(y, said / PULL), said * PULL);
         }
+        m->said = m->said * FADE + line_at(m, size);
+        m->took = m->took * FADE + y;
     }
     weight = 1 / (y * y);
     m->w = m->w * FADE + weight;
@@ -268,6 +284,8 @@ bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_clas
 
         if (entry->key == key && entry->class == class) {
             line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
+            ret_info->launch_ns *= ratio_of(&entry->model);
+            ret_info->size_ns *= ratio_of(&entry->model);
             ret_info->error = entry->model.error;
             ret_info->samples = entry->model.samples;
             return true;

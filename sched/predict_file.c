@@ -13,9 +13,10 @@
 #include <string.h>
 
 #define MAGIC         "WEIRPRED"
-#define VERSION       1u
+#define VERSION       2u
 #define HEADER_BYTES  16u
-#define ENTRY_BYTES   72u
+#define ENTRY_BYTES   80u
+#define FIELDS        8u
 #define TRAILER_BYTES 8u
 
 static void put(uint8_t *at, uint64_t value, uint32_t bytes)
@@ -59,15 +60,14 @@ size_t weir_predict_save_bytes(const struct weir_predict *predict)
 static void put_entry(uint8_t *at, const struct entry *entry)
 {
     const struct model *m = &entry->model;
-    const double field[] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error};
+    const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error, m->took, m->said};
 
     put(at, entry->key, 8);
     put(at + 8, entry->class, 4);
     put(at + 12, m->samples < UINT32_MAX ? m->samples : UINT32_MAX, 4);
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < FIELDS; i++) {
         put(at + 16 + 8 * i, bits_of(field[i]), 8);
     }
-    put(at + 64, 0, 8);
 }
 
 enum weir_status weir_predict_save(const struct weir_predict *predict, void *buffer,
@@ -107,10 +107,10 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
 {
     struct entry entry = {.key = get(at, 8), .class = (uint32_t)get(at + 8, 4)};
     struct model *m = &entry.model;
-    double field[6];
+    double field[FIELDS];
 
     m->samples = get(at + 12, 4);
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < FIELDS; i++) {
         field[i] = double_of(get(at + 16 + 8 * i, 8));
         if (!is_sound(field[i])) {
             return false;
@@ -122,9 +122,10 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
     m->wxx = field[3];
     m->wxy = field[4];
     m->error = field[5];
+    m->took = field[6];
+    m->said = field[7];
     *ret_entry = entry;
-    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0 &&
-           get(at + 64, 8) == 0;
+    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0;
 }
 
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)

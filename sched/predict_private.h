@@ -7,10 +7,13 @@
 /*
  * Weighted sums over what was seen of size x and time y, each weighted 1 / y^2, so that the line
  * through them has the least relative error: 2 % of a copy of 4 bytes counts like 2 % of 4 GB.
+ * Where the same size takes different times (one kernel, other arguments) that is below their mean,
+ * and sums of predictions would be too small; `took / said` makes up for it.
  */
 struct model {
     double w, wx, wy, wxx, wxy;
-    double error; /* mean relative error of what was predicted before each observation */
+    double took, said; /* sums: what was seen, and what the line said of it before */
+    double error;      /* mean relative error of what was predicted before each observation */
     uint64_t samples;
 };
 

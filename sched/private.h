@@ -75,6 +75,14 @@ struct budget {
     uint64_t seen_ns;
 };
 
+/* What settle() has seen to of a queue: nothing is stopped, and all is where it belongs. */
+struct settled {
+    struct weir_sched_place place; /* of the member */
+    uint32_t limit_sms;
+    bool in_company; /* with other members */
+    bool valid;
+};
+
 /* Items in order: those on the device (granted, stopping, stopped), then those that wait. */
 struct queue {
     weir_sched_id id;
@@ -88,7 +96,11 @@ struct queue {
     bool heads;         /* its first item is compute and on the device */
     uint64_t device_ns; /* counted_ns of what is on the device */
     uint64_t copies_ns; /* of that, copies */
-    struct task task;   /* what has been granted of the task under way */
+    uint32_t kernels;   /* compute on the device; so that nobody need look at all of it: */
+    uint32_t stoppable; /* of them */
+    uint64_t fixed_ns;  /* predicted of those that are not stoppable */
+    struct settled settled;
+    struct task task; /* what has been granted of the task under way */
     struct task last_task;
     struct budget limit;
     bool held; /* by its limit or its tenant's: its compute waits */
@@ -168,6 +180,7 @@ struct weir_sched {
     uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
     uint32_t copies_on[RESOURCES];     /* on the device */
     uint64_t copy_check_ns[RESOURCES]; /* nobody can have waited too long before */
+    uint64_t copy_done_ns[RESOURCES];  /* when the last one of a direction was done */
     uint64_t memory_bytes;             /* of tasks under way */
 
     uint32_t busy_tenants; /* with items */
@@ -192,6 +205,10 @@ static inline enum weir_sched_resource resource_of(const struct item *item)
 static inline bool is_compute(const struct item *item)
 {
     return resource_of(item) == WEIR_SCHED_COMPUTE;
+}
+static inline bool is_stoppable(const struct item *item)
+{
+    return (item->params.flags & WEIR_SCHED_STOPPABLE) != 0;
 }
 static inline bool is_at_work(const struct item *item)
 {

@@ -162,7 +162,8 @@ struct weir_sched_config {
     uint32_t sms;              /* of the device, 1 or more */
     uint64_t alone_ns;         /* predicted work in flight while one tenant has work */
     uint64_t inflight_ns;      /* predicted work in flight per queue while several have */
-    uint64_t guess_ns;         /* what an item without prediction counts as in the two above */
+    uint64_t guess_ns;         /* what an item without prediction counts as in the two above; of
+                                  copies and memsets a part: weir_sched_guess_ns() */
     uint64_t quiet_ns;         /* others' silence after which a tenant counts as alone */
     uint64_t starve_ns;        /* an item that waited longer is granted whatever the policy says */
     uint64_t lease_ns;         /* a stopped item goes on after that, whatever the policy says */
@@ -177,6 +178,15 @@ struct weir_sched_config {
 
 /** Fill in defaults, measured on an H200 with the forms of host_backend/forms. @thread any */
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
+
+/**
+ * What an item counts as while nothing is known of how long such items take: of bytes by the speed
+ * of a bus or of a memory that is not slow, so that a long copy is not taken for a short one.
+ * @param bytes  of copies and memsets; else not looked at.
+ * @thread any
+ */
+uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_sched_class class,
+                             uint64_t bytes);
 
 /*
  * What threads without the lock may read: the way past the scheduler for a tenant that is alone.

@@ -186,10 +186,36 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,
         .begun = item->state != WEIR_SCHED_WAITING,
-        .stoppable = (item->params.flags & WEIR_SCHED_STOPPABLE) != 0,
+        .stoppable = is_stoppable(item),
         .movable = (item->params.flags & WEIR_SCHED_MOVABLE) != 0,
         .tensor = (item->params.flags & WEIR_SCHED_TENSOR) != 0,
     };
+}
+
+static const struct item *first_kernel(const struct queue *queue)
+{
+    const struct item *item = queue->kernels != 0 ? queue->first : NULL;
+
+    while (item != NULL && !is_compute(item)) {
+        item = item->next;
+    }
+    return item;
+}
+
+/* The same of what cannot be stopped, which may be a long list. */
+static const struct item *view_fixed(const struct weir_sched *sched, const struct queue *queue,
+                                     struct weir_policy_tenant *view)
+{
+    const struct item *first = first_kernel(queue);
+    uint64_t served_ns = 0;
+
+    if (first != NULL) {
+        served_ns = min_u64(first->served_ns / sched->config.sms, first->predicted_ns);
+        view->stoppable = false;
+    }
+    view->granted += queue->kernels;
+    view->committed_ns += (queue->fixed_ns - served_ns) * sched->config.sms;
+    return first;
 }
 
 /* What of a queue is on the device; the first to stand for it. */
@@ -199,6 +225,9 @@ static const struct item *view_device(const struct weir_sched *sched, struct que
     const struct item *first = NULL;
     const struct item *item = queue->first;
 
+    if (queue->stoppable == 0) {
+        return view_fixed(sched, queue, view);
+    }
     for (uint32_t i = 0; i < queue->on_device; i++, item = item->next) {
         if (!is_compute(item)) {
             continue;
@@ -209,7 +238,7 @@ static const struct item *view_device(const struct weir_sched *sched, struct que
             continue;
         }
         view->granted++;
-        if ((item->params.flags & WEIR_SCHED_STOPPABLE) == 0) {
+        if (!is_stoppable(item)) {
             view->stoppable = false;
             view->committed_ns += item_rest_ns(sched, item) * sched->config.sms;
         }

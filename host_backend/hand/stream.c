@@ -105,7 +105,9 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    return weir_hand_write_word(s, stream->o.native, stream->word, in->value);
+    WEIR_TRY(weir_hand_write_word(s, stream->o.native, stream->word, in->value));
+    weir_gate_stream_awaited(s, stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_stream_wait_event(struct weir_session *s,

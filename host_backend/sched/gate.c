@@ -20,11 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_ALONE        64u /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED    16u /* .. and not */
-#define HINT_USES         256u
-#define WORTH_STOPPING_NS (500 * WEIR_NS_PER_US) /* a run costs some 10 us of the stream's time */
-#define HINT_RETRY        8u                     /* while nothing is known */
+#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_CONTENDED 16u /* .. and not */
+#define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides */
+#define HINT_USES      256u
+#define HINT_RETRY     8u /* while nothing is known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -209,6 +209,13 @@ void weir_gate_stream_captures(struct weir_session *session, struct weir_stream 
     }
 }
 
+void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream)
+{
+    if (stream->gate.listed && weir_gate_contends(session)) {
+        mark(stream->gate.queue, stream);
+    }
+}
+
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream)
 {
     struct weir_gate_open *open = &stream->gate.open;
@@ -241,22 +248,9 @@ static uint64_t size_of(const struct weir_gate_work *work)
     return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
 }
 
-/* Of what was never seen: by the bus's and the memory's speed. */
-static uint64_t guess_ns(const struct weir_gate_work *work)
+static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_work *work)
 {
-    switch (work->class) {
-    case WEIR_SCHED_H2D:
-    case WEIR_SCHED_D2H:
-        return WEIR_GATE_GUESS_NS / 4 + work->bytes / 40;
-    case WEIR_SCHED_D2D:
-    case WEIR_SCHED_MEMSET:
-        return WEIR_GATE_GUESS_NS / 4 + work->bytes / 1000;
-    case WEIR_SCHED_KERNEL:
-    case WEIR_SCHED_GRAPH:
-    case WEIR_SCHED_CLASS_COUNT:
-    default:
-        return WEIR_GATE_GUESS_NS;
-    }
+    return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
 }
 
 static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
@@ -272,7 +266,7 @@ static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work
         hint->uses = 0;
     }
     pass->guessed = ns == 0;
-    pass->ns = pass->guessed ? guess_ns(work) : ns;
+    pass->ns = pass->guessed ? guess_ns(gate, work) : ns;
 }
 
 /* By what was said last, for a while, where that does without the lock. */
@@ -284,7 +278,7 @@ static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
     if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
         hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
         pass->guessed = hint->ns == 0;
-        pass->ns = pass->guessed ? guess_ns(work) : hint->ns;
+        pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
         return;
     }
     pthread_mutex_lock(&gate->lock);
@@ -393,7 +387,6 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     struct weir_gate_item *item = NULL;
     enum weir_status status;
 
-    mark_all(q);
     pthread_mutex_lock(&gate->lock);
     weir_gate_seen_locked(gate, q->member, now_ns);
     close_locked(q, now_ns);
@@ -402,6 +395,9 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        mark_all(q); /* it may wait for the end of what is open */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
@@ -420,6 +416,21 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
     atomic_store_explicit(&q->given_ns,
                           atomic_load_explicit(&q->given_ns, memory_order_relaxed) + ns,
                           memory_order_relaxed);
+}
+
+static bool is_timed(const struct weir_gate_queue *q)
+{
+    return q->gated % TIMED_EVERY == 0;
+}
+
+/* A mark before the item: what passed beside the scheduler is not its, nor is another's time. */
+static void begin_apart(struct weir_gate_queue *q, struct weir_stream *stream)
+{
+    const struct weir_gate_open *open = &stream->gate.open;
+
+    if (open->n != 0 && (open->first == NULL || is_timed(q))) {
+        mark(q, stream);
+    }
 }
 
 static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
@@ -473,6 +484,8 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
         }
     }
     WEIR_TRY(through(q, work, pass));
+    q->gated++;
+    begin_apart(q, stream);
     apply_priority(q, stream, pass->item->filler);
     add_given(q, pass->ns);
     return CUDA_SUCCESS;
@@ -557,14 +570,12 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
         }
         return;
     }
-    if (open->n != 0 && open->first == NULL) { /* what passed is not the item's */
-        mark(q, pass->stream);
-    }
     open_work(pass);
     if (pass->item->order.run != NULL || pass->item->stoppable) {
         give(gate, pass->item);
         mark(q, pass->stream);
-    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 2) {
+    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 2 ||
+               is_timed(q)) {
         mark(q, pass->stream);
     }
 }
@@ -582,6 +593,14 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
     return &item->order;
 }
 
+/* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
+static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate)
+{
+    return weir_gate_sm_limit_pct(session) < 100
+               ? MOVABLE_NS
+               : atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+}
+
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
 {
     const struct weir_gate *gate = gate_of(session);
@@ -589,7 +608,7 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (gate == NULL) {
         return true;
     }
-    if (hint->ns != 0 && hint->ns < WORTH_STOPPING_NS) {
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate)) {
         return false;
     }
     return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],

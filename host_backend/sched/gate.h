@@ -173,6 +173,9 @@ void weir_gate_idle(struct weir_session *session);
 /** Has the session work that no mark stands behind yet? @thread session */
 bool weir_gate_is_open(const struct weir_session *session);
 
+/** The guest waits for what a stream has been given: its end matters now. @thread session */
+void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
+
 /** A stream is about to be captured (marks behind what is open) or destroyed. @thread session */
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);

@@ -24,6 +24,13 @@ static uint32_t sms_of(const struct weir_worker_device *device)
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
+static void weigh_stopping(struct weir_gate *gate)
+{
+    bool turns = gate->levels && gate->policies.policy[WEIR_POLICY_TOGETHER] == NULL;
+
+    atomic_store(&gate->worth_stopping_ns, turns ? TURN_NS : MOVABLE_NS);
+}
+
 static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sched_settings *c,
                                    const struct weir_policy_set *policies)
 {
@@ -48,6 +55,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     gate->inflight_ns = config.inflight_ns;
     weir_gate_env_init(gate, &env);
     gate->policies = *policies;
+    weigh_stopping(gate);
     status = weir_sched_create(&config, &env, &gate->sched);
     for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (policies->policy[kind] != NULL) {
@@ -197,6 +205,7 @@ void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
         for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
             put_in_force_locked(gate, kind, policies.policy[kind]);
         }
+        weigh_stopping(gate);
         weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
         pthread_mutex_unlock(&gate->lock);
     }

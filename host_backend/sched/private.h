@@ -12,7 +12,11 @@
 #include "sched/predict.h"
 #include <pthread.h>
 
-#define WEIR_GATE_ENTRIES  256u /* marks that a session may have under way on a device */
+#define WEIR_GATE_ENTRIES 256u /* marks that a session may have under way on a device */
+/* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
+ * where equals take turns, who can wait for the end of a shorter one and are paid back for it. */
+#define MOVABLE_NS         (500 * WEIR_NS_PER_US)
+#define TURN_NS            (3 * WEIR_NS_PER_MS)
 #define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
 
 /* A piece of work that the scheduler decides about. */
@@ -55,6 +59,7 @@ struct weir_gate_queue {
 
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
+    uint32_t gated;                /* items that the scheduler decided about */
     atomic_uint_fast64_t given_ns; /* predicted, of all that was given */
     atomic_uint_fast64_t open_ns;  /* of what passed beside, and no mark stands behind */
     atomic_uint_fast64_t passed;   /* items that passed beside the scheduler */
@@ -115,7 +120,8 @@ struct weir_gate {
     bool spin;             /* there are cores to spare: wait by spinning for a while */
     uint32_t spinners_max; /* sessions that do so at a time */
     atomic_uint spinners;
-    bool levels; /* streams of a higher class go first on the device */
+    bool levels;                            /* streams of a higher class go first on the device */
+    atomic_uint_fast64_t worth_stopping_ns; /* of kernels that take so long: by the policies */
     atomic_bool crowded[WEIR_SCHED_PRIORITY_COUNT]; /* several tenants of a class came within the
                                                        last second; without levels: of any */
     int priority_least, priority_greatest;

@@ -5,6 +5,7 @@
  */
 #include "host_backend/sched/private.h"
 
+#include "base/log.h"
 #include "host_backend/worker/quiet.h"
 #include <time.h>
 
@@ -17,6 +18,7 @@
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
 #define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long, */
+#define STUCK_LINES       16u           /* of the log */
 #define STUCK_LIMITED_NS  WEIR_NS_PER_S /* with an SM limit by that, and up to so long */
 
 static void nap(uint64_t ns)
@@ -103,6 +105,28 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
     return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
 }
 
+/* Of the oldest work in flight, for whoever looks for what it waits for. */
+static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    const struct weir_gate_entry *oldest = &q->ring[q->first];
+    const struct weir_gate_item *item = oldest->work.first;
+    struct weir_run_info run = {.state = WEIR_RUN_FINISHED};
+
+    if (q->n == 0 || q->gate->passed_stuck >= STUCK_LINES) {
+        return;
+    }
+    if (item != NULL && item->order.run != NULL) {
+        weir_run_query(item->order.run, &run);
+    }
+    weir_log_warn(
+        "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
+        "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u quota=%u",
+        q->session->tenant->name, oldest->work.class,
+        (unsigned long long)((now_ns - oldest->work.since_ns) / WEIR_NS_PER_MS),
+        item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
+        run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count, run.place.quota);
+}
+
 /*
  * What the session has in flight waits for something, and that may be this item. The scheduler is
  * told that it has been given; it cannot hold it back by a bound or by whose turn it is. One that
@@ -124,6 +148,7 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
             item->id = 0; /* charged to nobody */
         }
         q->waiting = NULL;
+        tell_of_stuck_locked(q, now_ns);
         gate->passed_stuck++;
         atomic_store(&item->granted, true);
     }

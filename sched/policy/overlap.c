@@ -21,7 +21,7 @@
  * window. Here one copy is given at a time, when the one before it is nearly done, and whoever is
  * next in line takes its place in the window (8 unless set: beyond it, the paper says, searching
  * costs more than it wins), which is ordered again. What is left of a window is never put before
- *   better ones that wait behind it. No task is overtaken by more than a window has.
+ *   better ones that wait behind it. No task is overtaken by more than three windows have.
  * - A task is what waits in a queue: of what the live host does not know yet (kernels that come
  *   behind a copy which the guest waits for) the length is that of the queue's last task.
  * - An order that needs more memory than there is, is not dropped but waits until enough is free
@@ -41,8 +41,9 @@
 #include <string.h>
 
 /* A step of a search, of which a window of n takes n * 2^n: 30 us with 8. */
-#define STEP_NS 15u
-#define WORTH   64u /* a window with less work than so many searches take is not ordered */
+#define STEP_NS       15u
+#define WORTH         64u /* a window with less work than so many searches take is not ordered */
+#define OVERTAKEN_MAX 3u  /* times the window: less loses to windows that begin anew each time */
 
 /* The best order of a subset: where each resource ends, and who is last. */
 struct best {
@@ -278,7 +279,7 @@ static uint32_t overlap_order(struct weir_policy *self, const struct weir_policy
     if (move_window(overlap, window, view)) {
         arrange(overlap, view);
     }
-    if (overlap->window[0].overtaken >= window && fits(view, &view->tasks[0])) {
+    if (overlap->window[0].overtaken >= OVERTAKEN_MAX * window && fits(view, &view->tasks[0])) {
         return 0;
     }
     pick = first_that_fits(overlap, view);

@@ -324,7 +324,8 @@ static void end(struct reading *r, uint32_t i, const struct weir_sched_record *r
     struct story *story = &r->stories[i];
     struct weir_sim_item *item = &r->load->items[i];
     uint64_t now_ns = rec->at_ns - r->base_ns;
-    bool is_told = rec->kind == WEIR_SCHED_REC_FINISH && rec->value && !story->was_moved;
+    bool is_told = rec->kind == WEIR_SCHED_REC_FINISH && rec->value != 0 &&
+                   rec->value != WEIR_SCHED_UNKNOWN && !story->was_moved;
     count_run(r, i, now_ns);
     if (is_told) {
         story->ran_sm_ns = (double)rec->value * sms_of(r, i);

@@ -120,6 +120,8 @@ static const char *check_place(const struct weir_sched_record *r, uint32_t sms)
 
 static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
 {
+    bool is_unknown;
+
     switch ((enum weir_sched_record_kind)r->kind) {
     case WEIR_SCHED_REC_TENANT_ADD:
     case WEIR_SCHED_REC_TENANT_SET:
@@ -144,9 +146,10 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
     case WEIR_SCHED_REC_STOPPED:
     case WEIR_SCHED_REC_FINISH:
     case WEIR_SCHED_REC_WITHDRAW:
-        return !r->item               ? "news of no item"
-               : r->value > AT_MAX_NS ? "a time of more than 292 years"
-                                      : NULL;
+        is_unknown = r->kind == WEIR_SCHED_REC_FINISH && r->value == WEIR_SCHED_UNKNOWN;
+        return !r->item                              ? "news of no item"
+               : r->value > AT_MAX_NS && !is_unknown ? "a time of more than 292 years"
+                                                     : NULL;
     case WEIR_SCHED_REC_CHOOSE:
     case WEIR_SCHED_REC_TICK:
     case WEIR_SCHED_REC_KIND_COUNT:

@@ -124,7 +124,11 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         fprintf(out, " may_stop=%u", (uint32_t)r->value);
         break;
     case WEIR_SCHED_REC_FINISH:
-        fprintf(out, " took_ns=%" PRIu64, r->value);
+        if (r->value == WEIR_SCHED_UNKNOWN) {
+            fputs(" took_ns=unknown", out);
+        } else {
+            fprintf(out, " took_ns=%" PRIu64, r->value);
+        }
         break;
     case WEIR_SCHED_REC_CHOOSE:
         fprintf(out, " slice_ns=%" PRIu64, r->value);

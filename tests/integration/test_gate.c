@@ -76,6 +76,34 @@ static void alone_marks_are_put_seldom(void **state)
     gate_close();
 }
 
+/* Beside another: one behind fifteen, before the sixteenth, and one behind that. */
+static void contended_marks_part_one_in_sixteen_from_the_others(void **state)
+{
+    struct weir_gate_work known;
+    struct launch launch;
+    struct guest *a, *b;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(1, 0); /* high: never waits for the other */
+    b = guest_new(2, 0);
+    known = kernel_of(1, 1000);
+    launch_once(b, kernel_of(2, 0)); /* stays there */
+    for (uint32_t i = 1; i <= 70; i++) {
+        launch_begin(&launch, a, known);
+        launch_await_given(&launch);
+        assert_int_equal(marks_in(a), (i - 1) / 16 * 2 + (i % 16 == 0)); /* before it is launched */
+        launch_leave(&launch);
+        assert_int_equal(marks_in(a), i / 16 * 2);
+    }
+    assert_false(is_alone(a));
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 static void a_bound_holds_alone_until_something_is_done(void **state)
 {
     struct launch l;
@@ -496,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_marks_are_put_seldom),
+        cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
         cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),

@@ -80,7 +80,8 @@ static bool finish_first(struct weir_sched *sched, struct flight *flight, uint64
     return weir_sched_finished(sched, now_ns, item, 0) == WEIR_OK;
 }
 
-static struct result measure(const char *policy, uint32_t tenants, uint64_t duration_ns)
+static struct result measure(const char *policy, uint32_t tenants, uint64_t duration_ns,
+                             uint32_t depth)
 {
     struct flight *flight = calloc(1, sizeof(*flight));
     struct weir_sched_env env = {.user = flight, .start = on_start, .timer = on_timer};
@@ -106,8 +107,9 @@ static struct result measure(const char *policy, uint32_t tenants, uint64_t dura
 
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);
         assert_int_equal(weir_sched_queue_add(sched, tenant, 100, &queues[i]), WEIR_OK);
-        bring(sched, now_ns, queues, i, duration_ns);
-        bring(sched, now_ns, queues, i, duration_ns);
+        for (uint32_t k = 0; k < depth; k++) {
+            bring(sched, now_ns, queues, i, duration_ns);
+        }
     }
     begun_ns = cpu_ns();
     while (calls < CALLS) {
@@ -144,20 +146,24 @@ static void deciding_is_quick(void **state)
         const char *policy;
         uint32_t tenants;
         uint64_t duration_ns;
+        uint32_t depth; /* of each queue */
     } cases[] = {
-        {"fair", 1, 20000},         {"fair", 2, 20000},        {"fair", 64, 20000},
-        {"fair", 64, 20000000},     {"priority", 64, 20000},   {"fair", 1000, 20000},
-        {"complement", 64, 400000}, {"waterfill", 64, 400000}, {"tensor", 64, 400000},
+        {"fair", 1, 20000, 2},        {"fair", 1, 2000, 2000},   {"fair", 2, 20000, 2},
+        {"fair", 2, 2000, 2000},      {"fair", 64, 20000, 2},    {"fair", 64, 20000000, 2},
+        {"priority", 64, 20000, 2},   {"fair", 1000, 20000, 2},  {"complement", 64, 400000, 2},
+        {"waterfill", 64, 400000, 2}, {"tensor", 64, 400000, 2},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct result result = measure(cases[i].policy, cases[i].tenants, cases[i].duration_ns);
+        struct result result =
+            measure(cases[i].policy, cases[i].tenants, cases[i].duration_ns, cases[i].depth);
 
-        print_message("%-10s %4u tenants, kernels of %5llu us: %.0f ns a call, %.2f decisions\n",
+        print_message("%-10s %4u tenants, kernels of %5llu us, %4u each: %.0f ns a call, "
+                      "%.2f decisions\n",
                       cases[i].policy, cases[i].tenants,
-                      (unsigned long long)cases[i].duration_ns / 1000, result.call_ns,
-                      result.asked);
+                      (unsigned long long)cases[i].duration_ns / 1000, cases[i].depth,
+                      result.call_ns, result.asked);
         assert_true(result.call_ns < (cases[i].tenants > 64 ? 10 : 1) * GROSS_NS);
     }
 }

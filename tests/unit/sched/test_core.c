@@ -3,6 +3,7 @@
  * bounds, ids of things gone, stops that fail, places, copies, the way past the scheduler.
  */
 #include "sched/policy.h"
+#include "sched/predict.h"
 #include "sched/sched.h"
 #include "tests/lib/tl_cmocka.h"
 #include <string.h>
@@ -465,27 +466,165 @@ static void copies_are_served_apart_and_each_direction_for_itself(void **state)
         q[i] = queue(&b, t[i]);
     }
     kernel(&b, queue(&b, t[0]), 1000, 0);
-    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
-    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 250, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 250, 0);
     down = work(&b, queue(&b, t[1]), WEIR_SCHED_D2H, 1000, 0);
     assert_int_equal(state_of(&b, up[0]), WEIR_SCHED_GRANTED);
     assert_int_equal(state_of(&b, up[1]),
                      WEIR_SCHED_WAITING); /* its turn is near the other's end */
     assert_int_equal(state_of(&b, down), WEIR_SCHED_GRANTED);
-    later(&b, 850);
+    later(&b, 100);
     assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
     later(&b, 100);
     assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
     later(&b, 50);
+    finished(&b, up[0]);
+    later(&b, 750);
     weir_sched_tick(b.sched, b.now_ns);
     assert_int_equal(weir_sched_tenant_query(b.sched, t[0], &info), WEIR_OK);
     assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 1000000ull * SMS);
-    assert_in_range(info.service_ns[WEIR_SCHED_TO_DEVICE], 900000, 1000000);
+    assert_in_range(info.service_ns[WEIR_SCHED_TO_DEVICE], 200000, 250000);
     assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 0);
     assert_int_equal(weir_sched_tenant_query(b.sched, t[1], &info), WEIR_OK);
     assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 0);
     assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 1000000);
     desk_finish(&b);
+}
+
+static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
+{
+    struct desk b;
+    weir_sched_id q[2];
+    weir_sched_id up[3];
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 2; i++) {
+        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    later(&b, 1100);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
+    finished(&b, up[0]);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    up[2] = work(&b, q[0], WEIR_SCHED_H2D, 10, 0);
+    later(&b, 1300);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    later(&b, 100); /* a quarter more than was predicted, and inflight_ns: 1350 */
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
+/* A copy of so many MB, of which nobody says how long it takes. */
+static weir_sched_id unknown_copy(struct desk *b, weir_sched_id queue_id, uint64_t mb)
+{
+    struct weir_sched_item_params params = {.class = WEIR_SCHED_H2D, .bytes = mb * 1000000};
+    weir_sched_id id;
+
+    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, &params, &id), WEIR_OK);
+    return id;
+}
+
+static uint64_t predicted_us(struct desk *b, weir_sched_id item)
+{
+    struct weir_sched_item_info info;
+
+    assert_int_equal(weir_sched_item_query(b->sched, item, &info), WEIR_OK);
+    return info.predicted_ns / 1000;
+}
+
+/*
+ * A copy engine that gives 50 MB a millisecond to one copy at a time, and always has the next one
+ * on the device (not behind long ones): none is ever alone in its direction from beginning to end.
+ */
+static void copies_that_always_have_company_are_learned_from(void **state)
+{
+    static const uint64_t mb[] = {10, 5, 11, 1, 8, 10};
+    struct desk b;
+    struct weir_sched_config config;
+    struct weir_sched_env env = {.user = &b, .start = on_start, .timer = on_timer};
+    weir_sched_id q[2];
+    weir_sched_id on[2];
+
+    (void)state;
+    desk_init(&b);
+    weir_sched_destroy(b.sched);
+    weir_sched_config_init(&config, SMS);
+    config.inflight_ns = 50000000;
+    assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
+    assert_int_equal(weir_sched_create(&config, &env, &b.sched), WEIR_OK);
+    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    on[0] = unknown_copy(&b, q[0], mb[0]);
+    for (uint32_t i = 0; i + 1 < sizeof(mb) / sizeof(mb[0]); i++) {
+        on[(i + 1) % 2] = unknown_copy(&b, q[(i + 1) % 2], mb[i + 1]);
+        assert_int_equal(state_of(&b, on[0]), WEIR_SCHED_GRANTED);
+        assert_int_equal(state_of(&b, on[1]), WEIR_SCHED_GRANTED);
+        later(&b, mb[i] * 20);
+        finished(&b, on[i % 2]);
+    }
+    assert_in_range(predicted_us(&b, unknown_copy(&b, q[0], 300)), 5990, 6010);
+    weir_sched_destroy(b.sched);
+    weir_predict_destroy(config.predict);
+}
+
+/*
+ * Behind another's kernel it is not known when one began: that teaches nothing while nothing is
+ * known, and later only what cannot be true.
+ */
+static void kernels_behind_anothers_teach_what_is_certain(void **state)
+{
+    struct desk b;
+    struct weir_sched_config config;
+    struct weir_sched_env env = {.user = &b, .start = on_start, .timer = on_timer};
+    struct weir_sched_item_params unknown = {
+        .class = WEIR_SCHED_KERNEL, .key = 7, .blocks = 10000, .blocks_per_sm = 8};
+    weir_sched_id q[2];
+    weir_sched_id other;
+    weir_sched_id item;
+
+    (void)state;
+    desk_init(&b);
+    weir_sched_destroy(b.sched);
+    weir_sched_config_init(&config, SMS);
+    assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
+    assert_int_equal(weir_sched_create(&config, &env, &b.sched), WEIR_OK);
+    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    for (int i = 0; i < 3; i++) { /* it ends 10 us after the other one, or has run beside it */
+        other = kernel(&b, q[0], 3000, 0);
+        later(&b, 100);
+        assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+        later(&b, 2900);
+        finished(&b, other);
+        later(&b, 10);
+        assert_int_equal(predicted_us(&b, item), 0);
+        assert_int_equal(state_of(&b, item), WEIR_SCHED_GRANTED);
+        finished(&b, item);
+    }
+    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+    later(&b, 500); /* nobody else is there */
+    finished(&b, item);
+    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+    assert_int_equal(predicted_us(&b, item), 500);
+    finished(&b, item);
+    weir_sched_destroy(b.sched);
+    weir_predict_destroy(config.predict);
+}
+
+/* Long copies are not taken for short ones, just because nobody has seen any yet. */
+static void unknown_work_counts_by_its_bytes(void **state)
+{
+    struct weir_sched_config config;
+
+    (void)state;
+    weir_sched_config_init(&config, SMS);
+    config.guess_ns = 20000;
+    assert_int_equal(weir_sched_guess_ns(&config, WEIR_SCHED_KERNEL, 1000000000), 20000);
+    assert_int_equal(weir_sched_guess_ns(&config, WEIR_SCHED_H2D, 4), 5000);
+    assert_int_equal(weir_sched_guess_ns(&config, WEIR_SCHED_D2H, 400000000), 10005000);
+    assert_int_equal(weir_sched_guess_ns(&config, WEIR_SCHED_MEMSET, 400000000), 405000);
 }
 
 static void items_of_a_queue_keep_their_order_over_classes(void **state)
@@ -601,6 +740,10 @@ int main(void)
         cmocka_unit_test(withdrawn_in_any_state_it_is_forgotten),
         cmocka_unit_test(limit_of_sms_places_movable_work),
         cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
+        cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
+        cmocka_unit_test(copies_that_always_have_company_are_learned_from),
+        cmocka_unit_test(kernels_behind_anothers_teach_what_is_certain),
+        cmocka_unit_test(unknown_work_counts_by_its_bytes),
         cmocka_unit_test(items_of_a_queue_keep_their_order_over_classes),
         cmocka_unit_test(alone_word_opens_after_quiet_and_closes_for_others),
         cmocka_unit_test(time_never_goes_back),

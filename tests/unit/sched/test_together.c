@@ -137,6 +137,21 @@ static void group_shares_the_device_and_is_measured(void **state)
 }
 
 /* Of three the first shares with nobody, from some time on; the others go on sharing. */
+/* Else a pair that has become slow would go on for as long as its kernels do. */
+static void group_is_asked_about_when_its_members_are_measured(void **state)
+{
+    struct tl_sim *sim = make(&halving);
+    struct tl_sim_load load[] = {kernels(11, 1000), kernels(22, 700)};
+
+    (void)state;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[0]);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[1]);
+    tl_sim_run(sim, 50000000);
+    assert_true(seen.paired > 20);
+    assert_true(seen.asked[WEIR_POLICY_RETRY] + 2 >= seen.paired);
+    tl_sim_destroy(sim);
+}
+
 static void exclusive_tenants_are_never_in_a_group(void **state)
 {
     struct weir_sched_tenant_params exclusive = {
@@ -345,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_shares_the_device_and_is_measured),
+        cmocka_unit_test(group_is_asked_about_when_its_members_are_measured),
         cmocka_unit_test(exclusive_tenants_are_never_in_a_group),
         cmocka_unit_test(exclusive_tenants_fill_no_gaps),
         cmocka_unit_test(group_is_resized_when_a_member_goes),

@@ -300,7 +300,7 @@ static void next_refuses_hostile_records(void **state)
         {"place that overflows",
          {.kind = WEIR_SCHED_REC_RESIZE, .item = 1, .place = {UINT32_MAX, 2, 0}}},
         {"running", {.kind = WEIR_SCHED_REC_RUNNING, .item = 1, .value = 2}},
-        {"duration", {.kind = WEIR_SCHED_REC_FINISH, .item = 1, .value = UINT64_MAX}},
+        {"duration", {.kind = WEIR_SCHED_REC_FINISH, .item = 1, .value = UINT64_MAX - 1}},
         {"name with a blank", {.kind = WEIR_SCHED_TRACE_NAME, .tenant = 1, .queue = ' '}},
         {"name behind its NUL", {.kind = WEIR_SCHED_TRACE_NAME, .tenant = 1, .item = 'a'}},
         {"third part", {.kind = WEIR_SCHED_TRACE_NAME, .tenant = 1, .flags = 2}},
@@ -318,6 +318,22 @@ static void next_refuses_hostile_records(void **state)
         assert_true(error.text[0]);
         free(f.data);
     }
+}
+
+static void next_takes_a_time_that_is_not_known(void **state)
+{
+    const struct weir_sched_record one = {
+        .kind = WEIR_SCHED_REC_FINISH, .item = 1, .value = WEIR_SCHED_UNKNOWN};
+    struct file f = file_of(&one);
+    struct weir_sched_trace_reader reader;
+    struct weir_sched_trace_error error;
+    struct weir_sched_record r;
+
+    (void)state;
+    assert_int_equal(weir_sched_trace_open(f.data, f.bytes, &reader, &error), WEIR_OK);
+    assert_int_equal(weir_sched_trace_next(&reader, &r, &error), WEIR_OK);
+    assert_true(r.value == WEIR_SCHED_UNKNOWN);
+    free(f.data);
 }
 
 static void next_refuses_time_that_runs_back_and_more_behind_the_end(void **state)
@@ -392,6 +408,7 @@ int main(void)
         cmocka_unit_test(create_refuses_nonsense),
         cmocka_unit_test(open_refuses_other_files),
         cmocka_unit_test(next_refuses_hostile_records),
+        cmocka_unit_test(next_takes_a_time_that_is_not_known),
         cmocka_unit_test(next_refuses_time_that_runs_back_and_more_behind_the_end),
         cmocka_unit_test(next_at_a_cut_says_so),
         cmocka_unit_test(every_kind_has_a_word_and_a_line),
