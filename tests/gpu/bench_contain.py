@@ -130,16 +130,19 @@ def kvm():
 
 
 class Bench(bench_sched.Bench):
+    """Of two tenants that each have a place of their own: here a container, in bench_guest.py a machine."""
+    FILE, HEADS, LIMITS_S = "contain.md", HEADS, (LIMIT_S, REHEARSED_LIMIT_S)
+
     def __init__(self, suite):
         super().__init__(suite)
         rehearse = suite.options.rehearse
-        self.end = time.monotonic() + min(REHEARSED_LIMIT_S if rehearse else LIMIT_S, suite.left_s())
+        self.end = time.monotonic() + min(self.LIMITS_S[rehearse], suite.left_s())
         self.quotas = REHEARSED_MIB if rehearse else QUOTAS_MIB
         self.seconds = REHEARSED_S if rehearse else SHARE_S
         self.name = "in PyTorch's place" if rehearse else "PyTorch"
         self.products = "small kernels" if rehearse else "bf16 products of 4096"
         self.rows, self.bad, self.processes = [], 0, []
-        self.told = ["| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|"]
+        self.told = ["| " + " | ".join(self.HEADS) + " |", "|---" * len(self.HEADS) + "|"]
         print("\n".join(self.told), flush=True)
 
     def left_s(self):
@@ -151,7 +154,7 @@ class Bench(bench_sched.Bench):
         self.bad += good is False
         self.told.append("| " + " | ".join([what, str(alice), str(bob), wanted, verdict]) + " |")
         print(self.told[-1], flush=True)
-        self.suite.write("contain.md", "\n".join(self.told) + "\n")
+        self.suite.write(self.FILE, "\n".join(self.told) + "\n")
 
     # ---------------------------------------------------------------- containers
 
@@ -216,6 +219,11 @@ class Bench(bench_sched.Bench):
         rows = {r["name"]: r["service_sm_ns"] for r in self.host.status()["tenant"]}
         return [rows[t] for t in TENANTS]
 
+    @staticmethod
+    def said_since(process):
+        """Its lines since the last command, with times of this machine."""
+        return process.lines[process.since:]
+
     def pair(self, what, processes):
         """Both have said "ready": let them loose, look at the accounting while both are at work."""
         for p in processes:
@@ -226,7 +234,7 @@ class Bench(bench_sched.Bench):
         spent = [after - b for after, b in zip(self.accounted(), before)]
         for p in processes:
             p.wait_line("^total ", self.left_s(), after=p.since)
-        found = self.shares([p.lines[p.since:] for p in processes], [1, 1])
+        found = self.shares([self.said_since(p) for p in processes], [1, 1])
         wanted = [w / sum(TENANTS.values()) for w in TENANTS.values()]
 
         def say(source, shares):
@@ -315,11 +323,13 @@ class Bench(bench_sched.Bench):
         for p in self.processes:
             p.kill()
 
+    def settings(self):
+        return {t: {"weight": w, "memory": f"{self.quotas[t]}MiB"} for t, w in TENANTS.items()}
+
     def run(self):
         self.row("/dev/kvm, not in the containers", kvm(), "")
-        settings = {t: {"weight": w, "memory": f"{self.quotas[t]}MiB"} for t, w in TENANTS.items()}
         with tempfile.TemporaryDirectory(prefix="weir-contain-") as folder:
-            self.host = self.suite.host(tenants=settings, args=["--policy", "fair", "--cdi", f"{folder}/weir.json"])
+            self.host = self.suite.host(tenants=self.settings(), args=["--policy", "fair", "--cdi", f"{folder}/weir.json"])
             try:
                 self.choose_way()
                 self.start_workers()

@@ -204,7 +204,8 @@ class Pairs:
 
     def pair(self, tenants, measure, kind, pair, cells):
         warm = LEARN_S if "," in kind else WARM_S
-        lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
+        with self.bench.recorded(f"{kind} {'_'.join(pair)}", tenants.host):
+            lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
         name = "_".join(pair)
         speeds = lines and [rate(lines[i]) / self.alone[k, self.large] for i, k in enumerate(pair)]
         cells[name, kind] = speeds

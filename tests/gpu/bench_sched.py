@@ -35,9 +35,9 @@ FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), 
 # us: the short kernel, the long one, and how long a block of that takes
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
-SECONDS = 3.3
+SECONDS = 4.6
 MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
-WARM_S = 0.6
+WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
 
 
@@ -151,6 +151,7 @@ class Bench:
         self.rounds = {}
         self.notes = []
         self.texts = {}
+        self.traces = 0
         self.tsv = ["measure\tarrangement\tcase\ttenant\tvalue\tunit\n"]
 
     # ---------------------------------------------------------------- processes
@@ -188,6 +189,10 @@ class Bench:
                 p.wait_line("^ready$", limit_s)
             for p in processes:
                 p.say("go")
+            if host and self.suite.options.trace_s:
+                time.sleep(0.5)
+                with self.recorded(kind, host):
+                    time.sleep(self.suite.options.trace_s)
             for p in processes:
                 if p.wait(limit_s) != 0:
                     raise self.lib.Stuck(p.tail())
@@ -204,10 +209,29 @@ class Bench:
             if host:
                 self.end_host(kind, host)
 
+    @contextlib.contextmanager
+    def recorded(self, kind, host):
+        """RESULTS/trace-N-KIND has what happens in it, where --trace-s asks for traces."""
+        if not host or not self.suite.options.trace_s:
+            yield
+            return
+        self.traces += 1
+        with self.traced(host, os.path.join(self.suite.out, f"trace-{self.traces}-{kind.replace(' ', '-')}")):
+            yield
+
+    @contextlib.contextmanager
+    def traced(self, host, path):
+        """The file has what happens in it; where it has not, a note says why."""
+        where = ("--run-dir", host.run_dir)
+        done = [host.weir("trace", "start", *where, "--force", path)]
+        yield
+        done.append(host.weir("trace", "stop", *where))
+        self.notes += [f"{path}: {step.stderr.strip()}" for step in done if step.returncode != 0]
+
     def end_host(self, kind, host):
         host.stop()
         self.notes += [f"{kind}: {line.split('worker ')[-1]}" for line in host.process.errors
-                       if " sched: " in line or "forms: runs" in line]
+                       if " sched: " in line or "forms: runs" in line or " warn " in line]
         host.discard()
 
     @staticmethod
@@ -216,6 +240,8 @@ class Bench:
 
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]
+        if self.suite.options.fill:
+            lines = [*(lines or ["[scheduler]"]), f'fill = "{self.suite.options.fill}"']
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
         host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
@@ -368,15 +394,17 @@ class Bench:
                 for name, value in r.items():
                     self.note("torch", kind, what, i, value, name)
 
-        say("alone", "inference", self.torch_pair("alone", ["infer"], [1], ["high"]))
+        cases = self.wanted(("inference and training", "two trainings, 3:1"), self.suite.options.cases)
+        if "inference and training" in cases:
+            say("alone", "inference", self.torch_pair("alone", ["infer"], [1], ["high"]))
         say("alone", "training", self.torch_pair("alone", ["train"], [1], ["low"]))
         for kind in kinds:
-            if self.suite.left_s() < 40:
+            if self.suite.left_s() < 40 or "inference and training" not in cases:
                 break
             say(kind, "inference and training",
                 self.torch_pair(kind, ["infer", "train"], [1, 1], ["high", "low"]))
         for kind in kinds:
-            if self.suite.left_s() < 40 or kind == "MPS priority":
+            if self.suite.left_s() < 40 or kind == "MPS priority" or "two trainings, 3:1" not in cases:
                 continue
             say(kind.replace("priority", "fair"), "two trainings, 3:1",
                 self.torch_pair(kind.replace("priority", "fair"), ["train", "train"], [3, 1],
@@ -441,7 +469,7 @@ class Bench:
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
-            "torch": (self.torch, ["Weir priority"], ["MPS priority", "MPS"],
+            "torch": (self.torch, ["Weir priority", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
         others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
