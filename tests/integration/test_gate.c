@@ -6,7 +6,6 @@
  */
 #include "tests/integration/gate_fixture.h"
 
-
 #define LONG_NS (80 * WEIR_NS_PER_MS)
 #define RUN     ((struct weir_run *)(uintptr_t)0x1000) /* any name: its functions are wrapped */
 
