@@ -19,7 +19,7 @@
 #define RING_RECORDS 65536u
 
 struct wish {
-    const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval;
+    const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval, *fill;
     const char *timeline, *svg, *from, *to, *record;
     bool open, learn, replay, quick, shares, all, json, cost;
 };
@@ -203,6 +203,24 @@ static bool set_times(const struct wish *wish, struct weir_sim_params *params)
     return true;
 }
 
+static bool set_fill(const struct wish *wish, struct weir_sim_params *params)
+{
+    static const char *const words[] = {"none", "lower", "all"}; /* enum weir_sched_fill */
+    uint32_t i = 0;
+    if (!wish->fill) {
+        return true;
+    }
+    while (i < 3 && strcmp(words[i], wish->fill) != 0) {
+        i++;
+    }
+    if (i == 3) {
+        fprintf(stderr, "weir sim: --fill %s: not one of none, lower, all\n", wish->fill);
+        return false;
+    }
+    params->config.fill = (enum weir_sched_fill)i;
+    return true;
+}
+
 static bool run_and_report(const struct wish *wish, const struct weir_sim_load *load,
                            const struct weir_sim_params *params, const char *policies,
                            struct listeners *l)
@@ -272,7 +290,8 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
     params.clock = wish->cost ? weir_clock_now_ns : NULL;
     params.log = on_log;
     name_policies(policies, names, sizeof names);
-    bool is_good = set_times(wish, &params) && open_listeners(wish, &load, &params, &listeners) &&
+    bool is_good = set_times(wish, &params) && set_fill(wish, &params) &&
+                   open_listeners(wish, &load, &params, &listeners) &&
                    run_and_report(wish, &load, &params, names, &listeners);
     is_good = close_listeners(wish, &listeners, is_good);
     weir_sim_load_finish(&load);
@@ -346,6 +365,9 @@ int weir_cmd_sim(int argc, char **argv)
         {"shares", NULL, "print shares over time", NULL, &wish.shares},
         {"all", NULL, "all tenants, not only the first 25", NULL, &wish.all},
         {"quick", NULL, "without each tenant alone: no STP, no ANTT", NULL, &wish.quick},
+        {"fill", "WHO",
+         "none, lower or all: who may have what a leader leaves (default: the trace's)", &wish.fill,
+         NULL},
         {"open", NULL, "everything arrives when it did, waiting for nothing", NULL, &wish.open},
         {"learn", NULL, "forget recorded predictions, learn in the run", NULL, &wish.learn},
         {"cost", NULL, "measure what deciding costs here", NULL, &wish.cost},

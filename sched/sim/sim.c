@@ -30,6 +30,10 @@
 /* So many events in a row at one time: nothing goes on, somebody loops. */
 #define STANDSTILL_MAX 10000000u
 
+/* Fillers are below the lowest class, as live (host_backend/sched/gates.c). */
+#define RANK_OF_FILLERS 0u
+#define RANK_OF_CLASSES 1u
+
 enum order_kind { ORDER_START, ORDER_STOP, ORDER_RESUME, ORDER_RESIZE };
 
 struct order {
@@ -37,6 +41,7 @@ struct order {
     uint32_t item;
     struct weir_sim_place place;
     uint64_t lease_ns;
+    bool filler;
 };
 
 /* What the run knows of an item. */
@@ -80,54 +85,59 @@ struct run {
 
 /* ------------------------------------------------------------------ what the scheduler orders */
 
-static void note(struct run *run, enum order_kind kind, void *item_user,
-                 const struct weir_sched_place *place, uint64_t lease_ns)
+static struct order *note(struct run *run, enum order_kind kind, void *item_user,
+                          const struct weir_sched_place *place)
 {
     if (run->n_orders == run->cap_orders) {
         uint32_t cap = run->cap_orders ? 2 * run->cap_orders : 64;
         struct order *orders = realloc(run->orders, cap * sizeof *orders);
         if (!orders) {
             run->is_short = true;
-            return;
+            return NULL;
         }
         run->orders = orders;
         run->cap_orders = cap;
     }
     struct order *order = &run->orders[run->n_orders++];
-    *order = (struct order){.kind = kind,
-                            .item = (uint32_t)((struct fate *)item_user - run->fates),
-                            .lease_ns = lease_ns};
+    *order =
+        (struct order){.kind = kind, .item = (uint32_t)((struct fate *)item_user - run->fates)};
     if (place) {
         order->place = (struct weir_sim_place){place->sm_first, place->sm_count, place->quota};
     }
+    return order;
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
                      const struct weir_sched_place *place, bool filler)
 {
+    struct order *order = note(user, ORDER_START, item_user, place);
     (void)item;
-    (void)filler;
-    note(user, ORDER_START, item_user, place, 0);
+    if (order) {
+        order->filler = filler;
+    }
 }
 
 static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
 {
+    struct order *order = note(user, ORDER_STOP, item_user, NULL);
     (void)item;
-    note(user, ORDER_STOP, item_user, NULL, lease_ns);
+    if (order) {
+        order->lease_ns = lease_ns;
+    }
 }
 
 static void on_resume(void *user, weir_sched_id item, void *item_user,
                       const struct weir_sched_place *place)
 {
     (void)item;
-    note(user, ORDER_RESUME, item_user, place, 0);
+    (void)note(user, ORDER_RESUME, item_user, place);
 }
 
 static void on_resize(void *user, weir_sched_id item, void *item_user,
                       const struct weir_sched_place *place)
 {
     (void)item;
-    note(user, ORDER_RESIZE, item_user, place, 0);
+    (void)note(user, ORDER_RESIZE, item_user, place);
 }
 
 static void on_timer(void *user, uint64_t at_ns)
@@ -288,7 +298,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
                                                          : WEIR_SIM_COMPUTE,
         .owner = item->tenant,
         .stream = item->queue,
-        .rank = tenant->params.priority,
+        .rank = RANK_OF_CLASSES + tenant->params.priority,
         .bytes = item->params.bytes,
         .sm_ns = item->sm_ns,
         .blocks = item->blocks,
@@ -343,8 +353,9 @@ static enum weir_status started(struct run *run, uint32_t item)
 
 static enum weir_status carry_out_one(struct run *run, const struct order *order)
 {
-    const struct weir_sim_work work = work_of(run, order->item);
+    struct weir_sim_work work = work_of(run, order->item);
     enum weir_status status;
+    work.rank = order->filler ? RANK_OF_FILLERS : work.rank;
     switch (order->kind) {
     case ORDER_START:
         status = weir_sim_gpu_start(run->gpu, run->now_ns, order->item, &work, &order->place);
