@@ -17,7 +17,8 @@
  */
 #include "sched/private.h"
 
-#define LONG_NS 50000000u /* nothing that is known takes so long */
+#define LONG_NS       50000000u /* nothing that is known takes so long */
+#define FILLED_MAX_NS 5000000u  /* of the device's time: what fillers paid is remembered */
 
 static bool goes_before(const struct item *a, const struct item *b)
 {
@@ -114,6 +115,7 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
 
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     limit_pay(sched, done, claim * sched->config.sms, claim);
+    done->beyond_ns += (int64_t)(claim * sched->config.sms);
     done->disturbed = true;
     if (before != NULL) {
         before->beside_ns += claim;
@@ -124,6 +126,7 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
 void fronts_yield(struct weir_sched *sched, struct item *done)
 {
     struct item *before, *front, *next;
+    uint64_t claim;
     bool past;
 
     if (!done->is_front || !is_compute(done)) {
@@ -137,7 +140,9 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     if (is_placed(done) || before == NULL) {
         return;
     }
-    before->queue->tenant->credit_ns += charge_claim(sched, done, before) * sched->config.sms;
+    claim = charge_claim(sched, done, before) * sched->config.sms;
+    before->queue->tenant->credit_ns += claim;
+    before->beyond_ns -= (int64_t)claim;
     before->disturbed |= done->predicted_ns == 0;
     past = went_past(sched, before, done);
     for (front = before; front != done; front = next) {
@@ -150,6 +155,38 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
             front_add(sched, front);
         }
     }
+}
+
+bool is_among_equals(const struct weir_sched *sched, const struct item *item)
+{
+    return item->fills_equal || sched->equal_fillers != 0 ||
+           item->started_ns < sched->equal_filled_ns;
+}
+
+void charge_by_work(struct weir_sched *sched, const struct item *done)
+{
+    struct tenant *tenant = done->queue->tenant;
+    int64_t most_ns = (int64_t)FILLED_MAX_NS * sched->config.sms;
+    int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
+    int64_t more_ns;
+
+    if (!is_compute(done) || !is_among_equals(sched, done) || done->predicted_ns == 0 ||
+        done->interrupted || is_placed(done)) {
+        return;
+    }
+    more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
+                        sched->config.sms) -
+              paid_ns;
+    if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
+        more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
+    }
+    if (more_ns > 0) {
+        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+    } else {
+        tenant->credit_ns += (uint64_t)-more_ns;
+    }
+    sched->filled_ns += more_ns + (done->fills_equal ? paid_ns : 0);
+    sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
 }
 
 /* What a front is served in a step. */

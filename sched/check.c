@@ -3,7 +3,7 @@
 
 /* What a walk over queues and items adds up to. */
 struct sums {
-    uint32_t items, queues, busy;
+    uint32_t items, queues, busy, fillers, equal_fillers;
     uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
     uint64_t memory;
 };
@@ -24,6 +24,11 @@ static const char *check_item(const struct item *item, bool first, struct sums *
     sums->fronts[resource_of(item)] += item->is_front;
     sums->on[resource_of(item)] += item->state != WEIR_SCHED_WAITING;
     sums->items++;
+    sums->fillers += item->filler;
+    sums->equal_fillers += item->fills_equal;
+    if (item->filler && item->state == WEIR_SCHED_WAITING) {
+        return "a filler has not been granted";
+    }
     return NULL;
 }
 
@@ -220,6 +225,7 @@ const char *weir_sched_check(const struct weir_sched *sched)
         return wrong;
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
+        sums.fillers != sched->fillers || sums.equal_fillers != sched->equal_fillers ||
         sums.busy != sched->busy_tenants || sums.memory != sched->memory_bytes) {
         return "an item or queue belongs to nobody, or memory is counted wrong";
     }

@@ -28,8 +28,7 @@ static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_
     reign->rescue = false;
     reign->preempt = true;
     reign->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
-    reign->filler = NULL;
-    leader->reigns++;
+    fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
 

@@ -9,21 +9,51 @@
  *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
- * all tenants' service together may be more than the device's time. From what ran beside a
- * filler only gross errors are learned, so every eighth turn of a leader is one without.
+ * all tenants' service together may be more than the device's time. Among equals the leader, too,
+ * pays for its work and not for the time in which a filler was in its way: what its kernels take
+ * alone. It gets back no more than fillers have paid, so that who makes kernels longer than they
+ * are known to be gains nothing by leading.
+ *
+ * So shares are as good as predictions, and from what ran beside a filler only gross errors are
+ * learned. Hence every tenant has a turn now and then in which none of its equals fills; who had
+ * none for long does not fill, falls behind, and so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
  */
 #include "sched/private.h"
 
-#define TURN_NS      1000000u /* a filler is chosen anew after that */
-#define BLOCK_MAX_NS 100000u  /* a leader's blocks wait no longer for one */
-#define CLEAN_EVERY  8u
+#define TURN_NS      1000000u   /* a filler is chosen anew after that */
+#define BLOCK_MAX_NS 500000u    /* a leader's blocks wait no longer for one */
+#define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
 
-static bool is_clean_turn(const struct weir_sched *sched)
+void fill_begin(struct weir_sched *sched)
 {
-    return sched->reign.leader->reigns % CLEAN_EVERY == 0;
+    struct reign *reign = &sched->reign;
+
+    reign->filler = NULL;
+    reign->clean = sched->now_ns - reign->leader->clean_ns >= CLEAN_NS;
+    reign->leader->clean_ns = reign->clean ? sched->now_ns : reign->leader->clean_ns;
+}
+
+/* Does the leader's work teach nothing that is not known? */
+static bool is_known(const struct tenant *leader)
+{
+    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
+        const struct item *first = queue->first;
+
+        if (first != NULL && is_compute(first) && first->predicted_ns == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* May this equal fill, as far as what is known of its work and of the leader's is true? */
+static bool is_known_well(const struct weir_sched *sched, const struct tenant *filler)
+{
+    return !sched->reign.clean && is_known(sched->reign.leader) &&
+           sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
 }
 
 /* How long its blocks keep their SMs. */
@@ -45,19 +75,6 @@ static bool may_fill(const struct weir_sched *sched, const struct item *item)
     return item->queue->tenant->view.priority < leader->view.priority ||
            (sched->config.fill == WEIR_SCHED_FILL_ALL && item->predicted_ns != 0 &&
             block_ns(sched, item) <= BLOCK_MAX_NS);
-}
-
-/* Does the leader's work teach nothing that is not known? */
-static bool is_known(const struct tenant *leader)
-{
-    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
-        const struct item *first = queue->first;
-
-        if (first != NULL && is_compute(first) && first->predicted_ns == 0) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static struct tenant *ask(struct weir_sched *sched)
@@ -92,7 +109,9 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
     while ((item = queue->listed) != NULL && may_fill(sched, item) &&
            (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
         item->filler = true;
-        if (item->queue->tenant->view.priority == sched->reign.leader->view.priority) {
+        item->fills_equal =
+            item->queue->tenant->view.priority == sched->reign.leader->view.priority;
+        if (item->fills_equal) {
             fronts_disturb(sched);
         }
         item_start(sched, item, &anywhere);
@@ -115,7 +134,7 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
     }
     *wake_ns = min_u64(*wake_ns, reign->filler_until_ns);
     if (reign->filler == NULL || (reign->filler->view.priority == reign->leader->view.priority &&
-                                  (is_clean_turn(sched) || !is_known(reign->leader)))) {
+                                  !is_known_well(sched, reign->filler))) {
         return;
     }
     for (struct queue *queue = reign->filler->queues; queue != NULL; queue = queue->next) {

@@ -112,6 +112,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
     sched->fillers += item->filler;
+    sched->equal_fillers += item->fills_equal;
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
@@ -265,6 +266,8 @@ static void leave_device(struct weir_sched *sched, struct item *item)
 
     front_remove(sched, item);
     sched->fillers -= item->filler;
+    sched->equal_fillers -= item->fills_equal;
+    sched->equal_filled_ns = item->fills_equal ? sched->now_ns : sched->equal_filled_ns;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     count_kernel(item, false);
@@ -322,6 +325,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         reign->tried[i] |= reign->member[i] == tenant;
     }
     fronts_yield(sched, item);
+    charge_by_work(sched, item);
     item_drop(sched, item);
 }
 

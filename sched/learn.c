@@ -72,10 +72,15 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
     }
 }
 
-/* Beside a filler it took longer by an unknown time: that tells of gross errors only. */
-static bool is_about(uint64_t took_ns, uint64_t predicted_ns)
+/*
+ * Beside a filler, or being one, it took longer by an unknown time, so that tells of gross errors
+ * only. Among equals of those in one direction: who was kept waiting says nothing of what it takes,
+ * and would pay for it.
+ */
+static bool is_hint(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
-    return took_ns <= 2 * predicted_ns && predicted_ns <= 2 * took_ns;
+    return item->predicted_ns == 0 || took_ns < item->predicted_ns / 2 ||
+           (took_ns / 2 > item->predicted_ns && !is_among_equals(sched, item));
 }
 
 /*
@@ -105,7 +110,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
         return;
     }
     took_ns -= item->beside_ns;
-    if (item->beside_filler && is_about(took_ns, item->predicted_ns)) {
+    if ((item->beside_filler || item->filler) && !is_hint(sched, item, took_ns)) {
         return;
     }
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {

@@ -37,6 +37,7 @@ struct item {
     bool is_front;
     bool waits;         /* as a front it does not hold the device, as has been seen */
     bool filler;        /* granted below the leader's work */
+    bool fills_equal;   /* and the leader is of its own class */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
@@ -56,6 +57,7 @@ struct item {
     uint64_t busy_ns;    /* time in which it was served */
     uint64_t alone_ns;   /* of that, without company */
     uint64_t beside_ns;  /* of that, what others took in between */
+    int64_t beyond_ns;   /* charged for it beyond served_ns: claims, less what was credited */
     uint64_t partner_ns; /* of that, in the company of `partner` alone */
     struct company partner;
 };
@@ -121,7 +123,7 @@ struct tenant {
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
-    uint32_t reigns;            /* how often it was chosen */
+    uint64_t clean_ns;          /* when it last began to lead without fillers; fill.c */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -136,6 +138,7 @@ struct reign {
     uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
     struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
     uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
+    bool clean;               /* none of its equals fills, for what is to be learned */
     bool preempt;
     bool has_equals; /* others of the leader's class, or above, are ready */
     bool rescue;     /* the watchdog's: nobody is asked before it is over */
@@ -175,7 +178,10 @@ struct weir_sched {
     enum weir_policy_why group_why;
     uint64_t rescue_after_ns;
 
-    uint32_t fillers; /* on the device, of the leader's class or another */
+    uint32_t fillers;         /* on the device, of the leader's class or another */
+    uint32_t equal_fillers;   /* of them, of the leader's class .. */
+    uint64_t equal_filled_ns; /* .. and when one was last there */
+    int64_t filled_ns;        /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
     uint32_t copies_on[RESOURCES];     /* on the device */
@@ -232,6 +238,11 @@ void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
+/** Has an item on the device shared it with one that fills below its own class, or is it one? */
+bool is_among_equals(const struct weir_sched *sched, const struct item *item);
+
+/** Such an item is done: in the end it costs what it is known to take alone, if that is known. */
+void charge_by_work(struct weir_sched *sched, const struct item *done);
 /** A filler comes: what is at work has it beside it from now on. */
 void fronts_disturb(struct weir_sched *sched);
 /** An item is done: did those before it hold the device? */
@@ -281,6 +292,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 
 /* fill.c: what the leader leaves of the device */
 void fill(struct weir_sched *sched, uint64_t *wake_ns);
+/** A turn begins: nobody fills yet, and perhaps no equal may. */
+void fill_begin(struct weir_sched *sched);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

@@ -2,12 +2,14 @@
  * What a leader leaves of the device: who may have it, at what price, and what is charged when
  * kernels go in between or behind each other (sched/fill.c, sched/charge.c).
  */
+#include "sched/predict.h"
 #include "sched/sched.h"
 #include "tests/lib/tl_cmocka.h"
 #include <string.h>
 
 #define SMS       10
 #define ITEMS_MAX 64
+#define LEADS     1000 /* the weight of one that goes on leading when another comes */
 
 /* What was started, in order. */
 struct desk {
@@ -35,7 +37,8 @@ static void on_timer(void *user, uint64_t at_ns)
     ((struct desk *)user)->timer_ns = at_ns;
 }
 
-static void desk_init(struct desk *d, enum weir_sched_fill fill)
+static void desk_init_learning(struct desk *d, enum weir_sched_fill fill,
+                               struct weir_predict *predict)
 {
     struct weir_sched_config config;
     struct weir_sched_env env = {.user = d, .start = on_start, .timer = on_timer};
@@ -45,19 +48,31 @@ static void desk_init(struct desk *d, enum weir_sched_fill fill)
     d->timer_ns = UINT64_MAX;
     weir_sched_config_init(&config, SMS);
     config.fill = fill;
+    config.predict = predict;
     assert_int_equal(weir_sched_create(&config, &env, &d->sched), WEIR_OK);
 }
 
-static weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
-                              weir_sched_id *ret_tenant)
+static void desk_init(struct desk *d, enum weir_sched_fill fill)
+{
+    desk_init_learning(d, fill, NULL);
+}
+
+static weir_sched_id queue_of_weight(struct desk *d, uint32_t weight,
+                                     enum weir_sched_priority priority, weir_sched_id *ret_tenant)
 {
     struct weir_sched_tenant_params params = {
-        .name = "t", .weight = 1, .sm_limit = 100, .priority = priority};
+        .name = "t", .weight = weight, .sm_limit = 100, .priority = priority};
     weir_sched_id queue;
 
     assert_int_equal(weir_sched_tenant_add(d->sched, d->now_ns, &params, ret_tenant), WEIR_OK);
     assert_int_equal(weir_sched_queue_add(d->sched, *ret_tenant, 100, &queue), WEIR_OK);
     return queue;
+}
+
+static weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
+                              weir_sched_id *ret_tenant)
+{
+    return queue_of_weight(d, 1, priority, ret_tenant);
 }
 
 /* Of one wave: its blocks take as long as itself. */
@@ -161,7 +176,7 @@ static void nobody_fills_where_it_is_not_asked_for(void **state)
     weir_sched_destroy(d.sched);
 }
 
-/* All of one class: short blocks may, long ones may not. */
+/* All of one class: blocks of up to half a millisecond may, longer ones may not. */
 static void equals_fill_with_short_blocks(void **state)
 {
     struct desk d;
@@ -175,7 +190,7 @@ static void equals_fill_with_short_blocks(void **state)
     }
     leader = kernel(&d, queue[0], 3000);
     for (int k = 0; k < 8; k++) {
-        item[1][k] = kernel(&d, queue[1], 400);
+        item[1][k] = kernel(&d, queue[1], 600);
         item[2][k] = kernel(&d, queue[2], 80);
     }
     later(&d, 1500); /* the second leads, behind what runs; the third has what they leave */
@@ -187,6 +202,161 @@ static void equals_fill_with_short_blocks(void **state)
     assert_int_equal(fillers[1], 0);
     assert_true(fillers[2] > 0);
     weir_sched_destroy(d.sched);
+}
+
+/*
+ * Equals on two levels: each kernel costs what it takes alone, however long the other kept it
+ * waiting, and however many were seen to be done at once.
+ */
+static void equals_pay_for_their_work_and_not_for_waiting(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, queue, leads[3], fills[2];
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    for (int i = 0; i < 3; i++) {
+        leads[i] = kernel(&d, queue, 100);
+    }
+    queue = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    for (int i = 0; i < 2; i++) {
+        fills[i] = kernel(&d, queue, 40);
+    }
+    assert_int_equal(how(&d, leads[2]), 0);
+    assert_int_equal(how(&d, fills[1]), 1);
+    later(&d, 350);
+    assert_int_equal(service_us(&d, a), 350); /* it holds the device, as far as can be seen */
+    for (int i = 0; i < 3; i++) {
+        finished(&d, leads[i]); /* 300 of 350 us; a credit of 50 */
+    }
+    later(&d, 70); /* nobody else is there: it holds the device, too */
+    assert_int_equal(service_us(&d, b), 70);
+    finished(&d, fills[0]);
+    finished(&d, fills[1]); /* both in that time, but two that take 40 have cost 80 */
+    fills[0] = kernel(&d, queue, 50);
+    later(&d, 50);
+    finished(&d, fills[0]);
+    assert_int_equal(service_us(&d, b), 130);
+    weir_sched_destroy(d.sched);
+}
+
+static void a_credit_is_used_up(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, queue, kernels[2], fills;
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    kernels[0] = kernel(&d, queue, 100);
+    fills = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 40);
+    later(&d, 160);
+    finished(&d, fills);
+    finished(&d, kernels[0]);
+    assert_int_equal(service_us(&d, a), 160);
+    kernels[1] = kernel(&d, queue, 500); /* nobody beside it */
+    later(&d, 100);
+    assert_int_equal(service_us(&d, a), 200); /* 60 were paid before */
+    later(&d, 500);
+    finished(&d, kernels[1]); /* and it took longer: that is its own */
+    assert_int_equal(service_us(&d, a), 700);
+    weir_sched_destroy(d.sched);
+}
+
+/* Kernels that take a hundred times what is known of them are not paid back what nobody else had.
+ */
+static void who_leads_is_not_paid_back_more_than_others_paid(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, queue_a, queue_b, leads, next, fills;
+    int filled = 0;
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    leads = kernel(&d, queue_a, 10);
+    fills = kernel(&d, queue_b, 40);
+    for (int ms = 0; ms < 50; ms++) {
+        later(&d, 1000);
+        next = kernel(&d, queue_a, 10);
+        finished(&d, leads);
+        leads = next;
+        if (how(&d, fills) >= 0) {
+            filled += how(&d, fills);
+            finished(&d, fills);
+            d.count = 0;
+            fills = kernel(&d, queue_b, 40);
+        }
+    }
+    assert_in_range(filled, 2, 40);
+    assert_in_range(service_us(&d, a), 50000 - filled * 40 - 5000, 50000);
+    weir_sched_destroy(d.sched);
+}
+
+/* Who had no turn without fillers for long gets one before it fills again. */
+static void who_fills_has_a_clean_turn_now_and_then(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, queue_a, queue_b, leads, next, fills;
+    int led = 0, filled = 0;
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    leads = kernel(&d, queue_a, 1000);
+    fills = kernel(&d, queue_b, 1);
+    for (int ms = 0; ms < 2000 && led == 0; ms++) {
+        later(&d, 1000);
+        next = kernel(&d, queue_a, 1000);
+        finished(&d, leads);
+        leads = next;
+        filled += how(&d, fills) == 1;
+        led += how(&d, fills) == 0;
+        if (how(&d, fills) >= 0) {
+            finished(&d, fills);
+            d.count = 0;
+            fills = kernel(&d, queue_b, 1);
+        }
+    }
+    assert_in_range(filled, 100, 500);
+    assert_int_equal(led, 1);
+    weir_sched_destroy(d.sched);
+}
+
+/* Who was kept waiting by an equal below its level learns nothing from that; but whoever was done
+ * in half the time in spite of it does. */
+static void waiting_beside_equals_teaches_nothing(void **state)
+{
+    static const uint64_t took_us[] = {400, 120, 30};
+    static const uint64_t known_us[] = {100, 100, 30};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct weir_predict *predict;
+        struct desk d;
+        weir_sched_id tenant, queue, leads;
+
+        assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
+        for (int n = 0; n < 4; n++) {
+            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 100, 80, 100000);
+        }
+        desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
+        queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
+        leads = kernel(&d, queue, 100);
+        assert_int_equal(how(&d, kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 40)), 1);
+        later(&d, took_us[i]);
+        finished(&d, leads);
+        if (known_us[i] == 100) {
+            assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, 80), 99900, 100100);
+        } else {
+            assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, 80), 30000, 90000);
+        }
+        weir_sched_destroy(d.sched);
+        weir_predict_destroy(predict);
+    }
 }
 
 /* A newcomer's work does not go between what another has queued; but it waits for that only so
@@ -248,6 +418,11 @@ int main(void)
         cmocka_unit_test(lower_class_fills_and_pays_when_done),
         cmocka_unit_test(nobody_fills_where_it_is_not_asked_for),
         cmocka_unit_test(equals_fill_with_short_blocks),
+        cmocka_unit_test(equals_pay_for_their_work_and_not_for_waiting),
+        cmocka_unit_test(a_credit_is_used_up),
+        cmocka_unit_test(who_leads_is_not_paid_back_more_than_others_paid),
+        cmocka_unit_test(who_fills_has_a_clean_turn_now_and_then),
+        cmocka_unit_test(waiting_beside_equals_teaches_nothing),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
     };

@@ -71,6 +71,55 @@ static struct weir_sim_result result_of(const struct weir_sim_load *load,
     return result;
 }
 
+/* ------------------------------------------------------------------ filling */
+
+/* What two get done, of what each would alone in the same time. */
+static void progress_of(const char *spec, enum weir_sched_fill fill, double ret_part[2])
+{
+    struct weir_sim_load load = load_of(spec, "h200", 300000000);
+    struct weir_sim_params params = params_of(&load, "h200", "fair");
+    struct weir_sim_metrics metrics = {0};
+    char error[WEIR_SIM_ERROR_BYTES];
+    params.config.fill = fill;
+    params.learns = true;
+    params.until_ns = 300000000;
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
+    for (int i = 0; i < 2; i++) {
+        ret_part[i] = metrics.tenants[i].alone_ns / 300000000;
+    }
+    weir_sim_metrics_finish(&metrics);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+/* Two programs of many kernels, some of which leave SMs free, as trainings are. */
+static const char trainings[] =
+    "name=a weight=3 kernel=exp:50us blocks=80..2000 form=original keys=40 per_sm=4 depth=64; "
+    "name=b weight=1 kernel=exp:50us blocks=80..2000 form=original keys=40 per_sm=4 depth=64";
+
+/* Nothing to be had there: whoever fills gets in the way. */
+static const char whole_device[] =
+    "name=a weight=3 kernel=exp:50us blocks=50000 form=original keys=40 per_sm=4 depth=64; "
+    "name=b weight=1 kernel=exp:50us blocks=50000 form=original keys=40 per_sm=4 depth=64";
+
+static void equals_that_fill_get_more_done_and_keep_their_shares(void **state)
+{
+    (void)state;
+    double in_turns[2];
+    double filled[2];
+    progress_of(trainings, WEIR_SCHED_FILL_NONE, in_turns);
+    progress_of(trainings, WEIR_SCHED_FILL_ALL, filled);
+    print_message("3:1, in turns %.3f + %.3f, filled %.3f + %.3f\n", in_turns[0], in_turns[1],
+                  filled[0], filled[1]);
+    assert_true(filled[0] + filled[1] > in_turns[0] + in_turns[1] + 0.12);
+    assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
+    progress_of(whole_device, WEIR_SCHED_FILL_ALL, filled);
+    print_message("kernels of the whole device, filled %.3f + %.3f\n", filled[0], filled[1]);
+    assert_true(filled[0] + filled[1] > 0.98);
+    assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
+}
+
 /* ------------------------------------------------------------------ recordings */
 
 struct recorder {
@@ -384,6 +433,7 @@ static void pictures_show_who_held_what(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
         cmocka_unit_test(run_repeats_to_the_last_bit),
         cmocka_unit_test(replay_of_every_policy_decides_alike),
         cmocka_unit_test(replay_names_the_decision_that_differs),
