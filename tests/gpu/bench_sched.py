@@ -12,8 +12,9 @@ torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 t
             weights 3:1. Needs PyTorch in --python.
 
 Natively every tenant is a process of its own: time slicing. MPS has a daemon of its own folder; "MPS threads"
-gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Everything in one run, the
-arrangements in turn; kernels' times are calibrated natively, alone, before.
+gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. "Weir fair fill" is "Weir fair" with
+fill = "all": equals fill what the one whose turn it is leaves. Everything in one run, the arrangements in turn;
+kernels' times are calibrated natively, alone, before.
 
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
 """
@@ -240,8 +241,9 @@ class Bench:
 
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]
-        if self.suite.options.fill:
-            lines = [*(lines or ["[scheduler]"]), f'fill = "{self.suite.options.fill}"']
+        fill = "all" if kind.endswith(" fill") else self.suite.options.fill
+        if fill:
+            lines = [*(lines or ["[scheduler]"]), f'fill = "{fill}"']
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
         host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
@@ -401,6 +403,8 @@ class Bench:
         for kind in kinds:
             if self.suite.left_s() < 40 or "inference and training" not in cases:
                 break
+            if kind.endswith(" fill"):  # of equals: there are none
+                continue
             say(kind, "inference and training",
                 self.torch_pair(kind, ["infer", "train"], [1, 1], ["high", "low"]))
         for kind in kinds:
@@ -465,11 +469,11 @@ class Bench:
             return "no sched_load", False
         wanted = suite.options.sched
         rows_of = {
-            "fairness": (self.fairness, ["Weir fair"], ["MPS", "MPS threads"],
+            "fairness": (self.fairness, ["Weir fair", "Weir fair fill"], ["MPS", "MPS threads"],
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
-            "torch": (self.torch, ["Weir priority", "Weir off"], ["MPS priority", "MPS"],
+            "torch": (self.torch, ["Weir priority", "Weir fair fill", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
         others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
