@@ -24,6 +24,18 @@ static inline bool beside_is_able(const struct weir_policy *self,
            (kernel->predicted_ns >= BESIDE_MIN_NS || tenant->gap_ns > BESIDE_GAP_NS);
 }
 
+/* Where in a table of so many a key is; a new one takes the place of whose is the same. */
+static inline uint32_t beside_slot(uint64_t key, uint32_t count)
+{
+    return (uint32_t)((key * 0x9E3779B97F4A7C15u >> 32) * count >> 32);
+}
+
+/* Of two kernels, whichever is the first. */
+static inline uint64_t beside_pair_key(uint64_t a, uint64_t b)
+{
+    return a < b ? a * 31 + b : b * 31 + a;
+}
+
 /* Long enough for each member to finish two items at half its speed. */
 static inline uint64_t beside_sample_ns(const struct weir_policy_tenant *a,
                                         const struct weir_policy_tenant *b)

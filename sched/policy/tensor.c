@@ -119,13 +119,12 @@ struct tensor {
 
 static struct known_kernel *kernel_slot(struct tensor *state, uint64_t key)
 {
-    return &state->kernel[key * 0x9E3779B97F4A7C15u >> 55];
+    return &state->kernel[beside_slot(key, KERNELS)];
 }
 
-/* The same slot whichever of both is the first. */
 static struct known_pair *pair_slot(struct tensor *state, uint64_t a, uint64_t b)
 {
-    return &state->pair[(a ^ b) * 0x9E3779B97F4A7C15u >> 54];
+    return &state->pair[beside_slot(beside_pair_key(a, b), PAIRS)];
 }
 
 static void learn_pair(struct tensor *state, const struct weir_policy_measure *measure,

@@ -160,15 +160,12 @@ struct waterfill {
 
 static struct known_kernel *kernel_slot(struct waterfill *state, uint64_t key)
 {
-    return &state->kernel[key * 0x9E3779B97F4A7C15u >> 56];
+    return &state->kernel[beside_slot(key, KERNELS)];
 }
 
 static struct known_pair *pair_slot(struct waterfill *state, uint64_t a, uint64_t b)
 {
-    uint64_t first = a < b ? a : b;
-    uint64_t second = a < b ? b : a;
-
-    return &state->pair[(first * 31 + second) * 0x9E3779B97F4A7C15u >> 54];
+    return &state->pair[beside_slot(beside_pair_key(a, b), PAIRS)];
 }
 
 static uint32_t point_blocks(uint32_t blocks, uint32_t point)
