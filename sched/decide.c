@@ -382,6 +382,29 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct tenant *te
                                                                      : sched->config.inflight_ns;
 }
 
+bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
+{
+    const struct item *item = table_get(&sched->items, id);
+    const struct reign *reign = &sched->reign;
+    const struct tenant *tenant;
+    uint64_t rest_ns;
+
+    if (item == NULL || item->queue->listed != item || !is_compute(item) ||
+        item->queue->on_device == 0 || reign->leader == NULL) {
+        return false;
+    }
+    tenant = item->queue->tenant;
+    rest_ns = queue_rest_ns(sched, item->queue);
+    if (tenant == reign->filler) {
+        return fills(sched, item) && rest_ns >= fill_bound_ns(sched);
+    }
+    if (tenant == reign->leader && sched->ready_count > 1 &&
+        reign->used_ns + rest_ns >= reign->slice_ns) {
+        return false;
+    }
+    return tenant->view.member && rest_ns >= bound_of(sched, tenant);
+}
+
 /*
  * May a queue have so much more on the device? One item at least, unless its limit holds it. Few of
  * what is not known: it may be long, and others' turns would come late.

@@ -23,8 +23,9 @@
  */
 #include "sched/private.h"
 
-#define TURN_NS      1000000u   /* a filler is chosen anew after that */
-#define BLOCK_MAX_NS 500000u    /* a leader's blocks wait no longer for one */
+#define TURN_NS      1000000u /* a filler is chosen anew after that */
+#define BLOCK_MAX_NS 500000u  /* a leader's blocks wait no longer for one */
+#define DEPTH        2u /* times inflight_ns: who fills keeps nobody waiting by what it has queued */
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
 
 void fill_begin(struct weir_sched *sched)
@@ -65,16 +66,22 @@ static uint64_t block_ns(const struct weir_sched *sched, const struct item *item
     return item->predicted_ns / (waves != 0 ? waves : 1);
 }
 
-static bool may_fill(const struct weir_sched *sched, const struct item *item)
+uint64_t fill_bound_ns(const struct weir_sched *sched)
+{
+    return DEPTH * sched->config.inflight_ns;
+}
+
+bool fills(const struct weir_sched *sched, const struct item *item)
 {
     const struct tenant *leader = sched->reign.leader;
+    const struct tenant *tenant = item->queue->tenant;
 
     if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms) {
         return false;
     }
-    return item->queue->tenant->view.priority < leader->view.priority ||
-           (sched->config.fill == WEIR_SCHED_FILL_ALL && item->predicted_ns != 0 &&
-            block_ns(sched, item) <= BLOCK_MAX_NS);
+    return tenant->view.priority < leader->view.priority ||
+           (sched->config.fill == WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
+            item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
 }
 
 static struct tenant *ask(struct weir_sched *sched)
@@ -100,13 +107,13 @@ static struct tenant *ask(struct weir_sched *sched)
 static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *wake_ns)
 {
     static const struct weir_sched_place anywhere;
-    uint64_t bound_ns = sched->config.inflight_ns;
+    uint64_t bound_ns = fill_bound_ns(sched);
     struct item *item;
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
         return; /* behind something that is stopped it would wait */
     }
-    while ((item = queue->listed) != NULL && may_fill(sched, item) &&
+    while ((item = queue->listed) != NULL && fills(sched, item) &&
            (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
         item->filler = true;
         item->fills_equal =
@@ -133,8 +140,7 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
         reign->filler_until_ns = sched->now_ns + TURN_NS;
     }
     *wake_ns = min_u64(*wake_ns, reign->filler_until_ns);
-    if (reign->filler == NULL || (reign->filler->view.priority == reign->leader->view.priority &&
-                                  !is_known_well(sched, reign->filler))) {
+    if (reign->filler == NULL) {
         return;
     }
     for (struct queue *queue = reign->filler->queues; queue != NULL; queue = queue->next) {

@@ -398,6 +398,15 @@ struct weir_sched_item_info {
 enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sched_id item,
                                        struct weir_sched_item_info *ret_info) WEIR_MUST_CHECK;
 
+/**
+ * Does all that an item waits for come by itself, as what its queue has on the device gets done: is
+ * its tenant being served, and only the bound on work in flight keeps it? Not so when its turn, or
+ * what it may fill, is over.
+ * @return false also for items that do not wait, and for copies
+ * @thread owner
+ */
+bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
+
 struct weir_sched_counts {
     uint64_t arrivals, starts, stops, resumes, resizes, finishes, withdrawals;
     uint64_t decisions; /* times that the policy `next` was asked */

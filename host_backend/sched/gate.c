@@ -23,6 +23,7 @@
 #define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
 #define OPEN_CONTENDED 16u /* .. and not */
 #define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides */
+#define FILLER_BATCHES 2u  /* fillers' marks are so many times as far apart */
 #define HINT_USES      256u
 #define HINT_RETRY     8u /* while nothing is known */
 
@@ -396,8 +397,9 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     if (status != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!atomic_load_explicit(&item->granted, memory_order_acquire)) {
-        mark_all(q); /* it may wait for the end of what is open */
+    if (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
+        !weir_gate_wait_room(q, item)) {
+        mark_all(q); /* it may wait for the end of what is open, or others do */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
@@ -418,19 +420,31 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
                           memory_order_relaxed);
 }
 
-static bool is_timed(const struct weir_gate_queue *q)
+/* What fills what others leave takes longer than it would alone: nothing is learned from that. */
+static bool is_timed(const struct weir_gate_pass *pass)
 {
-    return q->gated % TIMED_EVERY == 0;
+    return pass->queue->gated % TIMED_EVERY == 0 && !pass->item->filler;
 }
 
 /* A mark before the item: what passed beside the scheduler is not its, nor is another's time. */
-static void begin_apart(struct weir_gate_queue *q, struct weir_stream *stream)
+static void begin_apart(const struct weir_gate_pass *pass)
 {
-    const struct weir_gate_open *open = &stream->gate.open;
+    const struct weir_gate_open *open = &pass->stream->gate.open;
 
-    if (open->n != 0 && (open->first == NULL || is_timed(q))) {
-        mark(q, stream);
+    if (open->n != 0 && (open->first == NULL || is_timed(pass))) {
+        mark(pass->queue, pass->stream);
     }
+}
+
+/* Is a mark due behind what is open? Sooner, where somebody may wait for a turn of his own. */
+static bool is_mark_due(const struct weir_gate_pass *pass)
+{
+    const struct weir_gate_open *open = &pass->stream->gate.open;
+    uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
+
+    return open->guessed || is_timed(pass) ||
+           (pass->item->filler ? open->n >= OPEN_ALONE || open->ns >= FILLER_BATCHES * least_ns
+                               : open->n >= OPEN_CONTENDED || open->ns >= least_ns);
 }
 
 static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
@@ -485,7 +499,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     }
     WEIR_TRY(through(q, work, pass));
     q->gated++;
-    begin_apart(q, stream);
+    begin_apart(pass);
     apply_priority(q, stream, pass->item->filler);
     add_given(q, pass->ns);
     return CUDA_SUCCESS;
@@ -574,8 +588,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
     if (pass->item->order.run != NULL || pass->item->stoppable) {
         give(gate, pass->item);
         mark(q, pass->stream);
-    } else if (open->guessed || open->n >= OPEN_CONTENDED || open->ns >= gate->inflight_ns / 2 ||
-               is_timed(q)) {
+    } else if (is_mark_due(pass)) {
         mark(q, pass->stream);
     }
 }

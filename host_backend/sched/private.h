@@ -215,6 +215,13 @@ bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
 /** Wait until it may, or until the tenant is alone no more. false: the session is over. */
 bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
 
+/**
+ * An item waits: while that is for room behind its own session's work, whose end is seen by marks
+ * that are under way, it is waited for here, for about as long as a batch of marks takes.
+ * @return granted; false: somebody else waits for the end of what no mark stands behind, too
+ */
+bool weir_gate_wait_room(struct weir_gate_queue *queue, const struct weir_gate_item *item);
+
 /** Wait until an item is granted. @param ns  predicted. @return false: the session is over. */
 bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                             uint64_t ns);

@@ -11,6 +11,8 @@
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
 #define NAP_NS            (20 * WEIR_NS_PER_US)
+#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
 #define STALL_NS          (20 * WEIR_NS_PER_MS)
@@ -155,21 +157,24 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
-/* A wake-up costs about 10 us, in which the device may have nothing to do. */
-static void spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t begin_ns)
+/* A wake-up costs about 10 us, in which the device may have nothing to do. false: too many do. */
+static bool spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t ns)
 {
-    if (atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max) {
-        while (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
-               weir_clock_now_ns() - begin_ns < SPIN_NS) {
-            weir_cpu_pause();
-        }
+    uint64_t begin_ns = weir_clock_now_ns();
+    bool may =
+        atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max;
+
+    while (may && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
+           weir_clock_now_ns() - begin_ns < ns) {
+        weir_cpu_pause();
     }
     atomic_fetch_sub_explicit(&gate->spinners, 1, memory_order_relaxed);
+    return may;
 }
 
 static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
-    spin(q->gate, item, weir_clock_now_ns());
+    (void)spin(q->gate, item, SPIN_NS);
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
         uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
@@ -202,6 +207,29 @@ bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
     good = below_at_last(q, ns);
     weir_quiet_pass(q->session);
     return good;
+}
+
+bool weir_gate_wait_room(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t left_ns = 2 * gate->inflight_ns;
+    bool room = true;
+
+    while (!atomic_load_explicit(&item->granted, memory_order_acquire) && room && left_ns != 0) {
+        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+        uint64_t ns = ROOM_LOOK_NS;
+
+        pthread_mutex_lock(&gate->lock);
+        room = weir_sched_waits_for_room(gate->sched, item->id);
+        pthread_mutex_unlock(&gate->lock);
+        if (room && !spin(gate, item, ns) &&
+            !atomic_load_explicit(&item->granted, memory_order_acquire)) {
+            ns = ROOM_SLEEP_NS;
+            (void)weir_futex_wait(&q->word, word, ns);
+        }
+        left_ns -= ns < left_ns ? ns : left_ns;
+    }
+    return atomic_load_explicit(&item->granted, memory_order_acquire);
 }
 
 bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)

@@ -195,11 +195,12 @@ static void make_tenant(uint32_t index, const char *name, enum weir_priority pri
     fx.worker.tenants[index] = tenant;
 }
 
-void gate_open(const char *policy)
+static void open_gate(const char *policy, bool levels)
 {
     struct weir_worker *w = &fx.worker;
 
     memset(&fx, 0, sizeof fx);
+    w->real = levels;
     atomic_store(&time_ns, __real_weir_clock_now_ns() + 3600 * WEIR_NS_PER_S);
     memset(&runs, 0, sizeof runs);
     device.n = 0;
@@ -228,6 +229,16 @@ void gate_open(const char *policy)
     make_tenant(2, "other", WEIR_PRIORITY_NORMAL);
     assert_int_equal(weir_gates_create(w), WEIR_OK);
     fx.gate = w->gates[0];
+}
+
+void gate_open(const char *policy)
+{
+    open_gate(policy, false);
+}
+
+void gate_open_leveled(const char *policy)
+{
+    open_gate(policy, true);
 }
 
 void gate_close(void)

@@ -30,6 +30,8 @@ extern struct gate_fixture fx;
 
 /* A worker with three tenants (0 and 2 normal, 1 high and named so), under a policy. */
 void gate_open(const char *policy);
+/* The same, on a device whose streams have levels. */
+void gate_open_leveled(const char *policy);
 void gate_close(void);
 
 void clock_forward(uint64_t ns);

@@ -104,6 +104,63 @@ static void contended_marks_part_one_in_sixteen_from_the_others(void **state)
     gate_close();
 }
 
+/* Below a higher class: nobody waits for what it has queued, and its times teach nothing. */
+static void fillers_marks_are_farther_apart(void **state)
+{
+    struct weir_gate_work known;
+    struct guest *a, *b;
+
+    (void)state;
+    gate_open_leveled("fair");
+    a = guest_new(1, 0);
+    b = guest_new(0, 0);
+    launch_once(a, kernel_of(2, 0)); /* stays there */
+    known = kernel_of(1, 11 * WEIR_NS_PER_US);
+    for (uint32_t i = 1; i <= 36; i++) { /* up to 400 us in flight, a mark after 200 */
+        launch_once(b, known);
+        assert_int_equal(marks_in(b), i / 19);
+    }
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+/* Behind its own work it waits without a mark for each item, but not for ever. */
+static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
+{
+    struct weir_gate_work known;
+    struct launch waits;
+    struct guest *a, *b;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    b = guest_new(2, 0);
+    a = guest_new(0, 0);
+    launch_once(b, kernel_of(2, 0));
+    known = kernel_of(1, 60 * WEIR_NS_PER_US);
+    for (int i = 0; i < 3; i++) {
+        launch_once(a, known);
+    }
+    marks = marks_in(a);
+    launch_begin(&waits, a, known);
+    launch_await_given(&waits);
+    launch_leave(&waits); /* 240 us in flight, of 200 */
+    launch_begin(&waits, a, known);
+    launch_await_waiting(&waits);
+    await(marks_in(a) > marks && !weir_gate_is_open(&a->session));
+    device_reaches(a);
+    launch_await_given(&waits);
+    launch_leave(&waits);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 static void a_bound_holds_alone_until_something_is_done(void **state)
 {
     struct launch l;
@@ -522,6 +579,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
+        cmocka_unit_test(fillers_marks_are_farther_apart),
+        cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
         cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),

@@ -342,7 +342,12 @@ void sim_leave(struct tl_sim *sim)
     sim->inside = false;
     if (sim->params.check) {
         const char *wrong = weir_sched_check(sim->sched);
+        struct weir_sched_item_info info;
 
+        if (weir_sched_waits_for_room(sim->sched, sim->last_item)) {
+            assert_int_equal(weir_sched_item_query(sim->sched, sim->last_item, &info), WEIR_OK);
+            assert_int_equal(info.state, WEIR_SCHED_WAITING);
+        }
         if (wrong != NULL) {
             fail_msg("at %llu ns: %s", (unsigned long long)sim->now_ns, wrong);
         }
@@ -410,7 +415,7 @@ static void arrive(struct tl_sim *sim, struct lane *lane)
     sim_enter(sim);
     assert_int_equal(weir_sched_arrive(sim->sched, sim->now_ns, lane->queue, &params, &item),
                      WEIR_OK);
-    work->item = item;
+    work->item = sim->last_item = item;
     sim_leave(sim);
 }
 

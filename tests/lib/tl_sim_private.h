@@ -97,6 +97,7 @@ struct tl_sim {
     struct work *dev_first, *dev_last; /* launched, in order */
     uint32_t samples;
     uint32_t stops, pending, dropped;
+    weir_sched_id last_item; /* the newest */
     uint64_t trace_hash;
     uint32_t log_lines;
     char last_line[200];

@@ -359,6 +359,46 @@ static void waiting_beside_equals_teaches_nothing(void **state)
     }
 }
 
+static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, c, queue_a, queue_b, leads[6], fills[8], other;
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    queue_b = queue_of_weight(&d, 2, WEIR_SCHED_NORMAL, &b);
+    leads[0] = kernel(&d, queue_a, 60);
+    for (int i = 0; i < 8; i++) { /* twice as much as its bound */
+        fills[i] = kernel(&d, queue_b, 50);
+    }
+    other = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &c), 50);
+    for (int i = 1; i < 6; i++) {
+        leads[i] = kernel(&d, queue_a, 60);
+    }
+    assert_int_equal(how(&d, leads[1]), 0);
+    assert_int_equal(how(&d, leads[2]), -1); /* 120 us in flight, of 100 */
+    assert_true(weir_sched_waits_for_room(d.sched, leads[2]));
+    assert_false(weir_sched_waits_for_room(d.sched, leads[1])); /* it does not wait */
+    assert_false(weir_sched_waits_for_room(d.sched, leads[3])); /* it waits for that one */
+    assert_int_equal(how(&d, fills[3]), 1);
+    assert_int_equal(how(&d, fills[4]), -1); /* 200 of 200 */
+    assert_true(weir_sched_waits_for_room(d.sched, fills[4]));
+    assert_int_equal(how(&d, other), -1);
+    assert_false(weir_sched_waits_for_room(d.sched, other));
+    assert_false(weir_sched_waits_for_room(d.sched, 12345));
+    weir_sched_destroy(d.sched);
+
+    desk_init(&d, WEIR_SCHED_FILL_NONE);
+    queue_a = queue_of(&d, WEIR_SCHED_NORMAL, &a);
+    leads[0] = kernel(&d, queue_a, 9000); /* longer than any turn */
+    (void)kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 50);
+    leads[1] = kernel(&d, queue_a, 60);
+    assert_int_equal(how(&d, leads[1]), -1);
+    assert_false(weir_sched_waits_for_room(d.sched, leads[1]));
+    weir_sched_destroy(d.sched);
+}
+
 /* A newcomer's work does not go between what another has queued; but it waits for that only so
  * long. */
 static void newcomer_waits_for_what_is_queued_but_not_for_long(void **state)
@@ -423,6 +463,7 @@ int main(void)
         cmocka_unit_test(who_leads_is_not_paid_back_more_than_others_paid),
         cmocka_unit_test(who_fills_has_a_clean_turn_now_and_then),
         cmocka_unit_test(waiting_beside_equals_teaches_nothing),
+        cmocka_unit_test(who_is_served_waits_for_room_and_others_for_a_turn),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
     };
