@@ -487,6 +487,9 @@ int weir_worker_main(int argc, char **argv)
         nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
         _exit(WEIR_WORKER_EXIT_STICKY);
     }
+    /* First: when the supervisor was killed, so are we any moment now, and a guest of which one
+     * call has failed would wait for the beat with the others. */
+    weir_regions_leave(worker);
     weir_ports_stop(worker, WEIR_PORTS_ALL);
     end_sessions(worker, NULL);
     if (!wait_for_sessions(worker)) {

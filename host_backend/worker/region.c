@@ -309,6 +309,15 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
     }
 }
 
+void weir_regions_leave(struct weir_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    for (struct region *region = worker->regions; region != NULL; region = region->next) {
+        __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
 void weir_regions_finish(struct weir_worker *worker)
 {
     while (worker->regions != NULL) {

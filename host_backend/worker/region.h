@@ -32,6 +32,13 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
 /** The virtual machine is gone: its sessions end. @thread main */
 void weir_region_detach(struct weir_worker *worker, uint64_t id);
 
+/**
+ * The worker is about to end: say so in all regions, before the first session ends. Guests see it
+ * at once, and not by a beat that stands still; nothing else changes.
+ * @thread main
+ */
+void weir_regions_leave(struct weir_worker *worker);
+
 /** At the worker's end, when no session is left. @thread main */
 void weir_regions_finish(struct weir_worker *worker);
 

@@ -5,6 +5,8 @@
  * Prints "ready" when all are at work, then one line a thread, "lost KIND ERROR MONOTONIC_NS", with
  * the time of the first error; then every thread tries everything else once, which must fail too
  * and at once ("after KIND CALL" if not). Ends with PASS.
+ *
+ *     e2e_lost [ROUNDS of the long kernels]
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -13,12 +15,13 @@
 #include <time.h>
 
 #define BYTES       (1u << 20)
-#define SPIN_ROUNDS 2000000u /* a while in softgpu, no time at all on a GPU */
+#define SPIN_ROUNDS 2000000 /* a while in softgpu, no time at all on a GPU */
 #define SLOW_NS     1000000000ull
 
 static CUcontext context;
 static CUfunction mix;
 static CUfunction spin;
+static uint32_t spin_rounds = SPIN_ROUNDS;
 static pthread_barrier_t all_ready;
 
 struct work {
@@ -54,13 +57,13 @@ static CUresult step_launch_sync(struct work *w)
 
 static CUresult step_long_wait(struct work *w)
 {
-    CUresult result = launch(spin, w, SPIN_ROUNDS);
+    CUresult result = launch(spin, w, spin_rounds);
     return result ? result : cu.StreamSynchronize(w->stream);
 }
 
 static CUresult step_event_wait(struct work *w)
 {
-    CUresult result = launch(spin, w, SPIN_ROUNDS / 4);
+    CUresult result = launch(spin, w, spin_rounds / 4);
     result = result ? result : cu.EventRecord(w->event, w->stream);
     return result ? result : cu.EventSynchronize(w->event);
 }
@@ -153,9 +156,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     CUmodule module;
+    if (argc > 1) {
+        spin_rounds = (uint32_t)strtoul(argv[1], NULL, 10);
+    }
     context = driver_begin("e2e_lost");
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
     mix = driver_function(module, "mix");

@@ -10,6 +10,7 @@ serial console. It runs under TCG: /dev/kvm may be there and not run a stock ker
 """
 import array
 import contextlib
+import ctypes
 import glob
 import os
 import re
@@ -28,6 +29,7 @@ import libvirtd
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 ADVICE = "apt-get install qemu-system-x86 busybox-static cpio"
 RING_S = 0.002
+PIDFD_GETFD = 438  # the system call, on all architectures
 
 
 class StandIn:
@@ -372,6 +374,18 @@ class Machine:
 
     def discard(self):
         self.process.kill()
+
+
+def hang_up(pid, fd):
+    """End the connection that a process has under a descriptor, for both of its ends."""
+    pid_fd = os.pidfd_open(pid)
+    copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, pid_fd, fd, 0)
+    why = ctypes.get_errno()
+    os.close(pid_fd)
+    if copy < 0:
+        raise OSError(why, os.strerror(why))
+    with socket.socket(fileno=copy) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def until_s(condition, limit_s, what):

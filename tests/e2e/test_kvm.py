@@ -20,6 +20,8 @@ PROGRAMS = ["drv_vector_add", "drv_memory", "drv_host_memory", "drv_streams_even
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads", "drv_vmm_map"]
 SILENT_S = 10  # until a process that does not count its beat is taken for dead (worker/region.c)
 HOST_GONE = {46, 101, 999}
+WORKER_LINK = 3  # the worker's end of what it hears the supervisor through (host_backend/link.h)
+LONG_ROUNDS = 60000000  # a kernel of some seconds in softgpu, which a session's end waits for
 lib.CASE_LIMIT_S = max(lib.CASE_LIMIT_S, 240 if kvm.FULL else 100)  # a machine under TCG boots in 3 to 15 s
 
 
@@ -172,6 +174,21 @@ class Region(Base):
         host.start()
         self.finished_in(machine, "drv_host_memory")
         host.wait_idle()
+
+    def test_a_worker_without_a_host_tells_its_guests_before_their_calls_fail(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        guest = self.start(machine, "e2e_lost", LONG_ROUNDS)
+        guest.wait_line("^ready$", 60)
+        # As when the host is killed, but that nothing ends the worker in the middle of its own end.
+        worker = host.worker_pid()
+        host.process.signal(signal.SIGSTOP)
+        hung_up_ns = lib.monotonic_ns()
+        kvm.hang_up(worker, WORKER_LINK)
+        self.assertEqual(guest.wait(25), 0, guest.tail())
+        lost_ns = [int(line.split()[3]) for line in guest.lines if line.startswith("lost ")]
+        self.assertEqual(len(lost_ns), 9, guest.tail())
+        self.assertLess(max(lost_ns) - hung_up_ns, 1e9, guest.tail())
 
     def test_scribbling_guests_harm_nobody_else(self):
         host = self.host()
