@@ -227,9 +227,12 @@ static bool host_beats(struct guest_end *end, const struct weir_region_header *h
 {
     uint32_t beat = __atomic_load_n(&header->beat, __ATOMIC_ACQUIRE);
     uint64_t now_ns = weir_clock_now_ns();
-    if (beat != __atomic_load_n(&end->host_beat, __ATOMIC_RELAXED)) {
-        __atomic_store_n(&end->host_beat, beat, __ATOMIC_RELAXED);
+    /* B2: whoever finds this beat finds its time; meets the release below. */
+    if (beat != __atomic_load_n(&end->host_beat, __ATOMIC_ACQUIRE)) {
         __atomic_store_n(&end->host_beat_ns, now_ns, __ATOMIC_RELAXED);
+        /* B2: the time first: else another thread that asks between the two, the first for long,
+         * would take the host for dead. */
+        __atomic_store_n(&end->host_beat, beat, __ATOMIC_RELEASE);
         return true;
     }
     uint64_t since_ns = __atomic_load_n(&end->host_beat_ns, __ATOMIC_RELAXED);
