@@ -12,6 +12,7 @@ import array
 import contextlib
 import ctypes
 import glob
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ import libvirtd
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 ADVICE = "apt-get install qemu-system-x86 busybox-static cpio"
 RING_S = 0.002
+TICK_S = 1
 PIDFD_GETFD = 438  # the system call, on all architectures
 
 
@@ -93,8 +95,14 @@ class PortStandIn:
         self._threads = [threading.Thread(target=self._relay, args=ends, daemon=True)
                          for ends in ((self.socket.fileno(), self.master),
                                       (self.master, self.socket.fileno()))]
+        self._threads.append(threading.Thread(target=self._tick, daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def _tick(self):
+        """What a guest's kernel does all the time, so that its machine is not taken for suspended."""
+        while self.slave >= 0:
+            time.sleep(TICK_S)
 
     def _relay(self, source, target):
         try:
@@ -374,6 +382,37 @@ class Machine:
 
     def discard(self):
         self.process.kill()
+
+
+def as_by_libvirt(path):
+    """QEMU's arguments for a monitor at a path, and for threads with names."""
+    return ["-qmp", f"unix:{path},server=on,wait=off", "-name", "guest,debug-threads=on"]
+
+
+class Monitor:
+    """QEMU's monitor."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(path)
+        self.stream = self.socket.makefile("rw")
+        self.stream.readline()
+        self.run("qmp_capabilities")
+
+    def run(self, command):
+        self.stream.write(json.dumps({"execute": command}) + "\n")
+        self.stream.flush()
+        while True:
+            answer = json.loads(self.stream.readline())
+            if "error" in answer:
+                raise OSError(f"{command}: {answer['error']}")
+            if "return" in answer:
+                return answer["return"]
+
+    def close(self):
+        self.stream.close()
+        self.socket.close()
 
 
 def hang_up(pid, fd):

@@ -331,16 +331,33 @@ class Guest(Base):
         host.wait_idle()
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
-    def test_a_suspended_machine_misses_no_beat(self):
+    def test_a_suspended_machine_misses_no_beat_and_an_idle_one_does(self):
         image = self.image(["e2e_steady"])
         host = self.host()
-        machine = self.machine(host, image).up()
+        path = os.path.join(self.folder(), "monitor")
+        machine = self.machine(host, image, extra=kvm.as_by_libvirt(path)).up()
+        monitor = kvm.Monitor(path)
+        self.addCleanup(monitor.close)
         self.start_steady(machine)
+        # Suspended as virsh does it, while QEMU itself is busy: somebody looks what it does.
+        monitor.run("stop")
+        end = time.monotonic() + SILENT_S + 4
+        while time.monotonic() < end:
+            self.assertEqual(monitor.run("query-status")["status"], "paused")
+            monitor.run("query-pci")
+        monitor.run("cont")
+        time.sleep(1)
+        self.assertEqual(transports(host), {"ivshmem"})
+        # And by a signal.
         machine.process.signal(signal.SIGSTOP)
         time.sleep(SILENT_S + 4)
         machine.process.signal(signal.SIGCONT)
         time.sleep(1)
         self.assertEqual(transports(host), {"ivshmem"})
+        # A program is killed, and from then on nothing runs in the guest.
+        machine.run("kill -9 $(pidof e2e_steady)")
+        took_s = kvm.until_s(lambda: not transports(host), SILENT_S + 5, "its session is over")
+        self.assertGreater(took_s, SILENT_S - 5)
         machine.process.kill()
         host.wait_idle(limit_s=SILENT_S - 2)
 
