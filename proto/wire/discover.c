@@ -27,7 +27,6 @@ static void look_for_socket(struct weir_route *route)
 {
     route->kind = "socket";
     if (access(SOCKET_PATH, F_OK) != 0) {
-        route->status = WEIR_ERR_NOT_FOUND;
         snprintf(route->about, sizeof route->about, "no %s", SOCKET_PATH);
         return;
     }
@@ -36,20 +35,34 @@ static void look_for_socket(struct weir_route *route)
     snprintf(route->about, sizeof route->about, "%s", SOCKET_PATH);
 }
 
-/* ", which no host serves now": what is said of a region beside its size. */
-static const char *who_serves(const struct weir_region *region)
-{
-    const struct weir_region_header *header = region->control;
-    return __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) ? "" : ", which no host serves now";
-}
+/* ---------------------------------------------------------------- devices with a region */
 
-/* ---------------------------------------------------------------- devdax */
+/* Of a device that has a region: how it is named, and why it may not be opened. */
+struct device_kind {
+    const char *scheme;
+    const char *missing, *denied;
+};
 
-static const char *why_not_dax(enum weir_status status)
+static const struct device_kind dax_kind = {
+    .scheme = ANY_DEVDAX,
+    .missing = "not found",
+    .denied = "no permission (a udev rule gives it to a group)",
+};
+
+static const struct device_kind pci_kind = {
+    .scheme = ANY_IVSHMEM,
+    .missing = "it has no memory here (no BAR 2: on q35, give it at the machine's start)",
+    .denied = "no permission for resource0 and resource2 (a udev rule gives them to a group), or "
+              "the kernel is locked down (Secure Boot)",
+};
+
+static const char *why_not(const struct device_kind *kind, enum weir_status status)
 {
     switch ((int)status) {
+    case WEIR_ERR_NOT_FOUND:
+        return kind->missing;
     case WEIR_ERR_DENIED:
-        return "no permission (a udev rule gives it to a group)";
+        return kind->denied;
     case WEIR_ERR_PEER:
         return "its memory is none of Weir's, or of another version";
     default:
@@ -57,59 +70,66 @@ static const char *why_not_dax(enum weir_status status)
     }
 }
 
-static void try_dax(const char *device, struct weir_route *route)
+/* The names in a folder, until look() has seen enough. */
+static bool any_in(const char *folder, bool (*look)(const char *name, struct weir_route *route),
+                   struct weir_route *route)
 {
-    char path[80];
+    DIR *entries = opendir(folder);
+    const struct dirent *entry;
+    bool enough = false;
+    while (entries && !enough && (entry = readdir(entries))) {
+        enough = entry->d_name[0] != '.' && look(entry->d_name, route);
+    }
+    if (entries) {
+        closedir(entries);
+    }
+    return enough;
+}
+
+/* Of several devices the first that is a region is taken; else it is said what is wrong with the
+ * last. */
+static bool try_device(const struct device_kind *kind, const char *path, const char *name,
+                       struct weir_route *route)
+{
     struct weir_region region;
-    snprintf(path, sizeof path, "/dev/%.64s", device);
     route->status = weir_region_open(path, &region);
     if (route->status != WEIR_OK) {
-        snprintf(route->about, sizeof route->about, "%.40s: %s", path, why_not_dax(route->status));
-        return;
+        snprintf(route->about, sizeof route->about, "%s: %s", name, why_not(kind, route->status));
+        return false;
     }
-    snprintf(route->url, sizeof route->url, ANY_DEVDAX "%s", path);
-    snprintf(route->about, sizeof route->about, "%.40s, %llu MiB%s", path,
-             (unsigned long long)(region.bytes >> 20), who_serves(&region));
+    const struct weir_region_header *header = region.control;
+    bool served = __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) != 0;
+    snprintf(route->url, sizeof route->url, "%s%s", kind->scheme, path);
+    snprintf(route->about, sizeof route->about, "%s, %llu MiB%s", name,
+             (unsigned long long)(region.bytes >> 20), served ? "" : ", which no host serves now");
     weir_region_close(&region);
+    return true;
 }
 
-/* The kernel's drivers make the device of the NVDIMM: nfit, nd_pmem, dax_pmem and device_dax. */
-static bool has_nvdimm(void)
+static bool try_dax(const char *device, struct weir_route *route)
 {
-    DIR *devices = opendir(NVDIMMS);
-    const struct dirent *entry;
-    bool found = false;
-    while (devices && !found && (entry = readdir(devices))) {
-        found = strncmp(entry->d_name, "namespace", strlen("namespace")) == 0;
-    }
-    if (devices) {
-        closedir(devices);
-    }
-    return found;
+    char path[40];
+    snprintf(path, sizeof path, "/dev/%.34s", device);
+    return try_device(&dax_kind, path, path, route);
 }
 
-/* The first of several devices that is a region; else what is wrong with the last. */
+static bool is_namespace(const char *name, struct weir_route *route)
+{
+    (void)route;
+    return strncmp(name, "namespace", strlen("namespace")) == 0;
+}
+
 static void look_for_devdax(struct weir_route *route)
 {
     route->kind = "devdax";
-    route->status = WEIR_ERR_NOT_FOUND;
-    DIR *devices = opendir(DAX_DEVICES);
-    const struct dirent *entry;
-    while (devices && route->url[0] == 0 && (entry = readdir(devices))) {
-        if (entry->d_name[0] != '.') {
-            try_dax(entry->d_name, route);
-        }
-    }
-    if (devices) {
-        closedir(devices);
-    }
-    if (route->about[0] == 0) {
+    if (!any_in(DAX_DEVICES, try_dax, route) && route->about[0] == 0) {
+        /* The kernel's drivers make the device of the NVDIMM: nfit, nd_pmem, dax_pmem, device_dax.
+         */
+        bool nvdimm = any_in(NVDIMMS, is_namespace, route);
         snprintf(route->about, sizeof route->about, "no dax device%s",
-                 has_nvdimm() ? " of the NVDIMM (modprobe -a nd_pmem dax_pmem device_dax)" : "");
+                 nvdimm ? " of the NVDIMM (modprobe -a nd_pmem dax_pmem device_dax)" : "");
     }
 }
-
-/* ---------------------------------------------------------------- ivshmem */
 
 /* A file of a PCI device that holds one hexadecimal number; -1: not to be read. */
 static long read_number(const char *device, const char *name)
@@ -128,57 +148,24 @@ static long read_number(const char *device, const char *name)
     return strtol(text, NULL, 16);
 }
 
-static const char *why_not(enum weir_status status)
+static bool try_pci(const char *device, struct weir_route *route)
 {
-    switch ((int)status) {
-    case WEIR_ERR_NOT_FOUND:
-        return "it has no memory here (no BAR 2: on q35, give it at the machine's start)";
-    case WEIR_ERR_DENIED:
-        return "no permission for resource0 and resource2 (a udev rule gives them to a group), or "
-               "the kernel is locked down (Secure Boot)";
-    case WEIR_ERR_PEER:
-        return "its memory is none of Weir's, or of another version";
-    default:
-        return weir_status_text(status);
+    char path[128], name[40];
+    if (read_number(device, "vendor") != WEIR_REGION_PCI_VENDOR ||
+        read_number(device, "device") != WEIR_REGION_PCI_DEVICE) {
+        return false;
     }
-}
-
-static void try_device(const char *device, struct weir_route *route)
-{
-    char path[WEIR_ROUTE_URL_BYTES - sizeof ANY_IVSHMEM];
-    struct weir_region region;
     snprintf(path, sizeof path, PCI_DEVICES "/%.64s/resource2", device);
-    route->status = weir_region_open(path, &region);
-    if (route->status != WEIR_OK) {
-        snprintf(route->about, sizeof route->about, "PCI device %.20s: %s", device,
-                 why_not(route->status));
-        return;
-    }
-    snprintf(route->url, sizeof route->url, ANY_IVSHMEM "%s", path);
-    snprintf(route->about, sizeof route->about, "PCI device %.20s, %llu MiB%s", device,
-             (unsigned long long)(region.bytes >> 20), who_serves(&region));
-    weir_region_close(&region);
+    snprintf(name, sizeof name, "PCI device %.20s", device);
+    return try_device(&pci_kind, path, name, route);
 }
 
-/* The first of several devices that is a region; else what is wrong with the last. */
 static void look_for_ivshmem(struct weir_route *route)
 {
     route->kind = "ivshmem";
-    route->status = WEIR_ERR_NOT_FOUND;
     snprintf(route->about, sizeof route->about, "no PCI device %04x:%04x", WEIR_REGION_PCI_VENDOR,
              WEIR_REGION_PCI_DEVICE);
-    DIR *devices = opendir(PCI_DEVICES);
-    const struct dirent *entry;
-    while (devices && route->url[0] == 0 && (entry = readdir(devices))) {
-        if (entry->d_name[0] != '.' &&
-            read_number(entry->d_name, "vendor") == WEIR_REGION_PCI_VENDOR &&
-            read_number(entry->d_name, "device") == WEIR_REGION_PCI_DEVICE) {
-            try_device(entry->d_name, route);
-        }
-    }
-    if (devices) {
-        closedir(devices);
-    }
+    (void)any_in(PCI_DEVICES, try_pci, route);
 }
 
 /* ---------------------------------------------------------------- vsock, virtio-serial */
@@ -201,7 +188,6 @@ static void look_for_vsock(struct weir_route *route)
 {
     unsigned int cid = local_cid();
     route->kind = "vsock";
-    route->status = WEIR_ERR_NOT_FOUND;
     if (access(VSOCK, F_OK) != 0) {
         snprintf(route->about, sizeof route->about, "no " VSOCK);
         return;
@@ -227,7 +213,6 @@ static void look_for_port(struct weir_route *route)
     char path[300], other[300];
     size_t n = 1;
     route->kind = "virtio-serial";
-    route->status = WEIR_ERR_NOT_FOUND;
     if (!weir_port_find(0, path, sizeof path)) {
         snprintf(route->about, sizeof route->about, "no port called " WEIR_PORT_NAME "0");
         return;
@@ -257,6 +242,7 @@ static void tell_of_tcp(struct weir_route *route)
              "taken only where WEIR_HOST, WEIR_KEY and WEIR_SERVER_KEY name a host");
 }
 
+/* Each finds a route whose status is WEIR_ERR_NOT_FOUND, and says what it finds out. */
 static void (*const ways[])(struct weir_route *) = {
     look_for_socket, look_for_devdax, look_for_ivshmem, look_for_vsock, look_for_port, tell_of_tcp};
 #define N_WAYS (sizeof ways / sizeof ways[0])
