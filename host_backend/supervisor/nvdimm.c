@@ -34,7 +34,6 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DATA_OFFSET WEIR_REGION_UNIT_BYTES
@@ -90,6 +89,16 @@ static bool has_room(int fd, uint64_t bytes)
     return true;
 }
 
+static void watch(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n, const char *path)
+{
+    n->watch = inotify_add_watch(sup->nvdimm_watch_fd, path, IN_OPEN);
+    if (n->watch < 0) {
+        weir_log_warn("supervisor: a file cannot be watched, so no machine is seen path=%s "
+                      "why=\"%s\"",
+                      path, strerror(errno));
+    }
+}
+
 static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -104,6 +113,8 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
         return false;
     }
     weir_sup_give_to_qemu(sup, tenant, part);
+    /* Watched before it has its name: from then on a machine may open it. */
+    watch(sup, n, part);
     if (!has_room(n->fd, n->bytes) || !fill(tenant) || rename(part, n->path) != 0) {
         int why = errno;
 
@@ -112,16 +123,6 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
         return false;
     }
     return true;
-}
-
-static void watch(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
-{
-    n->watch = inotify_add_watch(sup->nvdimm_watch_fd, n->path, IN_OPEN);
-    if (n->watch < 0) {
-        weir_log_warn("supervisor: a file cannot be watched, so no machine is seen path=%s "
-                      "why=\"%s\"",
-                      n->path, strerror(errno));
-    }
 }
 
 static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
@@ -154,7 +155,6 @@ static bool make_and_watch(const struct weir_supervisor *sup, struct weir_sup_te
                       tenant->config.name, n->path, strerror(why));
         return false;
     }
-    watch(sup, n);
     return true;
 }
 
@@ -177,12 +177,13 @@ static bool is_noted(const struct weir_sup_nvdimm *n, pid_t pid)
            n->noted_at == weir_sup_process_started((int)pid);
 }
 
-/* Serve the machine of a process that has the file. */
-static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, pid_t pid)
+/* Serve the machine of a process that has the file. Takes pid_fd. */
+static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, pid_t pid,
+                  int pid_fd)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     bool known = is_noted(n, pid);
-    struct weir_sup_vm vm = {.fd = (int)syscall(SYS_pidfd_open, pid, 0),
+    struct weir_sup_vm vm = {.fd = pid_fd,
                              .region_fd = fcntl(n->fd, F_DUPFD_CLOEXEC, 0),
                              .bell_fd = -1,
                              .guest_fd = -1,
@@ -194,13 +195,10 @@ static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, p
                              .adopted = true};
 
     n->noted_pid = 0;
-    if (vm.fd < 0 || vm.region_fd < 0 || (!known && !fill(tenant)) ||
-        !weir_sup_vm_enter(sup, &vm)) {
+    if (vm.region_fd < 0 || (!known && !fill(tenant)) || !weir_sup_vm_enter(sup, &vm)) {
         weir_log_warn("supervisor: a machine's NVDIMM is not served tenant=%s pid=%d",
                       tenant->config.name, (int)pid);
-        if (vm.fd >= 0) {
-            close(vm.fd);
-        }
+        close(pid_fd);
         if (vm.region_fd >= 0) {
             close(vm.region_fd);
         }
@@ -216,9 +214,10 @@ static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, p
 /* @return whether there was something to be found */
 static bool look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    pid_t pid = weir_sup_holder_of(sup, tenant->nvdimm.fd);
+    int pid_fd;
+    pid_t pid = weir_sup_holder_of(sup, tenant->nvdimm.fd, &pid_fd);
 
-    return pid > 0 && enter(sup, tenant, pid);
+    return pid > 0 && enter(sup, tenant, pid, pid_fd);
 }
 
 /* The file that the last host has left, if a machine has it still. */
@@ -234,7 +233,7 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     n->bytes = fstat(n->fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
     if (n->bytes >= DATA_OFFSET + WEIR_REGION_MIN_BYTES && n->bytes <= WEIR_REGION_MAX_BYTES &&
         n->bytes % WEIR_REGION_UNIT_BYTES == 0 && look(sup, tenant)) {
-        watch(sup, n);
+        watch(sup, n, n->path);
         return true;
     }
     forget(sup, n);
@@ -273,11 +272,13 @@ void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *
 void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
+    int pid_fd;
 
     if (n->fd < 0) {
         return; /* the tenant goes, too */
     }
-    if (weir_sup_holder_of(sup, n->fd) > 0) {
+    if (weir_sup_holder_of(sup, n->fd, &pid_fd) > 0) {
+        close(pid_fd);
         weir_log_error("supervisor: a file was opened while another machine had it, and is not "
                        "served: stop that machine and start it tenant=%s path=%s",
                        tenant->config.name, n->path);

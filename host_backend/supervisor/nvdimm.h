@@ -46,8 +46,9 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
 /**
  * A process that has a file open and mapped for writing, other than this one, its workers and
  * another host's.
+ * @param ret_pid_fd  a descriptor of that process: the caller closes it
  * @return its number; 0: there is none
  */
-pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd);
+pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid_fd);
 
 #endif

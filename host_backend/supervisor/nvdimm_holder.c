@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -89,7 +90,21 @@ static bool has_mapped(const char *pid, const struct stat *file)
     return found;
 }
 
-pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd)
+/* A process that has it open may end while we look: what is seen of the mapping is that of the
+ * process that the descriptor stands for, or of none. */
+static bool holds(const char *pid, const struct stat *file, int *ret_pid_fd)
+{
+    *ret_pid_fd = has_open(pid, file) && !is_host_program(pid)
+                      ? (int)syscall(SYS_pidfd_open, atoi(pid), 0)
+                      : -1;
+    if (*ret_pid_fd >= 0 && !has_mapped(pid, file)) {
+        close(*ret_pid_fd);
+        *ret_pid_fd = -1;
+    }
+    return *ret_pid_fd >= 0;
+}
+
+pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid_fd)
 {
     const struct dirent *entry;
     struct stat file;
@@ -103,8 +118,8 @@ pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd)
     while (processes != NULL && found == 0 && (entry = readdir(processes)) != NULL) {
         pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
 
-        if (pid > 0 && pid != getpid() && !is_worker(sup, pid) && has_open(entry->d_name, &file) &&
-            has_mapped(entry->d_name, &file) && !is_host_program(entry->d_name)) {
+        if (pid > 0 && pid != getpid() && !is_worker(sup, pid) &&
+            holds(entry->d_name, &file, ret_pid_fd)) {
             found = pid;
         }
     }

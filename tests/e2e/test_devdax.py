@@ -31,6 +31,19 @@ memory = mmap.mmap(fd, 4 << 20) if sys.argv[2] == "map" else None
 print('open', flush=True)
 sys.stdin.read()"""
 
+# One that opens it the moment another file takes its name.
+NEXT_HOLDER = """import mmap, os, sys
+before = os.stat(sys.argv[1]).st_ino
+print('ready', flush=True)
+while True:
+    fd = os.open(sys.argv[1], os.O_RDWR)
+    if os.fstat(fd).st_ino != before:
+        break
+    os.close(fd)
+memory = mmap.mmap(fd, 4 << 20)
+print('open', flush=True)
+sys.stdin.read()"""
+
 
 def number(path, at):
     with open(path, "rb") as f:
@@ -92,6 +105,20 @@ class File(Base):
         self.served(host)
         self.assertEqual(len(self.says(host, f"virtual machine tenant=alice pid={machine.pid} ")), 1)
         lib.until(lambda: len(self.says(host, "virtual machine tenant=")) == 2, 5, "the next one is told of")
+
+    def test_a_machine_that_starts_at_once_when_the_last_has_ended_is_seen(self):
+        host = self.host()
+        machine = self.holder(host)
+        self.served(host)
+        for _ in range(40):  # what it looks for is a few microseconds wide
+            following = lib.Process([sys.executable, "-c", NEXT_HOLDER, kvm.nvdimm_path(host)], name="holder")
+            self.addCleanup(following.kill)
+            following.wait_line("^ready$")
+            machine.kill()
+            following.wait_line("^open$")
+            # Nobody may open the file to see it: that would be seen.
+            lib.until(lambda pid=following.pid: self.says(host, f"pid={pid} nvdimm="), 5, "the next one is told of")
+            machine = following
 
     def test_a_machine_outlives_its_host(self):
         host = self.host()
