@@ -175,7 +175,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         munmap(at, registration->bytes);
     }
     if (registration->guarded) {
-        weir_bus_unguard(registration->device);
+        weir_bus_unguard(registration->device, registration->bytes);
     }
     if (registration->in_region) {
         weir_region_give(session->region_end, registration->region_offset, registration->bytes);

@@ -86,11 +86,11 @@ void weir_bus_tolerate(bool on)
     tolerates = on;
 }
 
-void weir_bus_unguard(uint64_t base)
+void weir_bus_unguard(uint64_t base, uint64_t bytes)
 {
     pthread_mutex_lock(&guards_lock);
     for (unsigned i = 0; i < atomic_load_explicit(&n_used, memory_order_relaxed); i++) {
-        if (atomic_load_explicit(&guards[i].bytes, memory_order_relaxed) != 0 &&
+        if (atomic_load_explicit(&guards[i].bytes, memory_order_relaxed) == bytes &&
             atomic_load_explicit(&guards[i].base, memory_order_relaxed) == base) {
             atomic_store_explicit(&guards[i].bytes, 0, memory_order_release);
             break;

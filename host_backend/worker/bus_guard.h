@@ -30,7 +30,11 @@ bool weir_bus_guard(uint64_t base, uint64_t bytes);
  */
 void weir_bus_tolerate(bool on);
 
-/** After the mapping is gone. A base that is not guarded is ignored. @thread any */
-void weir_bus_unguard(uint64_t base);
+/**
+ * After the mapping is gone. Another one may have its base by then: it keeps its guard.
+ * @param base, bytes  as they were guarded; what is not guarded is ignored.
+ * @thread any
+ */
+void weir_bus_unguard(uint64_t base, uint64_t bytes);
 
 #endif

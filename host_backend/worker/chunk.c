@@ -193,7 +193,7 @@ static void give_pages(struct weir_chunk *chunk)
 {
     if (chunk->region_end != NULL) {
         if (weir_region_end_is_loose(chunk->region_end)) {
-            weir_bus_unguard(chunk->base);
+            weir_bus_unguard(chunk->base, chunk->bytes);
         }
         weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
     } else {

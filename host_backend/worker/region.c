@@ -227,9 +227,12 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
     region->base = mmap(NULL, about->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
                         (off_t)about->offset);
     if (region->owners == NULL || region->stop_fd < 0 || region->base == MAP_FAILED ||
+        (weir_region_is_loose(region) &&
+         !weir_bus_guard((uint64_t)(uintptr_t)region->base, about->bytes)) ||
         getrandom(&region->epoch, sizeof region->epoch, 0) != (ssize_t)sizeof region->epoch) {
         if (region->base != MAP_FAILED) {
             munmap(region->base, about->bytes);
+            weir_bus_unguard((uint64_t)(uintptr_t)region->base, about->bytes);
         }
         if (region->stop_fd >= 0) {
             close(region->stop_fd);
@@ -237,9 +240,6 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
         free(region->owners);
         free(region);
         return NULL;
-    }
-    if (weir_region_is_loose(region)) {
-        (void)weir_bus_guard((uint64_t)(uintptr_t)region->base, about->bytes);
     }
     region->epoch |= 1;
     pthread_mutex_init(&region->lock, NULL);

@@ -202,6 +202,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
         status = WEIR_ERR_NO_MEMORY;
     } else if (status == WEIR_OK && loose) {
         end->segment_base = (uint64_t)(uintptr_t)view.base;
+        end->segment_bytes = view.bytes;
     }
     weir_bus_tolerate(false);
     end->n_words = view.n_words;
@@ -214,7 +215,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     }
     if (status != WEIR_OK) {
         weir_segment_unmap(&view);
-        weir_bus_unguard(end->segment_base);
+        weir_bus_unguard(end->segment_base, end->segment_bytes);
         pthread_mutex_lock(&mail->region->lock);
         weir_region_free_slot_locked(mail->region, end->slot);
         pthread_mutex_unlock(&mail->region->lock);

@@ -54,7 +54,8 @@ struct weir_region_end {
     uint64_t segment_offset;
     uint32_t n_words;
     uint64_t segment_base; /* where it is mapped, if the guard has it; else 0 */
-    uint32_t tail, head;   /* as last seen, by the region's thread: as is .. */
+    uint64_t segment_bytes;
+    uint32_t tail, head; /* as last seen, by the region's thread: as is .. */
     uint32_t tickets[WEIR_WORDS_TICKETS];
     atomic_bool gone; /* the guest's process has ended */
     atomic_bool closing;

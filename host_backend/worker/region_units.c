@@ -23,7 +23,7 @@ void weir_region_put(struct region *region)
         return;
     }
     munmap(region->base, region->about.bytes);
-    weir_bus_unguard((uint64_t)(uintptr_t)region->base);
+    weir_bus_unguard((uint64_t)(uintptr_t)region->base, region->about.bytes);
     close(region->fd);
     close(region->stop_fd);
     if (region->bell_fd >= 0) {
@@ -171,7 +171,7 @@ void weir_region_end_close(void *user)
         __atomic_store_n(&weir_region_slot(region->base, end->slot)->session, 0, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&region->lock);
-    weir_bus_unguard(end->segment_base);
+    weir_bus_unguard(end->segment_base, end->segment_bytes);
     weir_region_put(region);
     free(end);
 }

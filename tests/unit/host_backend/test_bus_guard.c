@@ -58,7 +58,7 @@ static void guarded_pages_that_are_gone_read_as_zero(void **state)
     assert_int_equal(base[PAGE_BYTES + 7], 0);
     base[2 * PAGE_BYTES] = 'y'; /* goes nowhere, and does no harm */
     assert_int_equal(base[2 * PAGE_BYTES], 'y');
-    weir_bus_unguard(address);
+    weir_bus_unguard(address, (uint64_t)PAGES * PAGE_BYTES);
     assert_int_equal(signal_of_reader(base + (ptrdiff_t)3 * PAGE_BYTES), SIGBUS);
     drop(base);
 }
@@ -75,11 +75,30 @@ static void a_tolerant_thread_needs_no_guard(void **state)
     drop(base);
 }
 
+/* A mapping is gone, and another one has come to its place before the guard has heard of it. */
+static void an_old_guard_takes_none_of_a_new_one_with_it(void **state)
+{
+    (void)state;
+    weir_bus_guard_init(); /* here, because cmocka has its own for each test */
+    volatile char *base = cut_mapping();
+    uint64_t address = (uint64_t)(uintptr_t)base, old_bytes = PAGE_BYTES;
+    assert_true(weir_bus_guard(address, (uint64_t)PAGES * PAGE_BYTES));
+    assert_true(weir_bus_guard(address, old_bytes));
+    weir_bus_unguard(address, old_bytes);
+    assert_int_equal(base[3 * PAGE_BYTES], 0);
+    assert_true(weir_bus_guard(address, old_bytes));
+    weir_bus_unguard(address, (uint64_t)PAGES * PAGE_BYTES);
+    assert_int_equal(signal_of_reader(base + (ptrdiff_t)2 * PAGE_BYTES), SIGBUS);
+    weir_bus_unguard(address, old_bytes);
+    drop(base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guarded_pages_that_are_gone_read_as_zero),
         cmocka_unit_test(a_tolerant_thread_needs_no_guard),
+        cmocka_unit_test(an_old_guard_takes_none_of_a_new_one_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
