@@ -132,6 +132,8 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);
         weir_sup_nvdimm_open(sup, tenant);
+        weir_sup_vms_note(sup,
+                          tenant); /* not before all are found: a host may be killed here, too */
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, tenant->vm_path, weir_status_text(status));

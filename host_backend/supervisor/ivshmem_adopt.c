@@ -237,6 +237,5 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     }
     if (file != NULL) {
         fclose(file);
-        weir_sup_vms_note(sup, tenant);
     }
 }
