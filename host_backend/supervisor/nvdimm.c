@@ -39,6 +39,7 @@
 #define DATA_OFFSET WEIR_REGION_UNIT_BYTES
 #define LOOK_NS     (50 * WEIR_NS_PER_MS) /* between the event and the mapping's being there */
 #define LOOK_FOR_NS (2 * WEIR_NS_PER_S)
+#define AGAIN_NS    (1 * WEIR_NS_PER_S) /* until a file is tried for again that had no room */
 
 /* ---------------------------------------------------------------- the file */
 
@@ -83,7 +84,7 @@ static bool has_room(int fd, uint64_t bytes)
     struct statvfs info;
 
     if (fstatvfs(fd, &info) != 0 || (info.f_blocks != 0 && info.f_blocks * info.f_frsize < bytes)) {
-        errno = ENOSPC;
+        errno = EFBIG;
         return false;
     }
     return true;
@@ -134,28 +135,40 @@ static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
         close(n->fd);
     }
     n->fd = n->watch = -1;
-    n->look_until_ns = 0;
+    n->look_until_ns = n->again_ns = 0;
 }
 
-static bool make_and_watch(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+/* A file for the next machine; if there is no room for it now, when there is. */
+static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
+    bool again = n->again_ns != 0;
+    int why;
 
-    if (!make_file(sup, tenant)) {
-        int why = errno;
-
-        unlink(n->path);
-        forget(sup, n);
-        if (why == ENOSPC) {
-            weir_log_info("supervisor: /dev/shm is too small for NVDIMMs tenant=%s bytes=%llu",
-                          tenant->config.name, (unsigned long long)sup->config.vm_region_bytes);
-            return false; /* as in most containers, where nobody misses them */
+    if (make_file(sup, tenant)) {
+        n->again_ns = 0;
+        if (again) {
+            weir_log_info("supervisor: there is room for an NVDIMM again tenant=%s",
+                          tenant->config.name);
         }
+        return;
+    }
+    why = errno;
+    unlink(n->path);
+    forget(sup, n);
+    if (why == EFBIG) { /* as in most containers, where nobody misses them */
+        weir_log_info("supervisor: /dev/shm is too small for NVDIMMs tenant=%s bytes=%llu",
+                      tenant->config.name, (unsigned long long)sup->config.vm_region_bytes);
+        return;
+    }
+    if (!again) {
         weir_log_warn("supervisor: no NVDIMM for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, n->path, strerror(why));
-        return false;
     }
-    return true;
+    if (why ==
+        ENOSPC) { /* another machine may have filled it, or this one, whose file goes later */
+        n->again_ns = weir_clock_now_ns() + AGAIN_NS;
+    }
 }
 
 /* ---------------------------------------------------------------- machines */
@@ -255,7 +268,7 @@ void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *t
                       tenant->config.name, n->path, strerror(errno));
         n->path[0] = 0;
     } else if (!take_over(sup, tenant)) {
-        (void)make_and_watch(sup, tenant);
+        offer(sup, tenant);
     }
 }
 
@@ -284,7 +297,7 @@ void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *t
                        tenant->config.name, n->path);
     }
     forget(sup, n);
-    (void)make_and_watch(sup, tenant);
+    offer(sup, tenant);
 }
 
 /* ---------------------------------------------------------------- looking */
@@ -311,12 +324,19 @@ void weir_sup_nvdimm_read(struct weir_supervisor *sup)
 
 int weir_sup_nvdimm_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
+    uint64_t next_ns = WEIR_FOREVER;
+
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (sup->tenants[i].used && sup->tenants[i].nvdimm.look_until_ns > now_ns) {
-            return (int)(LOOK_NS / WEIR_NS_PER_MS);
+        const struct weir_sup_nvdimm *n = &sup->tenants[i].nvdimm;
+
+        if (sup->tenants[i].used && n->look_until_ns > now_ns && next_ns > now_ns + LOOK_NS) {
+            next_ns = now_ns + LOOK_NS;
+        }
+        if (sup->tenants[i].used && n->again_ns != 0 && next_ns > n->again_ns) {
+            next_ns = n->again_ns;
         }
     }
-    return -1;
+    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns)
@@ -328,6 +348,9 @@ void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (tenant->used && n->look_until_ns != 0 &&
             (n->look_until_ns <= now_ns || machine_of(sup, tenant) != NULL || look(sup, tenant))) {
             n->look_until_ns = 0;
+        }
+        if (tenant->used && n->again_ns != 0 && n->again_ns <= now_ns) {
+            offer(sup, tenant);
         }
     }
 }

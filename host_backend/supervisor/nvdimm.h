@@ -21,6 +21,7 @@ struct weir_sup_nvdimm {
     int watch;                   /* of sup->nvdimm_watch_fd: it was opened */
     uint64_t bytes;              /* of the file */
     uint64_t look_until_ns;      /* somebody has opened it, who is not found yet */
+    uint64_t again_ns;           /* there is no file, for want of room: try again then; 0: no */
     pid_t noted_pid;             /* the machine that the host before this one has noted, .. */
     unsigned long long noted_at; /* .. and when that process started */
 };
@@ -36,7 +37,7 @@ void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *t
 void weir_sup_nvdimm_read(struct weir_supervisor *sup);
 /** When the next look is due. @return milliseconds; -1: never */
 int weir_sup_nvdimm_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
-/** Look who has opened a file, where that is due. */
+/** Look who has opened a file, or make one that had no room, where that is due. */
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Remove the files' folder, when the host stops. */
 void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
