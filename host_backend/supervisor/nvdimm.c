@@ -239,8 +239,14 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     struct stat info;
 
-    n->fd = open(n->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    /* Its owner, QEMU, may have a lease on it: who does not wait for that is turned away. */
+    n->fd = open(n->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (n->fd < 0) {
+        if (errno != ENOENT) {
+            weir_log_warn("supervisor: what a machine may have is not served any more tenant=%s "
+                          "path=%s why=\"%s\"",
+                          tenant->config.name, n->path, strerror(errno));
+        }
         return false;
     }
     n->bytes = fstat(n->fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;

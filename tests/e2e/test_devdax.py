@@ -45,6 +45,13 @@ print('open', flush=True)
 sys.stdin.read()"""
 
 
+# One that has it as HOLDER has, and lets nobody else open it: 45 s, which is fs.lease-break-time.
+LESSOR = HOLDER.replace("print('open'", """import fcntl, signal
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('open'""")
+
+
 def number(path, at):
     with open(path, "rb") as f:
         f.seek(at)
@@ -60,8 +67,8 @@ class Base(test_kvm.Base):
 
 
 class File(Base):
-    def holder(self, host, how="map"):
-        process = lib.Process([sys.executable, "-c", HOLDER, kvm.nvdimm_path(host), how], name="holder")
+    def holder(self, host, how="map", program=HOLDER):
+        process = lib.Process([sys.executable, "-c", program, kvm.nvdimm_path(host), how], name="holder")
         self.addCleanup(process.kill)
         process.wait_line("^open$")
         return process
@@ -157,6 +164,18 @@ class File(Base):
         self.served(host)
         self.assertEqual(self.says(host, "found again"), [])
         self.assertEqual(number(path, REGION + (4 << 20)), 0)
+
+    def test_a_machine_that_lets_nobody_open_its_file_holds_no_host_up(self):
+        host = self.host()
+        path = kvm.nvdimm_path(host)
+        host.process.kill()
+        self.holder(host, program=LESSOR)
+        before = os.stat(path).st_ino
+        host.start()
+        self.assertEqual(len(self.says(host, "is not served any more tenant=alice")), 1, host.process.tail())
+        self.assertNotEqual(os.stat(path).st_ino, before)
+        self.holder(host)
+        self.served(host)
 
     def test_a_file_that_is_cut_short_harms_nobody_else(self):
         host = self.host()
