@@ -48,7 +48,8 @@ static bool is_host_program(const char *pid)
 static bool has_open(const char *pid, const struct stat *file)
 {
     const struct dirent *entry;
-    struct stat target, link;
+    struct statx target;
+    struct stat link;
     char path[300];
     bool found = false;
     DIR *fds;
@@ -56,8 +57,12 @@ static bool has_open(const char *pid, const struct stat *file)
     snprintf(path, sizeof path, "/proc/%s/fd", pid);
     fds = opendir(path);
     while (fds != NULL && !found && (entry = readdir(fds)) != NULL) {
-        /* The link's own mode says what the descriptor is open for. */
-        found = fstatat(dirfd(fds), entry->d_name, &target, 0) == 0 && is_same(&target, file) &&
+        /* Whatever else it has open is asked for no more than the kernel knows by itself: a server
+         * of files that hangs must not hang us. The link's mode is what it is open for. */
+        found = statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_INO,
+                      &target) == 0 &&
+                target.stx_ino == file->st_ino && target.stx_dev_major == major(file->st_dev) &&
+                target.stx_dev_minor == minor(file->st_dev) &&
                 fstatat(dirfd(fds), entry->d_name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
                 (link.st_mode & S_IWUSR) != 0;
     }
