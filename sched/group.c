@@ -275,6 +275,57 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
     }
 }
 
+/*
+ * Kernels that never share need not be movable, which costs some of them 5 %. So who was left alone
+ * LONELY_AFTER times in a row, with another there that could be moved, is said to be lonely for a
+ * while; then one more question tells whether it still is.
+ */
+#define LONELY_AFTER 32u
+#define LONELY_NS    2000000000u
+
+/* One takes the place of another whose hash is the same. */
+static uint64_t lonely_slot(uint64_t key)
+{
+    return (key * 0x9E3779B97F4A7C15u >> 32) * LONELY_SLOTS >> 32;
+}
+
+static bool may_share(const struct weir_policy_tenant *tenant)
+{
+    return tenant->kernel.movable && tenant->kernel.class == WEIR_SCHED_KERNEL &&
+           tenant->kernel.key != 0;
+}
+
+static void note_company(struct weir_sched *sched)
+{
+    struct reign *reign = &sched->reign;
+    const struct weir_policy_tenant *leader = &reign->leader->view;
+    struct lonely *lonely = &sched->lonely[lonely_slot(leader->kernel.key)];
+    bool others = false;
+
+    for (uint32_t i = 1; i < sched->order_count; i++) {
+        others |= sched->order[i]->priority == leader->priority && may_share(sched->order[i]);
+    }
+    for (uint32_t i = 0; i < reign->members && reign->members > 1; i++) {
+        sched->lonely[lonely_slot(reign->key[i])] = (struct lonely){.key = reign->key[i]};
+    }
+    if (reign->members > 1 || !others || !may_share(leader)) {
+        return;
+    }
+    if (lonely->key != leader->kernel.key || reign->sample) {
+        *lonely = (struct lonely){.key = leader->kernel.key};
+    }
+    lonely->count += lonely->count < LONELY_AFTER;
+    lonely->until_ns = lonely->count == LONELY_AFTER ? sched->now_ns + LONELY_NS : 0;
+}
+
+bool weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns, uint64_t key)
+{
+    const struct lonely *lonely = &sched->lonely[lonely_slot(key)];
+
+    return lonely->key == key && now_ns < lonely->until_ns &&
+           sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
+}
+
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
@@ -300,4 +351,5 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
         group = plain;
     }
     group_take(sched, &group);
+    note_company(sched);
 }

@@ -3,6 +3,7 @@
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool ops_are_sound(const struct weir_policy_ops *ops)
 {
@@ -135,6 +136,7 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
     free(states);
     sched->changed = true;
     sched->group_stale = true;
+    memset(sched->lonely, 0, sizeof(sched->lonely));
     sched->group_why = WEIR_POLICY_CHANGED;
     decide(sched);
     return WEIR_OK;

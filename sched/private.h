@@ -23,6 +23,7 @@
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
 #define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
+#define LONELY_SLOTS     256u
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -129,6 +130,13 @@ struct tenant {
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
 };
 
+/* A kernel that the policy `together` has left alone, though others were there: group.c. */
+struct lonely {
+    uint64_t key;
+    uint64_t until_ns; /* 0: not often enough in a row yet */
+    uint32_t count;
+};
+
 /* Who has the compute resource. */
 struct reign {
     struct tenant *leader;
@@ -181,7 +189,8 @@ struct weir_sched {
     uint32_t fillers;         /* on the device, of the leader's class or another */
     uint32_t equal_fillers;   /* of them, of the leader's class .. */
     uint64_t equal_filled_ns; /* .. and when one was last there */
-    int64_t filled_ns;        /* what equals below paid, less what those above were paid back */
+    struct lonely lonely[LONELY_SLOTS];
+    int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
     uint32_t copies_on[RESOURCES];     /* on the device */

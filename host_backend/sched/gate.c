@@ -264,6 +264,7 @@ static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work
         hint->ns = ns;
         hint->item_key = work->key;
         hint->blocks = work->blocks;
+        hint->lonely = weir_sched_is_lonely(gate->sched, weir_clock_now_ns(), work->key);
         hint->uses = 0;
     }
     pass->guessed = ns == 0;
@@ -607,10 +608,14 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
 }
 
 /* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
-static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate)
+static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate,
+                                  bool lonely)
 {
-    return weir_gate_sm_limit_pct(session) < 100
-               ? MOVABLE_NS
+    if (weir_gate_sm_limit_pct(session) < 100) {
+        return MOVABLE_NS;
+    }
+    return lonely && gate->levels
+               ? TURN_NS
                : atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
 }
 
@@ -621,7 +626,7 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (gate == NULL) {
         return true;
     }
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate)) {
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate, hint->lonely)) {
         return false;
     }
     return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],

@@ -16,7 +16,7 @@
 /* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
  * where equals take turns, who can wait for the end of a shorter one and are paid back for it. */
 #define MOVABLE_NS         (500 * WEIR_NS_PER_US)
-#define TURN_NS            (3 * WEIR_NS_PER_MS)
+#define TURN_NS            (5 * WEIR_NS_PER_MS)
 #define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
 
 /* A piece of work that the scheduler decides about. */

@@ -161,6 +161,34 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     gate_close();
 }
 
+/* Where kernels may share the device, shorter ones are made to move, but not those that never do. */
+static void lonely_kernels_are_launched_as_they_are(void **state)
+{
+    struct weir_gate_hint hint = {.ns = WEIR_NS_PER_MS};
+    struct guest *a, *b, *limited;
+
+    (void)state;
+    gate_open_leveled("fair,complement");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    limited = guest_new(0, 50);
+    assert_false(weir_gate_wants_runs(&a->session, &hint)); /* nobody else is there */
+    launch_once(a, kernel_of(1, 0));
+    launch_once(b, kernel_of(1, 0));
+    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    hint.lonely = true;
+    assert_false(weir_gate_wants_runs(&a->session, &hint));
+    assert_true(weir_gate_wants_runs(&limited->session, &hint));
+    hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long */
+    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    guest_gone(limited);
+    gate_close();
+}
+
 static void a_bound_holds_alone_until_something_is_done(void **state)
 {
     struct launch l;
@@ -581,6 +609,7 @@ int main(void)
         cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
+        cmocka_unit_test(lonely_kernels_are_launched_as_they_are),
         cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),

@@ -295,6 +295,65 @@ static const struct weir_policy_ops shortest_first = {
     .order = shortest,
 };
 
+static bool company; /* what the hermit makes of two */
+
+static void hermit_together(struct weir_policy *self, const struct weir_policy_together_view *view,
+                            struct weir_policy_group *group)
+{
+    (void)self;
+    if (company && view->ready_count > 1) {
+        group->count = 2;
+        group->member[1].ready = 1;
+        group->member[0].place = (struct weir_sched_place){.sm_first = 0, .sm_count = SMS / 2};
+        group->member[1].place = (struct weir_sched_place){.sm_first = 66, .sm_count = SMS / 2};
+    }
+}
+
+static const struct weir_policy_ops hermit = {
+    .name = "hermit", .kind = WEIR_POLICY_TOGETHER, .together = hermit_together};
+
+static bool is_lonely(struct tl_sim *sim, uint64_t key)
+{
+    return weir_sched_is_lonely(tl_sim_sched(sim), tl_sim_now(sim), key);
+}
+
+static void kernels_that_never_share_are_lonely(void **state)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load first = kernels(11, 1000);
+    struct tl_sim_load second = kernels(22, 700);
+    struct tl_sim_load fixed = kernels(33, 700);
+
+    (void)state;
+    company = false;
+    fixed.flags = 0; /* nobody could be beside it, so nothing is known of the first */
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &fixed);
+    tl_sim_run(sim, 500000000);
+    assert_false(is_lonely(sim, 11));
+    assert_false(is_lonely(sim, 33));
+
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_run(sim, 20000000); /* too soon */
+    assert_false(is_lonely(sim, 11));
+    tl_sim_run(sim, 500000000);
+    assert_true(is_lonely(sim, 11));
+    assert_true(is_lonely(sim, 22));
+    assert_false(is_lonely(sim, 33));
+    assert_false(weir_sched_is_lonely(tl_sim_sched(sim), tl_sim_now(sim) + 2000000000, 11));
+
+    company = true; /* asked again, it thinks better of it */
+    tl_sim_run(sim, 20000000);
+    company = false;
+    assert_false(is_lonely(sim, 11));
+    tl_sim_run(sim, 500000000);
+    assert_true(is_lonely(sim, 11));
+    assert_int_equal(
+        weir_sched_policy_clear(tl_sim_sched(sim), tl_sim_now(sim), WEIR_POLICY_TOGETHER), WEIR_OK);
+    assert_false(is_lonely(sim, 11));
+    tl_sim_destroy(sim);
+}
+
 static void order_policy_decides_which_copy_goes_first(void **state)
 {
     struct tl_sim *sim = make(&shortest_first);
@@ -365,6 +424,7 @@ int main(void)
         cmocka_unit_test(exclusive_tenants_fill_no_gaps),
         cmocka_unit_test(group_is_resized_when_a_member_goes),
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
+        cmocka_unit_test(kernels_that_never_share_are_lonely),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
         cmocka_unit_test(order_policy_sees_what_the_last_task_was_like),
     };
