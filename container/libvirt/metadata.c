@@ -8,6 +8,7 @@
 
 #include <libxml/parser.h>
 #include <libxml/tree.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
