@@ -262,11 +262,11 @@ static void on_bad(struct weir_supervisor *sup, const struct weir_libvirt_messag
 /* Texts end, and hold nothing that would forge a line of a log. */
 static bool is_text(char *text, size_t bytes)
 {
-    size_t n = strnlen(text, bytes);
+    size_t n = 0; /* not strnlen: gcc 14 loses sight of which array it is given, and warns */
 
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f || text[i] == '"') {
-            text[i] = '?';
+    for (; n < bytes && text[n] != 0; n++) {
+        if ((unsigned char)text[n] < ' ' || text[n] == 0x7f || text[n] == '"') {
+            text[n] = '?';
         }
     }
     return n < bytes;
