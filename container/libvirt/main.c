@@ -79,14 +79,13 @@ static void read_domain(struct watch *w, virDomainPtr domain)
     tell(w, &message);
 }
 
-static int on_metadata(virConnectPtr connection, virDomainPtr domain, int type, const char *uri,
-                       void *user)
+static void on_metadata(virConnectPtr connection, virDomainPtr domain, int type, const char *uri,
+                        void *user)
 {
     (void)connection;
     if (type == VIR_DOMAIN_METADATA_ELEMENT && uri != NULL && strcmp(uri, WEIR_LIBVIRT_URI) == 0) {
         read_domain(user, domain);
     }
-    return 0;
 }
 
 /* A start may have brought other metadata into effect, an end those of the definition. */
@@ -121,14 +120,17 @@ static void on_supervisor(int watch, int fd, int events, void *user)
     w->parted = true; /* it never sends: whatever happens there is its end */
 }
 
+/* libvirt has one type for callbacks of all events; compilers let casts by void (*)(void) be. */
+#define CALLBACK(f) VIR_DOMAIN_EVENT_CALLBACK((void (*)(void))(f))
+
 static bool follow(struct watch *w)
 {
     return virConnectRegisterCloseCallback(w->connection, on_close, w, NULL) == 0 &&
            virConnectDomainEventRegisterAny(w->connection, NULL,
                                             VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
-                                            VIR_DOMAIN_EVENT_CALLBACK(on_metadata), w, NULL) >= 0 &&
+                                            CALLBACK(on_metadata), w, NULL) >= 0 &&
            virConnectDomainEventRegisterAny(w->connection, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
-                                            VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), w, NULL) >= 0;
+                                            CALLBACK(on_lifecycle), w, NULL) >= 0;
 }
 
 /* Events are asked for first, so that no change falls between. */
