@@ -193,8 +193,20 @@ def modules_called(*names):
 
 
 def modules_in(folder, *names):
-    found = [glob.glob(f"{folder}/**/{name}.ko", recursive=True) for name in names]
+    found = [glob.glob(f"{folder}/**/{name}.ko*", recursive=True) for name in names]
     return [paths[0] for paths in found if paths]
+
+
+UNPACK = {".ko": "cat", ".xz": "xz -dc", ".zst": "zstd -dc", ".gz": "gzip -dc"}
+
+
+def copy_module(source, place):
+    """As busybox loads it: not compressed, as those of Debian 13 and of Ubuntu are."""
+    command = UNPACK[os.path.splitext(source)[1]].split()
+    if not shutil.which(command[0]):
+        raise unittest.SkipTest(f"the guest's kernel has modules for {command[0]}, which is not here")
+    with open(place, "wb") as f:
+        subprocess.run([*command, source], stdout=f, check=True)
 
 
 def fetch_kernel(folder, package):
@@ -289,7 +301,7 @@ def start_root(folder, modules=()):
         os.makedirs(os.path.join(root, name))
     shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))
     for number, module in enumerate(modules):
-        shutil.copy(module, os.path.join(root, "modules", f"{number:02d}.ko"))
+        copy_module(module, os.path.join(root, "modules", f"{number:02d}.ko"))
     with open(os.path.join(root, "init"), "w") as f:
         f.write(INIT)
     os.chmod(os.path.join(root, "init"), 0o755)
