@@ -19,8 +19,8 @@ import lib
 
 IMAGE_LIMIT_S = 400
 # A shell and its tools; an ssh server and client and a program that makes containers, for the ways
-# around limits.
-PACKAGES = "dash,coreutils,sed,grep,libc-bin,dropbear-bin,bubblewrap"
+# around limits. Since Debian 13 /bin and the others are links of base-files.
+PACKAGES = "base-files,dash,coreutils,sed,grep,libc-bin,dropbear-bin,bubblewrap"
 HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr"
 USERS = ('mkdir -p "$1/root"; echo root:x:0:0:root:/root:/bin/sh > "$1/etc/passwd"; '
          'echo /bin/sh > "$1/etc/shells"')
@@ -95,6 +95,7 @@ class Engine:
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
+        os.chmod(self.folder, 0o711)  # podman 5 mounts there what users of a mapping pass through
         self.env = dict(lib.clean_environment(), TMPDIR=self.folder)
 
     def command(self, *args, limit_s=120):
