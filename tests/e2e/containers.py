@@ -299,11 +299,12 @@ def lib64_image():
                 os.symlink(f"usr/{link}", os.path.join(root, link))
             download(["libc6-amd64"], os.path.join(root, "unpacked"), "i386")
             download(["busybox-static"], os.path.join(root, "unpacked"))
-            for folder in ("lib64", "usr/lib64"):
-                shutil.copytree(os.path.join(root, "unpacked", folder),
-                                os.path.join(root, "usr/lib64"), symlinks=True, dirs_exist_ok=True)
-            shutil.copy(os.path.join(root, "unpacked/bin/busybox"),
-                        os.path.join(root, "usr/bin/sh"))
+            for unpacked in (os.path.join(root, "unpacked"), os.path.join(root, "unpacked/usr")):
+                if os.path.exists(f"{unpacked}/lib64"):  # since Debian 13 all is in /usr
+                    shutil.copytree(f"{unpacked}/lib64", os.path.join(root, "usr/lib64"),
+                                    symlinks=True, dirs_exist_ok=True)
+                if os.path.exists(f"{unpacked}/bin/busybox"):
+                    shutil.copy(f"{unpacked}/bin/busybox", os.path.join(root, "usr/bin/sh"))
             shutil.rmtree(os.path.join(root, "unpacked"))
             subprocess.run(["tar", "-C", root, "-cf", path, "."], check=True)
 
