@@ -350,7 +350,8 @@ enum weir_status weir_sim_replay(const void *data, uint64_t bytes,
     struct replay r = {.result = &result, .error = ret_error, .has_policies = policies != NULL};
     *ret_error = (struct weir_sched_trace_error){0};
     enum weir_status status = weir_sched_trace_open(data, bytes, &r.reader, ret_error);
-    if (status == WEIR_OK && r.reader.header.flags) {
+    if (status == WEIR_OK &&
+        (r.reader.header.flags & (WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED))) {
         ret_error->offset = offsetof(struct weir_sched_trace_header, flags);
         (void)snprintf(ret_error->text, sizeof ret_error->text, "%s",
                        r.reader.header.flags & WEIR_SCHED_TRACE_GENERATED

@@ -113,6 +113,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_RESUME:
     case WEIR_SCHED_REC_RESIZE:
         print_place(out, &r->place);
+        if (r->kind == WEIR_SCHED_REC_START && r->value) {
+            fputs(" filler", out);
+        }
         break;
     case WEIR_SCHED_REC_STOP:
         fprintf(out, " lease_ns=%" PRIu64, r->value);

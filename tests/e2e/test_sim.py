@@ -98,9 +98,15 @@ class Simulation(lib.Case):
     def test_record_and_replay(self):
         record = os.path.join(self.folder(), "run.trace")
         for policy in ("fair", "priority"):
-            self.weir("sim", "--quick", "--policy", policy, "--record", record, self.trace())
+            self.weir("sim", "--quick", "--policy", policy, "--fill", "all", "--record", record, self.trace())
             self.assertRegex(self.weir("sim", "--replay", record).stdout,
                              r"^\d+ records, \d+ decisions: all equal\n$")
+        shared = os.path.join(self.folder(), "shared.trace")
+        spec = "name=a priority=high kernel=300us; name=b priority=low kernel=50us form=original depth=8"
+        self.weir("sim", "--generate", spec, "--duration", "5ms", "--quick", "--policy", "priority", "--fill", "lower",
+                  "--record", shared)
+        self.assertRegex(self.weir("sim", "--replay", shared).stdout, "all equal")
+        self.assertRegex(self.weir("trace", "show", shared).stdout, r" start tenant=\w+ item=\w+ sms=all filler\n")
         with open(record, "r+b") as f:  # another STOP or START than was decided
             data = bytearray(f.read())
             at = next(o for o in range(128 + 80 * 60, len(data), 80) if data[o + 76] == 6)
@@ -131,6 +137,7 @@ class Simulation(lib.Case):
                 (("sim", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("trace", "show", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("sim", "--policy", "magic", path), 1, "magic"),
+                (("sim", "--fill", "some", path), 1, "none, lower, all"),
                 (("sim", "--gpu", "h100", path), 1, "there are: h200"),
                 (("sim", "--gpu", "h200,sms=0", path), 1, "sms=0"),
                 (("sim", "--until", "5", path), 1, "not a time"),
