@@ -11,6 +11,9 @@
  * The device may let one that came later go in between. When such a one ends, what it is known to
  * take is charged to its tenant, and the one before it gets a credit.
  *
+ * Where equals share the device, one below the other (fill.c), time says little of what either had:
+ * in the end each pays for its items what they are known to take alone.
+ *
  * An item that is at the front may be waiting itself: for a host function, for a value, for a
  * kernel that comes later. Nobody says so; but when one behind it ends as soon as if it had been
  * alone, those before it do not hold the device. They are dealt to last from then on.
