@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#define AWAIT_NS  (10 * WEIR_NS_PER_S)
+#define AWAIT_NS  (40 * WEIR_NS_PER_S)
 #define MARKS_MAX 4096u
 
 struct gate_fixture fx;

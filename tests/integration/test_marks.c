@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#define WAIT_NS (10 * WEIR_NS_PER_S)
+#define WAIT_NS (40 * WEIR_NS_PER_S)
 #define STREAMS 70u /* more than a page has words */
 
 static struct fixture {

@@ -18,7 +18,7 @@
 
 #define BLOCKS  64u
 #define ROUNDS  15000u /* of a block: some tenths of a millisecond */
-#define WAIT_NS (20 * WEIR_NS_PER_S)
+#define WAIT_NS (40 * WEIR_NS_PER_S)
 #define LONG_NS (60 * WEIR_NS_PER_S)
 #define SMS     8u /* softgpu's default */
 

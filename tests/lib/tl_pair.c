@@ -87,15 +87,16 @@ static void make_unix(struct tl_pair *pair, const char *transport,
                                       .transport = transport,
                                       .program = "test",
                                       .version = "0",
-                                      .wire_hash = TL_WIRE_HASH}};
+                                      .wire_hash = TL_WIRE_HASH,
+                                      .timeout_ns = TL_LONG_NS}};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, dial, &dialled), 0);
     struct pollfd ready = {.fd = listen_fd, .events = POLLIN};
-    assert_int_equal(poll(&ready, 1, 5000), 1);
+    assert_int_equal(poll(&ready, 1, TL_LONG_NS / WEIR_NS_PER_MS), 1);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
     assert_true(fd >= 0);
     struct weir_hello *hello;
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, WEIR_NS_PER_S, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
     assert_int_equal(weir_accept_welcome(fd, hello, welcome, &pair->host), WEIR_OK);
     pthread_join(thread, NULL);
     assert_int_equal(dialled.status, WEIR_OK);
@@ -214,7 +215,7 @@ static void *greet(void *user)
         .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .program = "test", .version = "0"};
     struct weir_welcome *welcome = NULL;
     struct weir_stream_link *link = NULL;
-    uint64_t deadline_ns = weir_clock_now_ns() + 5 * WEIR_NS_PER_S;
+    uint64_t deadline_ns = weir_clock_now_ns() + TL_LONG_NS;
     greeting->status = WEIR_OK;
     if (greeting->serial) {
         greeting->status = weir_port_open_fd(greeting->fd, deadline_ns, &link);
@@ -258,8 +259,7 @@ static void make_stream(struct tl_pair *pair, bool serial,
         assert_non_null(link);
     }
     assert_int_equal(weir_stream_create(link, &pair->host), WEIR_OK);
-    assert_int_equal(weir_stream_hello(pair->host, TL_WIRE_HASH, 5 * WEIR_NS_PER_S, &hello),
-                     WEIR_OK);
+    assert_int_equal(weir_stream_hello(pair->host, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
     weir_hello_destroy(hello);
     assert_int_equal(weir_stream_welcome(pair->host, welcome), WEIR_OK);
     pthread_join(thread, NULL);

@@ -2,11 +2,15 @@
 #ifndef WEIR_TESTS_LIB_TL_PAIR_H
 #define WEIR_TESTS_LIB_TL_PAIR_H
 
+#include "base/clock.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/connect.h"
 
 #define TL_WIRE_HASH 0x1234567890abcdefull
+
+/* For what comes without fail: it only bounds a hang. */
+#define TL_LONG_NS (40 * WEIR_NS_PER_S)
 
 struct tl_pair {
     struct weir_transport *host;

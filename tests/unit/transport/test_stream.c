@@ -71,8 +71,8 @@ static void lying_frames_end_the_connection(void **state)
         put(peer, &fits, sizeof fits);
         put(peer, i < 8 ? &frames[i] : &good, sizeof good);
         put(peer, &differs, sizeof fits); /* of the last: another length than the frame's */
-        enum weir_status status = receive(t, SECOND);
-        status = status == WEIR_OK ? receive(t, SECOND) : status;
+        enum weir_status status = receive(t, TL_LONG_NS);
+        status = status == WEIR_OK ? receive(t, TL_LONG_NS) : status;
         assert_int_equal(status, WEIR_ERR_PEER);
         assert_int_equal(receive(t, 0), WEIR_ERR_PEER);
         assert_true(t->ops->peer_gone(t));
@@ -105,7 +105,7 @@ static void frames_come_in_any_pieces(void **state)
         put(peer, bytes, cut);
         assert_int_equal(receive(t, 0), WEIR_ERR_TIMED_OUT);
         put(peer, bytes + cut, sizeof message - cut);
-        assert_int_equal(t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, SECOND), WEIR_OK);
+        assert_int_equal(t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, TL_LONG_NS), WEIR_OK);
         assert_int_equal(record->seq, cut);
         assert_int_equal(bulk_bytes, sizeof message.bulk);
         assert_memory_equal(bulk, message.bulk, sizeof message.bulk);
@@ -115,7 +115,7 @@ static void frames_come_in_any_pieces(void **state)
     assert_int_equal(receive(t, 0), WEIR_ERR_TIMED_OUT); /* it says nothing */
     put(peer, bytes, 40);
     close(peer); /* in the middle */
-    assert_int_equal(receive(t, SECOND), WEIR_ERR_CLOSED);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_CLOSED);
     t->ops->destroy(t);
 }
 
@@ -140,7 +140,7 @@ static void what_is_not_received_is_bounded(void **state)
         assert_true(sent < 2 * (size_t)WEIR_STREAM_WINDOW_BYTES);
     }
     assert_true(sent >= WEIR_STREAM_WINDOW_BYTES);
-    assert_int_equal(receive(t, SECOND), WEIR_OK);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_OK);
     t->ops->destroy(t);
     close(peer);
     free(message);
@@ -225,7 +225,7 @@ static void expect_record(struct weir_transport *t, uint64_t seq)
     const struct weir_record *record;
     const void *bulk;
     size_t bulk_bytes;
-    assert_int_equal(t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, SECOND), WEIR_OK);
+    assert_int_equal(t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, TL_LONG_NS), WEIR_OK);
     assert_int_equal(record->seq, seq);
 }
 
@@ -262,7 +262,7 @@ static void an_opener_is_found_behind_what_others_left(void **state)
     put(half.guest, zeros, sizeof zeros);
     put_open(half.guest, 13);
     put_record(half.guest, 13, 2);
-    assert_int_equal(receive(t, SECOND), WEIR_ERR_PEER); /* what became of its frame */
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_PEER); /* what became of its frame */
     t->ops->destroy(t);
     expect_packet(half.guest, WEIR_PORT_BYE, 11);
     t = await(&half, 13);
@@ -282,13 +282,13 @@ static void the_next_opener_ends_the_one_before(void **state)
     put_record(half.guest, 21, 2); /* of the dead one: nobody's */
     put_record(half.guest, 23, 3);
     expect_record(t, 1);
-    assert_int_equal(receive(t, SECOND), WEIR_ERR_CLOSED);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_CLOSED);
     t->ops->destroy(t);
     expect_packet(half.guest, WEIR_PORT_BYE, 21);
     t = await(&half, 23);
     expect_record(t, 3);
     put_packet(half.guest, WEIR_PORT_BYE, 23, NULL, 0);
-    assert_int_equal(receive(t, SECOND), WEIR_ERR_CLOSED);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_CLOSED);
     t->ops->destroy(t);
     free_half_port(&half);
 }
@@ -307,7 +307,7 @@ static void silence_ends_a_session_and_beats_keep_it(void **state)
     now_ns += 11 * SECOND;
     put_packet(half.guest, WEIR_PORT_BEAT, 33, NULL, 0); /* another one's does not count */
     assert_true(t->ops->peer_gone(t));
-    assert_int_equal(receive(t, SECOND), WEIR_ERR_CLOSED);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_CLOSED);
     t->ops->destroy(t);
     free_half_port(&half);
 }
