@@ -2,7 +2,9 @@
 
 A test file defines unittest cases and ends with lib.main(). Everything that a case starts is stopped
 by its cleanups, in reverse order; a case that is stuck is interrupted by an alarm and then cleaned up
-too. Nothing waits for a fixed time: until() polls a condition up to a limit.
+too. Nothing waits for a fixed time: until() polls a condition up to a limit. Limits are in seconds of a
+machine that has a processor for everybody: with four programs to a processor, lived_s() tells a second
+after four.
 
 The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). Environment:
 
@@ -14,6 +16,7 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
 import atexit
+import bisect
 import ctypes
 import functools
 import ipaddress
@@ -23,6 +26,7 @@ import pathlib
 import random
 import re
 import resource
+import select
 import shlex
 import shutil
 import signal
@@ -100,20 +104,76 @@ class Places:
 places = Places()
 
 
+class Lived(threading.Thread):
+    """What time a program lives on a machine that others use, too: while n of them want each processor, a second
+    has n. Who sleeps when it should work is late by this clock as by any other.
+    """
+
+    STEP_S = 0.02
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.processors = len(os.sched_getaffinity(0))
+        self.at_ns = [monotonic_ns()]
+        self.lived_ns = [0.0]
+        self.start()
+
+    def crowd(self):
+        with open("/proc/loadavg") as f:  # its fourth word: how many want to run, and how many there are
+            return max(1.0, int(f.read().split()[3].split("/")[0]) / self.processors)
+
+    def run(self):
+        while True:
+            time.sleep(self.STEP_S)
+            crowd, now_ns = self.crowd(), monotonic_ns()
+            lived_ns = self.lived_ns[-1] + (now_ns - self.at_ns[-1]) / crowd
+            self.lived_ns.append(lived_ns)  # first: read by the other's length
+            self.at_ns.append(now_ns)
+
+    def at(self, when_ns):
+        i = min(max(bisect.bisect(self.at_ns, when_ns), 1), len(self.at_ns) - 1)
+        if when_ns > self.at_ns[-1] or i == 0:
+            return self.lived_ns[len(self.at_ns) - 1]
+        part = (when_ns - self.at_ns[i - 1]) / (self.at_ns[i] - self.at_ns[i - 1])
+        return self.lived_ns[i - 1] + part * (self.lived_ns[i] - self.lived_ns[i - 1])
+
+
+def lived_s(when_ns=None):
+    """Now, or then, by the clock of limits."""
+    return _lived.at(monotonic_ns() if when_ns is None else when_ns) / 1e9
+
+
 def until(condition, limit_s, what, pause_s=0.005):
     """Wait until condition() gives something true, and give that."""
-    end = time.monotonic() + limit_s
+    end = lived_s() + limit_s
     while True:
+        late = lived_s() >= end  # before it is looked at: who was stopped in between looks once more
         value = condition()
         if value:
             return value
-        if time.monotonic() >= end:
+        if late:
             raise Stuck(f"not within {limit_s:g} s: {what}")
         time.sleep(pause_s)
 
 
 def monotonic_ns():
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+_lived = Lived()
+
+
+def ended_ns(*pids):
+    """A function that waits for the end of these processes, and tells when the last one had ended."""
+    fds = [os.pidfd_open(pid) for pid in pids]
+
+    def wait():
+        for fd in fds:
+            until(lambda fd=fd: select.select([fd], [], [], 0.5)[0], 5, "a process ends")
+            os.close(fd)
+        return monotonic_ns()
+
+    return wait
 
 
 def pid_is_alive(pid):
@@ -243,8 +303,8 @@ class Process:
     def wait(self, limit_s=30):
         """The exit status; a process that does not end is killed and is a failure."""
         try:
-            self.popen.wait(limit_s)
-        except subprocess.TimeoutExpired:
+            until(lambda: self.popen.poll() is not None, limit_s, "its end")
+        except Stuck:
             self.kill()
             raise Stuck(f"{self.name} did not end within {limit_s:g} s\n{self.tail()}") from None
         for reader in self._readers:
@@ -295,11 +355,11 @@ class Namespaces:
 
     @staticmethod
     def _ip(*args):
-        subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=10)
+        subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=60)
 
     def close(self):
         for space in (self.host, self.guest):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=10)
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=60)
 
 
 class Remote:
@@ -325,7 +385,7 @@ class Remote:
 
 
 def keygen(path):
-    subprocess.run([places.weir, "keygen", path], check=True, capture_output=True, timeout=10)
+    subprocess.run([places.weir, "keygen", path], check=True, capture_output=True, timeout=60)
 
 
 def free_port():
@@ -348,7 +408,6 @@ class Host:
         self.env = dict(env or {})
         self.log = log
         self.process = None
-        self.shm_before = set(os.listdir("/dev/shm"))
         self.host_lines = list(host_lines)
         self.write_config(tenants)
 
@@ -480,9 +539,11 @@ class Host:
             for folder, _, files in os.walk(os.path.join(self.run_dir, "containers")):
                 left += [os.path.join(folder, name) for name in files]
             assert not left, f"left in the run directory: {left}"
-        others = "weir-e2e-"  # hosts of other tests that run at the same time
-        shm = [n for n in set(os.listdir("/dev/shm")) - self.shm_before
-               if "weir" in n and (others not in n or os.path.basename(self.folder) in n)]
+        # What bears this host's name or one of its processes': others run at the same time.
+        ours = re.compile("|".join([re.escape(os.path.basename(self.folder)),
+                                    f"^{re.escape(os.path.basename(self.vm_memory))}$",
+                                    *(rf"(?<!\d){pid}(?!\d)" for pid in pids)]))
+        shm = [n for n in os.listdir("/dev/shm") if "weir" in n and ours.search(n)]
         assert not shm, f"left in /dev/shm: {shm}"
         return code
 
@@ -518,7 +579,7 @@ def clean_environment():
     return env
 
 
-def run_weir(*args, env=None, limit_s=20, input=None):
+def run_weir(*args, env=None, limit_s=60, input=None):
     return subprocess.run([places.weir, *args], env=env or clean_environment(), timeout=limit_s,
                           capture_output=True, text=True, input=input)
 
@@ -632,12 +693,20 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.hosts = []
 
-        def late(_number, _frame):
-            raise Stuck(f"the case ran for more than {CASE_LIMIT_S:g} s")
-
-        signal.signal(signal.SIGALRM, late)
-        signal.setitimer(signal.ITIMER_REAL, CASE_LIMIT_S)
+        self.limit(CASE_LIMIT_S)
         self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+
+    def limit(self, limit_s):
+        """From now on; in place of the limit before."""
+        end = lived_s() + limit_s
+
+        def look(_number, _frame):
+            if lived_s() >= end:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                raise Stuck(f"the case ran for more than {limit_s:g} s")
+
+        signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, 1, 1)
 
     def folder(self):
         path = tempfile.mkdtemp(prefix="weir-e2e-")

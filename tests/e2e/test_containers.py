@@ -49,7 +49,7 @@ class Containers(lib.Case):
 
     def setUp(self):
         super().setUp()
-        signal.setitimer(signal.ITIMER_REAL, 3 * lib.CASE_LIMIT_S)  # a container costs processes
+        self.limit(3 * lib.CASE_LIMIT_S)  # a container costs processes
 
     def serve(self, tenants=None, start=True):
         """A host that writes a CDI file of its own."""
@@ -367,7 +367,7 @@ class PodmanCases(Containers):
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_old_release(self):
         """Programs that an old release built, on its libc (bullseye: glibc 2.31)."""
-        signal.setitimer(signal.ITIMER_REAL, 600)  # it makes an image
+        self.limit(600)  # it makes an image
         tar = containers.debian_image("bullseye", "gcc,libc6-dev")
         image = self.engine.image(tar)
         self.serve()
@@ -386,7 +386,7 @@ class PodmanCases(Containers):
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_loader_of_lib64(self):
         """A loader that knows nothing of Debian's folders, as that of RHEL and its kin."""
-        signal.setitimer(signal.ITIMER_REAL, 600)
+        self.limit(600)
         image = self.engine.image(containers.lib64_image())
         self.serve()
         path = self.contained("/lib64/ld-linux-x86-64.so.2", "--help", image=image)

@@ -9,18 +9,18 @@ import time
 import lib
 
 LIMIT_S = 1.0
-SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # two cores, nine threads, a test
+SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # nine threads, a test
 
 
 class Lost(lib.Case):
-    def see_loss(self, guests, killed_ns):
+    def see_loss(self, guests, lost_ns):
         """Every thread of these guests has its error in time, and every later call fails at once."""
         for guest in guests:
             self.assertEqual(guest.wait(25), 0, guest.tail())
             rows = [line.split() for line in guest.lines if line.startswith("lost ")]
             self.assertEqual(len(rows), 9, guest.tail())
             for _, kind, error, when_ns in rows:
-                late_s = (int(when_ns) - killed_ns) / 1e9
+                late_s = lib.lived_s(int(when_ns)) - lib.lived_s(lost_ns)
                 self.assertNotEqual(int(error), 0)
                 self.assertLess(late_s, LIMIT_S + SLACK_S, f"{kind} saw it after {late_s:.2f} s")
 
@@ -33,9 +33,9 @@ class Lost(lib.Case):
                 guest.wait_line("^ready$")
             worker = host.worker_pid()
             restarts = host.worker()["restarts"]
-            killed_ns = lib.monotonic_ns()
+            ended_ns = lib.ended_ns(worker)
             os.kill(worker, signal.SIGKILL)
-            self.see_loss(guests, killed_ns)
+            self.see_loss(guests, ended_ns())
             lib.until(lambda: host.worker()["pid"] not in (0, worker), 10, "a new worker", 0.05)
             self.assertEqual(host.worker()["restarts"], restarts + 1)
             self.finished(host, "e2e_minimal", tenant="bob")
@@ -47,9 +47,10 @@ class Lost(lib.Case):
         host = self.host(remote=self.remote())
         guest = self.guest(host, "e2e_lost", arrangement=lib.TCP)
         guest.wait_line("^ready$")
-        killed_ns = lib.monotonic_ns()
-        os.kill(host.worker_pid(), signal.SIGKILL)
-        self.see_loss([guest], killed_ns)
+        worker = host.worker_pid()
+        ended_ns = lib.ended_ns(worker)
+        os.kill(worker, signal.SIGKILL)
+        self.see_loss([guest], ended_ns())
         lib.until(lambda: host.worker()["pid"], 10, "a new worker", 0.05)
         self.finished(host, "e2e_minimal", arrangement=lib.TCP)
 
@@ -85,10 +86,9 @@ class Lost(lib.Case):
             guest.wait_line("^ready$", 30)
         workers = [w["pid"] for w in host.status()["worker"]]
         self.assertTrue(workers)
-        killed_ns = lib.monotonic_ns()
+        ended_ns = lib.ended_ns(host.pid, *workers)
         host.process.signal(signal.SIGKILL)
-        self.see_loss(guests, killed_ns)
-        lib.until(lambda: not any(lib.pid_is_alive(p) for p in workers), 5, "the workers end")
+        self.see_loss(guests, ended_ns())
         # What it left (socket files) does not keep the next one from starting.
         self.assertTrue(os.path.exists(host.socket("alice")))
         host.process.wait()
@@ -101,11 +101,10 @@ class Lost(lib.Case):
         guests = [self.guest(host, "e2e_lost"), self.guest(host, "e2e_lost", arrangement=lib.ZMQ)]
         for guest in guests:
             guest.wait_line("^ready$", 30)
-        killed_ns = lib.monotonic_ns()
-        start = time.monotonic()
+        told_ns = lib.monotonic_ns()
         self.assertEqual(host.stop(signal.SIGTERM), 0)
-        self.assertLess(time.monotonic() - start, 6)
-        self.see_loss(guests, max(killed_ns, lib.monotonic_ns() - int(5e9)))
+        self.assertLess(lib.lived_s() - lib.lived_s(told_ns), 6)
+        self.see_loss(guests, max(told_ns, lib.monotonic_ns() - int(5e9)))
         host.start()
         self.assertEqual(host.stop(signal.SIGINT), 0)
 
@@ -127,10 +126,10 @@ class Lost(lib.Case):
         folder = self.folder()
         env = lib.clean_environment()
         env.update(LD_LIBRARY_PATH=lib.places.guest_lib, WEIR_HOST=f"ipc://{folder}/none.sock")
-        start = time.monotonic()
-        result = subprocess.run([lib.places.program("e2e_minimal")], env=env, timeout=20,
+        start = lib.lived_s()
+        result = subprocess.run([lib.places.program("e2e_minimal")], env=env, timeout=60,
                                 capture_output=True, text=True)
-        self.assertLess(time.monotonic() - start, 2)
+        self.assertLess(lib.lived_s() - start, 2)
         self.assertEqual(result.returncode, 1)
         self.assertIn(f"gave {lib.CUDA_ERROR_NO_DEVICE}", result.stdout)
         self.assertEqual(result.stderr, "", "the guest library is silent unless WEIR_LOG is set")
