@@ -6,6 +6,7 @@
 #include "proto/transport/stream.h"
 #include "proto/transport/stream_port.h"
 #include "tests/lib/tl_pair.h"
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -312,10 +313,13 @@ static void silence_ends_a_session_and_beats_keep_it(void **state)
     free_half_port(&half);
 }
 
-static void *stop_later(void *port)
+/* Once the guest has an answer. */
+static void *stop_then(void *user)
 {
-    usleep(50000);
-    weir_port_stop(port);
+    const struct half_port *half = user;
+    struct pollfd answer = {.fd = half->guest, .events = POLLIN};
+    poll(&answer, 1, TL_LONG_NS / WEIR_NS_PER_MS);
+    weir_port_stop(half->port);
     return NULL;
 }
 
@@ -326,7 +330,7 @@ static void strangers_are_sent_away(void **state)
     pthread_t thread;
     (void)state;
     put_record(half.guest, 41, 1); /* of a session with the worker before */
-    assert_int_equal(pthread_create(&thread, NULL, stop_later, half.port), 0);
+    assert_int_equal(pthread_create(&thread, NULL, stop_then, &half), 0);
     assert_int_equal(weir_port_await(half.port, &link), WEIR_ERR_CLOSED);
     expect_packet(half.guest, WEIR_PORT_BYE, 41);
     pthread_join(thread, NULL);
