@@ -22,6 +22,10 @@ void hostile_fail(const char *format, ...) __attribute__((format(printf, 1, 2), 
 /** The next of a fixed sequence of random numbers. */
 uint64_t hostile_any(void);
 
+/** A limit for what takes this long at most on a machine with a processor for everybody: longer on
+ * a busier one. */
+uint64_t hostile_limit_ns(uint64_t calm_ns);
+
 /** Connect with this hash; said: the host's words. */
 enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256]);
 void hostile_connect(struct client *c);

@@ -31,7 +31,7 @@ static int raw_socket(void)
 /* Wait until the host has closed; what it says before may be read. */
 static void expect_close(int fd, int limit_ms, const char *what)
 {
-    uint64_t end_ns = weir_clock_now_ns() + (uint64_t)limit_ms * WEIR_NS_PER_MS;
+    uint64_t end_ns = weir_clock_now_ns() + hostile_limit_ns((uint64_t)limit_ms * WEIR_NS_PER_MS);
     static char answer[WEIR_CONTROL_MAX_BYTES];
     for (;;) {
         struct pollfd wait = {fd, POLLIN, 0};
@@ -105,7 +105,7 @@ void hostile_scenario_wrong_protocol(void)
     int fd = raw_socket();
     ssize_t sent = send(fd, bytes.bytes, bytes.len, MSG_NOSIGNAL);
     struct pollfd wait = {fd, POLLIN, 0};
-    poll(&wait, 1, 2000);
+    poll(&wait, 1, (int)(hostile_limit_ns(2 * WEIR_NS_PER_S) / WEIR_NS_PER_MS));
     ssize_t n = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
     if (sent < 0 || n <= 0 || weir_welcome_decode(answer, (size_t)n, &welcome) != WEIR_OK) {
         hostile_fail("no answer to a hello of another protocol");

@@ -39,7 +39,7 @@ class StandIn:
 
     def __init__(self, host, tenant="alice"):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(os.path.join(host.run_dir, "vm", f"{tenant}.sock"))
         self.messages = [self._receive() for _ in range(5)]
         self.region = self.messages[2][1]
@@ -248,7 +248,7 @@ LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.s
 
 def needed_libraries(path):
     """Where the loader finds what a program needs."""
-    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=20).stdout
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=60).stdout
     return re.findall(r"=> (/\S+)", said)
 
 
@@ -406,7 +406,7 @@ class Monitor:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(path)
         self.stream = self.socket.makefile("rw")
         self.stream.readline()

@@ -16,7 +16,6 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
 import atexit
-import bisect
 import ctypes
 import functools
 import ipaddress
@@ -26,7 +25,6 @@ import pathlib
 import random
 import re
 import resource
-import select
 import shlex
 import shutil
 import signal
@@ -38,6 +36,8 @@ import threading
 import time
 import unittest
 
+from waiting import Stuck, ended_ns, lived_s, monotonic_ns, until
+
 DRIVER = os.environ.get("WEIR_E2E_DRIVER", "softgpu")
 FORMS_SEED = int(os.environ.get("WEIR_E2E_SEED", "1"))
 CASE_LIMIT_S = float(os.environ.get("WEIR_E2E_LIMIT_S", "50"))
@@ -47,10 +47,6 @@ CUDA_SUCCESS = 0
 CUDA_ERROR_INVALID_VALUE = 1
 CUDA_ERROR_OUT_OF_MEMORY = 2
 CUDA_ERROR_NO_DEVICE = 100
-
-
-class Stuck(Exception):
-    """A condition did not come true, or a case ran past its limit."""
 
 
 class Places:
@@ -102,78 +98,6 @@ class Places:
 
 
 places = Places()
-
-
-class Lived(threading.Thread):
-    """What time a program lives on a machine that others use, too: while n of them want each processor, a second
-    has n. Who sleeps when it should work is late by this clock as by any other.
-    """
-
-    STEP_S = 0.02
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.processors = len(os.sched_getaffinity(0))
-        self.at_ns = [monotonic_ns()]
-        self.lived_ns = [0.0]
-        self.start()
-
-    def crowd(self):
-        with open("/proc/loadavg") as f:  # its fourth word: how many want to run, and how many there are
-            return max(1.0, int(f.read().split()[3].split("/")[0]) / self.processors)
-
-    def run(self):
-        while True:
-            time.sleep(self.STEP_S)
-            crowd, now_ns = self.crowd(), monotonic_ns()
-            lived_ns = self.lived_ns[-1] + (now_ns - self.at_ns[-1]) / crowd
-            self.lived_ns.append(lived_ns)  # first: read by the other's length
-            self.at_ns.append(now_ns)
-
-    def at(self, when_ns):
-        i = min(max(bisect.bisect(self.at_ns, when_ns), 1), len(self.at_ns) - 1)
-        if when_ns > self.at_ns[-1] or i == 0:
-            return self.lived_ns[len(self.at_ns) - 1]
-        part = (when_ns - self.at_ns[i - 1]) / (self.at_ns[i] - self.at_ns[i - 1])
-        return self.lived_ns[i - 1] + part * (self.lived_ns[i] - self.lived_ns[i - 1])
-
-
-def lived_s(when_ns=None):
-    """Now, or then, by the clock of limits."""
-    return _lived.at(monotonic_ns() if when_ns is None else when_ns) / 1e9
-
-
-def until(condition, limit_s, what, pause_s=0.005):
-    """Wait until condition() gives something true, and give that."""
-    end = lived_s() + limit_s
-    while True:
-        late = lived_s() >= end  # before it is looked at: who was stopped in between looks once more
-        value = condition()
-        if value:
-            return value
-        if late:
-            raise Stuck(f"not within {limit_s:g} s: {what}")
-        time.sleep(pause_s)
-
-
-def monotonic_ns():
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-
-_lived = Lived()
-
-
-def ended_ns(*pids):
-    """A function that waits for the end of these processes, and tells when the last one had ended."""
-    fds = [os.pidfd_open(pid) for pid in pids]
-
-    def wait():
-        for fd in fds:
-            until(lambda fd=fd: select.select([fd], [], [], 0.5)[0], 5, "a process ends")
-            os.close(fd)
-        return monotonic_ns()
-
-    return wait
 
 
 def pid_is_alive(pid):
@@ -746,7 +670,7 @@ class Case(unittest.TestCase):
         guest.wait_line(r"^round 0$")
         return guest
 
-    def busy(self, host, tenant, seconds=60):
+    def busy(self, host, tenant, seconds=600):
         """A guest that launches kernels without end, on a host that schedules."""
         if not host.tenant(tenant)["scheduled"]:
             self.skipTest("nothing is scheduled here")
@@ -826,7 +750,7 @@ class Result(unittest.TextTestResult):
             tool = os.environ.get("WEIR_E2E_STACKS")
             if tool and host.process.alive():
                 for pid in (host.pid, *children_of(host.pid)):
-                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=20)
+                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=60)
                     self.stream.writeln(f"--- stacks of {pid}\n{done.stdout}{done.stderr}")
 
     def addSubTest(self, test, subtest, err):

@@ -122,7 +122,7 @@ class Port(test_kvm.Base):
         frames = [opened + header(3, 24, 5) + random.Random(n).randbytes(24) for n in range(20)]
         for mess in [rng.randbytes(100000), opened * 1000, opened[:20], header(3, 65535, 5) * 50, *frames]:
             with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(5)
+                client.settimeout(60)
                 client.connect(os.path.join(host.run_dir, "vm", "alice.serial"))
                 with self.subTest(len(mess)):
                     try:

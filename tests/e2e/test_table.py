@@ -16,7 +16,7 @@ REPRESENTATIVE = ("vector_add_shared", "atomics_int", "cg_reduce", "events_timin
                   "managed_memory", "memcpy_2d_3d", "printf_device", "streams_ordering",
                   "texture_objects")
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
-LIMIT_S = 1500 if FULL else 170
+LIMIT_S = 1500 if FULL else 800
 
 
 class Table(lib.Case):

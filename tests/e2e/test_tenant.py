@@ -5,7 +5,6 @@ import pty
 import socket
 import subprocess
 import termios
-import time
 
 import lib
 
@@ -29,10 +28,10 @@ class Tenant(lib.Case):
         took = []
         for _ in range(5):  # the best of some, because this machine may be busy
             self.tenant(host, "set", "alice", "weight=")
-            begin = time.monotonic()
+            begin = lib.lived_s()
             result = self.tenant(host, "set", "alice", "weight=300", "priority=high",
                                  "memory=128MiB", "sm-limit=50")
-            took.append(time.monotonic() - begin)
+            took.append(lib.lived_s() - begin)
         self.assertLess(min(took), 0.1)
         self.assertRegex(result.stdout, r"alice: weight 100 -> 300 \(until the host ends; "
                          r"weir.toml: 100\)")
@@ -205,7 +204,7 @@ class Tenant(lib.Case):
         def as_nobody(*words):
             return subprocess.run([lib.places.weir, "tenant", *words, "--run-dir", host.run_dir],
                                   user=65534, group=0, extra_groups=[], capture_output=True,
-                                  text=True, timeout=20, env=lib.clean_environment())
+                                  text=True, timeout=60, env=lib.clean_environment())
 
         try:
             shown = as_nobody("show", "alice")

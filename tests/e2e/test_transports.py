@@ -58,11 +58,11 @@ class Transports(lib.Case):
         if server_key:
             env["WEIR_SERVER_KEY"] = server_key
         argv = [lib.places.program("e2e_minimal")]
-        start = time.monotonic()
+        start = lib.lived_s()
         guest = lib.Process(argv, env=env)
         self.addCleanup(guest.kill)
         self.assertEqual(guest.wait(15), 1, guest.tail())
-        self.assertLess(time.monotonic() - start, 8)
+        self.assertLess(lib.lived_s() - start, 8)
         self.assertIn(f"gave {lib.CUDA_ERROR_NO_DEVICE}", guest.out)
         self.assertTrue(guest.err, "the log says why")
         return guest.err
