@@ -5,6 +5,7 @@
  * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside the one
  * that waits longest for the SMs that the limit leaves; what the policy `together` says.
  */
+#include "base/hash.h"
 #include "sched/private.h"
 
 static void group_clear(struct weir_sched *sched)
@@ -284,9 +285,9 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 #define LONELY_NS    2000000000u
 
 /* One takes the place of another whose hash is the same. */
-static uint64_t lonely_slot(uint64_t key)
+static uint32_t lonely_slot(uint64_t key)
 {
-    return (key * 0x9E3779B97F4A7C15u >> 32) * LONELY_SLOTS >> 32;
+    return weir_hash_slot(key, LONELY_SLOTS);
 }
 
 static bool may_share(const struct weir_policy_tenant *tenant)

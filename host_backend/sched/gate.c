@@ -255,7 +255,7 @@ static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_wo
 }
 
 static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
-                       struct weir_gate_pass *pass)
+                       struct weir_gate_pass *pass, uint64_t now_ns)
 {
     struct weir_gate_hint *hint = work->hint;
     uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
@@ -264,7 +264,7 @@ static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work
         hint->ns = ns;
         hint->item_key = work->key;
         hint->blocks = work->blocks;
-        hint->lonely = weir_sched_is_lonely(gate->sched, weir_clock_now_ns(), work->key);
+        hint->lonely = weir_sched_is_lonely(gate->sched, now_ns, work->key);
         hint->uses = 0;
     }
     pass->guessed = ns == 0;
@@ -284,7 +284,7 @@ static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
         return;
     }
     pthread_mutex_lock(&gate->lock);
-    ask_locked(gate, work, pass);
+    ask_locked(gate, work, pass, weir_clock_now_ns());
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -392,7 +392,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     pthread_mutex_lock(&gate->lock);
     weir_gate_seen_locked(gate, q->member, now_ns);
     close_locked(q, now_ns);
-    ask_locked(gate, work, pass);
+    ask_locked(gate, work, pass, now_ns);
     status = bring_locked(q, work, pass, &item);
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {

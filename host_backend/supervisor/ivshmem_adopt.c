@@ -13,6 +13,7 @@
 #include "host_backend/supervisor/ivshmem.h"
 
 #include "base/log.h"
+#include "host_backend/proc_text.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
 #include <dirent.h>
@@ -41,18 +42,6 @@ static void path_of(const struct weir_supervisor *sup, const struct weir_sup_ten
     snprintf(path, bytes, "%s/vm/%s.running%s", sup->config.run_dir, tenant->config.name, suffix);
 }
 
-static bool read_text(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, bytes - 1) : -1;
-
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n > 0 ? n : 0] = 0;
-    return n > 0;
-}
-
 unsigned long long weir_sup_process_started(int pid)
 {
     char path[64], text[1024];
@@ -60,7 +49,7 @@ unsigned long long weir_sup_process_started(int pid)
     const char *at;
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (!read_text(path, text, sizeof text)) {
+    if (!weir_proc_text(path, text, sizeof text)) {
         return 0;
     }
     at = strrchr(text, ')'); /* the program's name may be anything */
@@ -81,7 +70,7 @@ static int eventfd_number(const char *pid, const char *fd)
     int number;
 
     snprintf(path, sizeof path, "/proc/%s/fdinfo/%s", pid, fd);
-    at = read_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
+    at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
     return at != NULL && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
 }
 

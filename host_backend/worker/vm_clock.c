@@ -1,13 +1,12 @@
 #include "host_backend/worker/vm_clock.h"
 
 #include "base/clock.h"
+#include "host_backend/proc_text.h"
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOOK_NS WEIR_NS_PER_S
 
@@ -20,18 +19,6 @@
 #define REST_NS (5 * WEIR_NS_PER_S)
 
 /* ---------------------------------------------------------------- QEMU's threads */
-
-static bool read_text(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, bytes - 1) : -1;
-
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n > 0 ? n : 0] = 0;
-    return n > 0;
-}
 
 /* A number behind its name in /proc/PID/status. */
 static uint64_t number_of(const char *text, const char *name)
@@ -53,7 +40,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
     const char *at;
 
     snprintf(path, sizeof path, "%s/%.20s/stat", folder, thread);
-    if (!read_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
+    if (!weir_proc_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
         return false;
     }
     at = strrchr(text, ')'); /* the name may be anything */
@@ -62,7 +49,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
         return false;
     }
     snprintf(path, sizeof path, "%s/%.20s/status", folder, thread);
-    if (!read_text(path, text, sizeof text)) {
+    if (!weir_proc_text(path, text, sizeof text)) {
         return false;
     }
     *ret_signs = user + system + number_of(text, "\nvoluntary_ctxt_switches:") +

@@ -2,6 +2,7 @@
 #ifndef WEIR_SCHED_POLICY_BESIDE_H
 #define WEIR_SCHED_POLICY_BESIDE_H
 
+#include "base/hash.h"
 #include "sched/policy.h"
 
 /* A newcomer or a leaver costs two resizes of the others, 11 to 25 us each on an H200. */
@@ -22,12 +23,6 @@ static inline bool beside_is_able(const struct weir_policy *self,
     return kernel->class == WEIR_SCHED_KERNEL && kernel->key != 0 && kernel->movable &&
            tenant->sm_limit == self->config->sms &&
            (kernel->predicted_ns >= BESIDE_MIN_NS || tenant->gap_ns > BESIDE_GAP_NS);
-}
-
-/* Where in a table of so many a key is; a new one takes the place of whose is the same. */
-static inline uint32_t beside_slot(uint64_t key, uint32_t count)
-{
-    return (uint32_t)((key * 0x9E3779B97F4A7C15u >> 32) * count >> 32);
 }
 
 /* Of two kernels, whichever is the first. */

@@ -119,12 +119,12 @@ struct tensor {
 
 static struct known_kernel *kernel_slot(struct tensor *state, uint64_t key)
 {
-    return &state->kernel[beside_slot(key, KERNELS)];
+    return &state->kernel[weir_hash_slot(key, KERNELS)];
 }
 
 static struct known_pair *pair_slot(struct tensor *state, uint64_t a, uint64_t b)
 {
-    return &state->pair[beside_slot(beside_pair_key(a, b), PAIRS)];
+    return &state->pair[weir_hash_slot(beside_pair_key(a, b), PAIRS)];
 }
 
 static void learn_pair(struct tensor *state, const struct weir_policy_measure *measure,
