@@ -52,7 +52,9 @@ static void log_counts(const struct weir_forms_module *m)
 
 static void module_destroy(struct weir_forms_module *m)
 {
-    const struct weir_driver *d = &m->device->forms->worker->driver;
+    struct weir_worker *worker = m->device->forms->worker;
+    const struct weir_driver *d = &worker->driver;
+    uint32_t calm = weir_quiet_begin(worker);
     CUcontext before;
 
     if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
@@ -68,6 +70,7 @@ static void module_destroy(struct weir_forms_module *m)
         }
         (void)d->cuCtxPopCurrent_v2(&before);
     }
+    weir_quiet_end(worker, calm);
     log_counts(m);
     weir_image_put(m->store, m->kept);
     weir_image_put(m->store, m->image);
@@ -79,11 +82,39 @@ static void module_destroy(struct weir_forms_module *m)
     free(m);
 }
 
+/* R2, A2: publishes what this holder did; the last one acquires what all did. */
+static bool is_last(struct weir_forms_module *module)
+{
+    return atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1;
+}
+
 void weir_forms_module_put(struct weir_forms_module *module)
 {
-    /* R2, A2: publishes what this holder did; the last one acquires what all did. */
-    if (atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1) {
+    if (is_last(module)) {
         module_destroy(module);
+    }
+}
+
+void weir_forms_module_put_later(struct weir_forms_module *module)
+{
+    struct weir_forms_device *device = module->device;
+
+    if (is_last(module)) {
+        pthread_mutex_lock(&device->lock);
+        module->next = device->dead;
+        device->dead = module;
+        pthread_cond_signal(&device->work);
+        pthread_mutex_unlock(&device->lock);
+    }
+}
+
+static void destroy_all(struct weir_forms_module *first)
+{
+    while (first != NULL) {
+        struct weir_forms_module *next = first->next;
+
+        module_destroy(first);
+        first = next;
     }
 }
 
@@ -268,13 +299,28 @@ static void do_job(struct weir_forms_module *m)
                           memory_order_release);
 }
 
+/* Unload what has ended. The lock is dropped meanwhile. */
+static void bury_locked(struct weir_forms_device *device)
+{
+    struct weir_forms_module *dead = device->dead;
+
+    device->dead = NULL;
+    pthread_mutex_unlock(&device->lock);
+    destroy_all(dead);
+    pthread_mutex_lock(&device->lock);
+}
+
 /* Of no module: it is over. */
 static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
     struct weir_forms_job job;
 
-    while (device->n_jobs == 0 && !device->quit) {
-        pthread_cond_wait(&device->work, &device->lock);
+    while (!device->quit && (device->n_jobs == 0 || device->dead != NULL)) {
+        if (device->dead != NULL) {
+            bury_locked(device);
+        } else {
+            pthread_cond_wait(&device->work, &device->lock);
+        }
     }
     if (device->quit) {
         return (struct weir_forms_job){0};
@@ -409,12 +455,14 @@ static void device_finish(struct weir_forms_device *device)
             weir_log_warn("forms: runs do not end device=%u", device->index);
         }
         log_runs(device->index, runs);
+        atomic_store(&device->runs, NULL); /* nobody makes them calm any more */
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {
         weir_forms_module_put(device->jobs[device->first_job].module);
         device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
     }
+    destroy_all(device->dead);
     pthread_cond_destroy(&device->work);
     pthread_mutex_destroy(&device->lock);
 }

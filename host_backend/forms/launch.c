@@ -159,9 +159,10 @@ static void on_event(void *user, struct weir_run *run, enum weir_run_event event
     }
 }
 
+/* By the watcher, whom stopped runs need, or by who could not start one. */
 static void on_ended(void *user)
 {
-    weir_forms_module_put(((struct weir_forms_kernel *)user)->module);
+    weir_forms_module_put_later(((struct weir_forms_kernel *)user)->module);
 }
 
 /* The same of a launch that somebody looks after. */

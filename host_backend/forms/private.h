@@ -99,7 +99,7 @@ struct weir_forms_const {
  * and each run. The session's thread alone uses it, but for the builder until it says READY.
  */
 struct weir_forms_module {
-    struct weir_forms_module *next; /* of the same module on other devices */
+    struct weir_forms_module *next; /* of the same module on other devices; of the device's dead */
     struct weir_forms_device *device;
     atomic_uint refs;
     atomic_int state; /* enum weir_forms_module_state */
@@ -162,6 +162,7 @@ struct weir_forms_device {
     bool building, exploring, quit;
     struct weir_forms_job jobs[WEIR_FORMS_JOBS_MAX]; /* a ring */
     uint32_t n_jobs, first_job;
+    struct weir_forms_module *dead; /* to be unloaded by the builder */
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
 };
 
@@ -175,8 +176,10 @@ struct weir_forms {
     atomic_uint_fast64_t draws; /* random numbers drawn in explore mode */
 };
 
-/** Drop a reference; the last unloads the twins. @thread any */
+/** Drop a reference; the last unloads the twins, in quiet. @thread any, but a run's watcher */
 void weir_forms_module_put(struct weir_forms_module *module);
+/** The same from where nobody may wait for the device: the builder unloads them. @thread any */
+void weir_forms_module_put_later(struct weir_forms_module *module);
 
 /** Enter a job; takes a reference. false: too many. @param kernel  only its variant; or NULL */
 bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,

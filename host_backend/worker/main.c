@@ -417,6 +417,7 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_close(worker);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
+    worker->forms = NULL; /* tenants go in quiet, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {
             weir_tenant_destroy(worker->tenants[i]);

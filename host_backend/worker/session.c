@@ -560,7 +560,12 @@ void weir_session_destroy(struct weir_session *session)
         weir_gate_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
+        if (s->n_captures != 0) { /* the device does not come to rest before they end */
+            weir_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
+        }
+        calm = weir_quiet_begin(s->worker); /* once for all of its modules */
         destroy_objects(s);
+        weir_quiet_end(s->worker, calm);
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);

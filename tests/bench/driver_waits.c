@@ -5,7 +5,8 @@
  * waits for a value, a thread makes one call, and another goes on giving work to a third stream.
  * Printed for each call and situation: milliseconds of the call, and the longest that the bystander
  * waited, for its own calls and for its work. The device is released after HOLD_MS: what took that
- * long had waited for it.
+ * long had waited for it. A third situation has one more thread, which makes events meanwhile: the
+ * driver keeps them out while a call waits that lets only launches pass, and then all others, too.
  *
  *     driver_waits [CALL ...]       on the libcuda.so.1 that the loader finds
  */
@@ -522,17 +523,40 @@ static void hold(int by_kernel)
     }
 }
 
-static void measure(size_t i, int by_kernel)
+static const char *const situations[] = {"kernel", "value", "value, events are made"};
+
+enum situation { BY_KERNEL, BY_VALUE, BESIDE_EVENTS, SITUATIONS };
+
+static atomic_int stop_events;
+
+static void *make_events(void *arg)
+{
+    struct timespec pause = {0, 200000};
+    CUevent event;
+
+    (void)arg;
+    CHECK(cu.cuCtxSetCurrent(b.context));
+    while (!atomic_load(&stop_events)) {
+        nanosleep(&pause, NULL);
+        CHECK(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        CHECK(cu.cuEventDestroy_v2(event));
+    }
+    return NULL;
+}
+
+static void measure(size_t i, enum situation situation)
 {
     struct caller c = {.call = calls[i].call};
     double calls_ms = 0, work_ms = 0;
-    pthread_t thread;
+    pthread_t thread, events;
 
     calls[i].before();
-    hold(by_kernel);
+    hold(situation == BY_KERNEL);
     double end = now_ms() + HOLD_MS;
 
-    if (pthread_create(&thread, NULL, make_call, &c) != 0) {
+    atomic_store(&stop_events, 0);
+    if (pthread_create(&thread, NULL, make_call, &c) != 0 ||
+        (situation == BESIDE_EVENTS && pthread_create(&events, NULL, make_events, NULL) != 0)) {
         exit(1);
     }
     while (!atomic_load(&c.begun)) {
@@ -548,11 +572,15 @@ static void measure(size_t i, int by_kernel)
     }
     b.words[OPEN] = 1;
     pthread_join(thread, NULL);
+    atomic_store(&stop_events, 1);
+    if (situation == BESIDE_EVENTS) {
+        pthread_join(events, NULL);
+    }
     CHECK(cu.cuCtxSynchronize());
     calls[i].after();
     CHECK(cu.cuCtxSynchronize());
-    printf("%s\t%s\t%.3f\t%.3f\t%.3f\n", calls[i].name, by_kernel ? "kernel" : "value", c.ms,
-           calls_ms, work_ms);
+    printf("%s\t%s\t%.3f\t%.3f\t%.3f\n", calls[i].name, situations[situation], c.ms, calls_ms,
+           work_ms);
     fflush(stdout);
 }
 
@@ -622,8 +650,8 @@ int main(int argc, char **argv)
         for (int a = 1; a < argc; a++) {
             wanted |= strcmp(argv[a], calls[i].name) == 0;
         }
-        for (int by_kernel = 0; wanted && by_kernel < 2; by_kernel++) {
-            measure(i, by_kernel);
+        for (int situation = 0; wanted && situation < SITUATIONS; situation++) {
+            measure(i, (enum situation)situation);
         }
     }
     return 0;
