@@ -174,7 +174,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     int64_t more_ns;
 
     if (!is_compute(done) || !is_among_equals(sched, done) || done->predicted_ns == 0 ||
-        done->interrupted || is_placed(done)) {
+        (done->params.flags & WEIR_SCHED_UNSURE) != 0 || done->interrupted || is_placed(done)) {
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *

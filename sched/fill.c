@@ -14,9 +14,11 @@
  * alone. It gets back no more than fillers have paid, so that who makes kernels longer than they
  * are known to be gains nothing by leading.
  *
- * So shares are as good as predictions, and from what ran beside a filler only gross errors are
- * learned. Hence every tenant has a turn now and then in which none of its equals fills; who had
- * none for long does not fill, falls behind, and so gets one.
+ * So shares are as good as predictions, and beside an equal nothing can be learned but what is
+ * forgotten as soon as something better is known. Hence equals share only what both are sure of: a
+ * tenant of whom something came that was not yet learned of often enough has turns of its own for a
+ * while. And every tenant has a turn now and then in which none of its equals fills; who had none
+ * for long does not fill, falls behind, and so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
@@ -27,6 +29,7 @@
 #define BLOCK_MAX_NS 500000u  /* a leader's blocks wait no longer for one */
 #define DEPTH        2u /* times inflight_ns: who fills keeps nobody waiting by what it has queued */
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
+#define UNSURE_NS    50000000u  /* so long after something that is still to be learned */
 
 void fill_begin(struct weir_sched *sched)
 {
@@ -37,24 +40,27 @@ void fill_begin(struct weir_sched *sched)
     reign->leader->clean_ns = reign->clean ? sched->now_ns : reign->leader->clean_ns;
 }
 
-/* Does the leader's work teach nothing that is not known? */
-static bool is_known(const struct tenant *leader)
+void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
-    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
-        const struct item *first = queue->first;
-
-        if (first != NULL && is_compute(first) && first->predicted_ns == 0) {
-            return false;
-        }
+    if (is_compute(item) && item->params.key != 0 &&
+        (item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0)) {
+        item->queue->tenant->unsure_ns = sched->now_ns + UNSURE_NS;
     }
-    return true;
+}
+
+bool weir_sched_learns(const struct weir_sched *sched)
+{
+    return sched->config.fill == WEIR_SCHED_FILL_ALL && sched->reign.leader != NULL &&
+           sched->reign.clean;
 }
 
 /* May this equal fill, as far as what is known of its work and of the leader's is true? */
 static bool is_known_well(const struct weir_sched *sched, const struct tenant *filler)
 {
-    return !sched->reign.clean && is_known(sched->reign.leader) &&
-           sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
+    const struct tenant *leader = sched->reign.leader;
+
+    return !sched->reign.clean && sched->now_ns >= leader->unsure_ns &&
+           sched->now_ns >= filler->unsure_ns && sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
 }
 
 /* How long its blocks keep their SMs. */

@@ -53,12 +53,15 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
     trace_flagged(sched, kind, tenant, queue, item, value, 0);
 }
 
-static uint64_t predict(struct weir_sched *sched, const struct weir_sched_item_params *params)
+static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params *params)
 {
     bool kernel = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
 
     if (params->predicted_ns != 0 || sched->config.predict == NULL) {
         return params->predicted_ns;
+    }
+    if (!weir_predict_is_sure(sched->config.predict, params->class, params->key)) {
+        params->flags |= WEIR_SCHED_UNSURE;
     }
     return weir_predict_ask(sched->config.predict, params->class, params->key,
                             kernel ? params->blocks : params->bytes);
@@ -209,7 +212,7 @@ static void params_take(struct weir_sched *sched, struct item *item,
     if (sched->env.stop == NULL) {
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
     }
-    item->predicted_ns = min_u64(predict(sched, params), PREDICTED_MAX_NS);
+    item->predicted_ns = min_u64(predict(sched, &item->params), PREDICTED_MAX_NS);
     item->counted_ns =
         item->predicted_ns != 0
             ? item->predicted_ns
@@ -245,6 +248,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     params_take(sched, item, params);
     append(sched, queue, item);
     sched->counts.arrivals++;
+    fill_arrival(sched, item);
     trace(sched, WEIR_SCHED_REC_ARRIVE, NULL, NULL, item, item->predicted_ns);
     if (started) {
         grant(sched, item);

@@ -15,7 +15,8 @@
 #define UNSURE              8u /* that part of its time at least, before a kernel's first is believed */
 #define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
 
-static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns)
+static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
+                         bool supposed)
 {
     static const struct company nobody;
     const struct weir_sched_place *place = &item->place;
@@ -26,8 +27,9 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
 
     if (alone && place->quota == 0 && sms >= limit_sms(item->queue) &&
         sched->config.predict != NULL) {
-        weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
-                           item->params.blocks, took_ns * sms / sched->config.sms);
+        (supposed ? weir_predict_suppose : weir_predict_learn)(
+            sched->config.predict, item->params.class, item->params.key, item->params.blocks,
+            took_ns * sms / sched->config.sms);
     }
     if ((!alone && !paired) || item->interrupted || item->params.key == 0 ||
         item->params.class != WEIR_SCHED_KERNEL) {
@@ -72,15 +74,24 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
     }
 }
 
+static bool is_unsure(const struct item *item)
+{
+    return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
+}
+
 /*
  * Beside a filler, or being one, it took longer by an unknown time, so that tells of gross errors
- * only. Among equals of those in one direction: who was kept waiting says nothing of what it takes,
- * and would pay for it.
+ * only. Among equals of those in one direction, since who was kept waiting says nothing of what it
+ * takes, and would pay for it; and of none where durations are known, since the short ones of a
+ * kernel whose durations vary would be learned, and the long ones not.
  */
 static bool is_hint(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
-    return item->predicted_ns == 0 || took_ns < item->predicted_ns / 2 ||
-           (took_ns / 2 > item->predicted_ns && !is_among_equals(sched, item));
+    bool equals = is_among_equals(sched, item);
+
+    return item->predicted_ns == 0 ||
+           (took_ns < item->predicted_ns / 2 && (!equals || is_unsure(item))) ||
+           (took_ns / 2 > item->predicted_ns && !equals);
 }
 
 /*
@@ -105,18 +116,20 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
 
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
+    bool disturbed = item->beside_filler || item->filler;
+
     took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;
     }
     took_ns -= item->beside_ns;
-    if ((item->beside_filler || item->filler) && !is_hint(sched, item, took_ns)) {
+    if (disturbed && !is_hint(sched, item, took_ns)) {
         return;
     }
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
         took_ns = between_ns(sched, item, took_ns);
         if (took_ns != 0) {
-            learn_kernel(sched, item, took_ns);
+            learn_kernel(sched, item, took_ns, disturbed && is_unsure(item));
         }
     } else if (sched->config.predict != NULL) {
         learn_copy(sched, item, took_ns);

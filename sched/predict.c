@@ -27,6 +27,7 @@
 #define PULL         4.0
 #define RATIO_MIN    0.0625
 #define RATIO_MAX    64.0
+#define SURE         2u /* observations */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -241,18 +242,13 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
     count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
-void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
-                        uint64_t size, uint64_t took_ns)
+static void observe(struct weir_predict *predict, enum weir_sched_class class, struct model *m,
+                    uint64_t size, uint64_t took_ns)
 {
     double x = (double)size;
     double y = (double)took_ns;
-    struct model *m;
     double weight;
 
-    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
-        return;
-    }
-    m = &predict_entry(predict, class, key, true)->model;
     if (m->samples > 0) {
         double said = value_of(m, size);
 
@@ -273,25 +269,74 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
     predict->learned++;
 }
 
-bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
-                        uint64_t key, struct weir_predict_info *ret_info)
+void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                        uint64_t size, uint64_t took_ns)
+{
+    struct entry *entry;
+
+    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
+        return;
+    }
+    entry = predict_entry(predict, class, key, true);
+    if (entry->supposed) {
+        entry->model = (struct model){0};
+        entry->supposed = false;
+    }
+    observe(predict, class, &entry->model, size, took_ns);
+}
+
+void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                          uint64_t size, uint64_t took_ns)
+{
+    struct entry *entry;
+
+    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
+        return;
+    }
+    entry = predict_entry(predict, class, key, true);
+    entry->supposed |= entry->model.samples == 0;
+    if (entry->supposed) {
+        observe(predict, class, &entry->model, size, took_ns);
+    }
+}
+
+/* Without making it the newest. */
+static const struct entry *find(const struct weir_predict *predict, enum weir_sched_class class,
+                                uint64_t key)
 {
     uint32_t i;
 
     key = is_kernel(class) ? key : 0;
-    for (i = *bucket_of(predict, class, key); i != 0; i = predict->entry[i - 1].chain) {
-        const struct entry *entry = &predict->entry[i - 1];
-
-        if (entry->key == key && entry->class == class) {
-            line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
-            ret_info->launch_ns *= ratio_of(&entry->model);
-            ret_info->size_ns *= ratio_of(&entry->model);
-            ret_info->error = entry->model.error;
-            ret_info->samples = entry->model.samples;
-            return true;
-        }
+    i = *bucket_of(predict, class, key);
+    while (i != 0 &&
+           (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
+        i = predict->entry[i - 1].chain;
     }
-    return false;
+    return i != 0 ? &predict->entry[i - 1] : NULL;
+}
+
+bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
+                          uint64_t key)
+{
+    const struct entry *entry = find(predict, class, key);
+
+    return entry != NULL && !entry->supposed && entry->model.samples >= SURE;
+}
+
+bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
+                        uint64_t key, struct weir_predict_info *ret_info)
+{
+    const struct entry *entry = find(predict, class, key);
+
+    if (entry == NULL) {
+        return false;
+    }
+    line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
+    ret_info->launch_ns *= ratio_of(&entry->model);
+    ret_info->size_ns *= ratio_of(&entry->model);
+    ret_info->error = entry->model.error;
+    ret_info->samples = entry->model.samples;
+    return true;
 }
 
 void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_stats *ret_stats)

@@ -48,6 +48,17 @@ uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class cl
 void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                         uint64_t size, uint64_t took_ns);
 
+/**
+ * How long an item took beside others: better than nothing, and forgotten at the first learn().
+ * Where something was learned of the key it says nothing. Otherwise as weir_predict_learn().
+ */
+void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
+                          uint64_t size, uint64_t took_ns);
+
+/** Has the key been learned of undisturbed often enough (twice) to charge by it? @thread owner */
+bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
+                          uint64_t key);
+
 struct weir_predict_info {
     double launch_ns; /* what it costs without any block or byte */
     double size_ns;   /* each block or byte */
@@ -80,7 +91,7 @@ size_t weir_predict_save_bytes(const struct weir_predict *predict);
 
 /**
  * Write what is known: a versioned, checksummed image, the same on every machine. Graphs are left
- * out: their keys are a process's own.
+ * out, since their keys are a process's own, and suppositions.
  *
  * @param capacity_bytes  of the buffer.
  * @param ret_bytes       written.

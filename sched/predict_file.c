@@ -84,7 +84,7 @@ enum weir_status weir_predict_save(const struct weir_predict *predict, void *buf
     put(at + 8, VERSION, 4);
     at += HEADER_BYTES;
     for (uint32_t i = predict->oldest; i != 0; i = predict->entry[i - 1].newer) {
-        if (predict->entry[i - 1].class != WEIR_SCHED_GRAPH) {
+        if (predict->entry[i - 1].class != WEIR_SCHED_GRAPH && !predict->entry[i - 1].supposed) {
             put_entry(at, &predict->entry[i - 1]);
             at += ENTRY_BYTES;
             count++;
@@ -152,9 +152,12 @@ enum weir_status weir_predict_load(struct weir_predict *predict, const void *buf
         }
     }
     for (uint64_t i = 0; i < count; i++) {
+        struct entry *known;
+
         get_entry(at + i * ENTRY_BYTES, &entry);
-        predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, true)->model =
-            entry.model;
+        known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, true);
+        known->model = entry.model;
+        known->supposed = false;
     }
     return WEIR_OK;
 }

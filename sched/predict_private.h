@@ -22,6 +22,7 @@ struct entry {
     uint32_t class;        /* enum weir_sched_class */
     uint32_t chain;        /* index + 1 of the next in the bucket */
     uint32_t newer, older; /* index + 1 */
+    bool supposed; /* the model is of disturbed observations */
     struct model model;
 };
 

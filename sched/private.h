@@ -13,7 +13,8 @@
 #define RESOURCES  WEIR_SCHED_RESOURCE_COUNT
 
 #define ITEM_FLAGS                                                                                 \
-    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR)
+    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR |          \
+     WEIR_SCHED_UNSURE)
 
 /* Bounds on what policies ask for, and the watchdog's. */
 #define SLICE_MIN_NS     20000u
@@ -125,6 +126,7 @@ struct tenant {
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
     uint64_t clean_ns;          /* when it last began to lead without fillers; fill.c */
+    uint64_t unsure_ns;         /* until then its durations are still to be learned */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -307,6 +309,8 @@ bool fills(const struct weir_sched *sched, const struct item *item);
 uint64_t fill_bound_ns(const struct weir_sched *sched);
 /** A turn begins: nobody fills yet, and perhaps no equal may. */
 void fill_begin(struct weir_sched *sched);
+/** An item has come: is what it takes known? */
+void fill_arrival(struct weir_sched *sched, const struct item *item);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

@@ -95,7 +95,9 @@ enum weir_sched_item_flags {
     WEIR_SCHED_MOVABLE = 2,   /* start, resume and resize heed the place */
     WEIR_SCHED_STARTED = 4,   /* the device has it already (it passed the gate while its tenant was
                                  alone): counted and charged from now on; start is not called */
-    WEIR_SCHED_TENSOR = 8     /* a kernel that uses tensor cores */
+    WEIR_SCHED_TENSOR = 8,    /* a kernel that uses tensor cores */
+    WEIR_SCHED_UNSURE = 16    /* predicted_ns is a supposition (weir_predict_is_sure()); set by the
+                                 scheduler itself of what it asks config.predict */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
@@ -406,6 +408,13 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
  * @thread owner
  */
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
+
+/**
+ * Is this a turn in which no equal fills, so that durations can be learned? Then each item's end
+ * should be seen by itself. Always false but with config.fill == WEIR_SCHED_FILL_ALL.
+ * @thread owner
+ */
+bool weir_sched_learns(const struct weir_sched *sched);
 
 /**
  * Has the policy of kind `together` left a kernel alone again and again, though others were there

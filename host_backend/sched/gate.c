@@ -357,6 +357,8 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                             .blocks_per_sm = work->blocks_per_sm,
                                             .predicted_ns = pass->guessed ? 0 : pass->ns};
     struct weir_gate *gate = q->gate;
+    bool sure = work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H ||
+                work->key == 0 || weir_predict_is_sure(gate->predict, work->class, work->key);
     struct weir_gate_item *item = take_item_locked(q);
     uint64_t now_ns = weir_clock_now_ns();
     enum weir_status status;
@@ -365,6 +367,8 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
         return WEIR_ERR_NO_MEMORY;
     }
     params.user = item;
+    params.flags |= sure ? 0u : WEIR_SCHED_UNSURE;
+    item->timed = !sure && gate->config.fill == WEIR_SCHED_FILL_ALL;
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
     item->brought_ns = now_ns;
     status = weir_sched_arrive(gate->sched, now_ns, q->id, &params, &item->id);
@@ -424,7 +428,7 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
 /* What fills what others leave takes longer than it would alone: nothing is learned from that. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
-    return pass->queue->gated % TIMED_EVERY == 0 && !pass->item->filler;
+    return (pass->queue->gated % TIMED_EVERY == 0 || pass->item->timed) && !pass->item->filler;
 }
 
 /* A mark before the item: what passed beside the scheduler is not its, nor is another's time. */

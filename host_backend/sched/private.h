@@ -29,6 +29,7 @@ struct weir_gate_item {
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
     bool filler;        /* valid when granted */
+    bool timed;         /* likewise: its end is to be seen by itself */
     atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */

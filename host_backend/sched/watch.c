@@ -120,12 +120,13 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
 {
     struct weir_gate_item *item = item_user;
     struct weir_gate_queue *q = item->queue;
+    const struct weir_gate *gate = user;
 
-    (void)user;
     (void)id;
     item->order.place = (struct weir_run_place){
         .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
     item->filler = filler;
+    item->timed |= weir_sched_learns(gate->sched);
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
     if (q->waiting == item) {

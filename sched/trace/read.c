@@ -101,8 +101,8 @@ static const char *check_tenant(const struct weir_sched_record *r)
 
 static const char *check_arrival(const struct weir_sched_record *r)
 {
-    const uint16_t known =
-        WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR;
+    const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
+                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE;
     return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
            : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
            : (r->flags & ~known) != 0           ? "unknown flags of an item"

@@ -68,11 +68,12 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     if (weir_sched_trace_memory_bytes(r)) {
         fprintf(out, " memory=%" PRIu64, weir_sched_trace_memory_bytes(r));
     }
-    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s", r->value,
+    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s", r->value,
             r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
             r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",
             r->flags & WEIR_SCHED_STARTED ? " started" : "",
-            r->flags & WEIR_SCHED_TENSOR ? " tensor" : "");
+            r->flags & WEIR_SCHED_TENSOR ? " tensor" : "",
+            r->flags & WEIR_SCHED_UNSURE ? " unsure" : "");
 }
 
 static void print_place(FILE *out, const struct weir_sched_place *place)

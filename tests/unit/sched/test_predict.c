@@ -46,6 +46,32 @@ static void ask_knows_nothing_at_first(void **state)
     weir_predict_destroy(predict);
 }
 
+static void a_supposition_gives_way_to_what_is_learned(void **state)
+{
+    struct weir_predict *predict = make(4), *again = make(4);
+    uint8_t buffer[512];
+    size_t bytes;
+
+    (void)state;
+    weir_predict_suppose(predict, WEIR_SCHED_KERNEL, 1, 100, 9000);
+    weir_predict_suppose(predict, WEIR_SCHED_KERNEL, 1, 100, 9000);
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100), 9000, 1e-6);
+    assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+    assert_int_equal(weir_predict_save(predict, buffer, sizeof(buffer), &bytes), WEIR_OK);
+    assert_int_equal(weir_predict_load(again, buffer, bytes), WEIR_OK);
+    assert_int_equal(weir_predict_ask(again, WEIR_SCHED_KERNEL, 1, 100), 0); /* it is not kept */
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, 5000);
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100), 5000, 1e-6);
+    assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+    weir_predict_suppose(predict, WEIR_SCHED_KERNEL, 1, 100, 9000);
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, 5000);
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100), 5000, 1e-6);
+    assert_true(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+    assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 2));
+    weir_predict_destroy(predict);
+    weir_predict_destroy(again);
+}
+
 static void learn_one_size_scales_in_proportion(void **state)
 {
     struct weir_predict *predict = make(4);
@@ -330,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(create_refuses_what_it_cannot_hold),
         cmocka_unit_test(ask_knows_nothing_at_first),
+        cmocka_unit_test(a_supposition_gives_way_to_what_is_learned),
         cmocka_unit_test(learn_one_size_scales_in_proportion),
         cmocka_unit_test(learn_several_sizes_finds_the_line),
         cmocka_unit_test(learn_copies_from_bytes_to_gigabytes),
