@@ -6,7 +6,7 @@
  * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
- * spoil what many taught, and five can still change it. The line is corrected so that what it said
+ * spoil what many taught, and five can still change it. The line is corrected so that what it says
  * of all comes to what all took.
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
@@ -21,6 +21,7 @@
 
 #define CAPACITY_MAX (1u << 20)
 #define FADE         (1.0 - 1.0 / 64)
+#define MEAN_FADE    (1.0 - 1.0 / 32) /* of the sums that are not weighted */
 #define SPREAD_MIN   1e-4 /* square of the sizes' relative spread below which they count as equal */
 #define ERROR_WINDOW 16u
 #define TRUSTED      8u /* observations after which outliers are pulled in */
@@ -159,26 +160,24 @@ static void line_of(const struct model *m, double *ret_launch, double *ret_size)
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
 }
 
-/* What all took, over what the line said of it. */
-static double ratio_of(const struct model *m)
+/* The line, raised: all that was seen took so long. */
+static void mean_line_of(const struct model *m, double *ret_launch, double *ret_size)
 {
-    return m->said > 0 ? fmin(fmax(m->took / m->said, RATIO_MIN), RATIO_MAX) : 1;
-}
+    double said, ratio;
 
-static double line_at(const struct model *model, uint64_t size)
-{
-    double launch;
-    double per_size;
-    double value;
-
-    line_of(model, &launch, &per_size);
-    value = launch + per_size * (double)size;
-    return value < 1 ? 1 : value;
+    line_of(m, ret_launch, ret_size);
+    said = *ret_launch * m->n + *ret_size * m->x;
+    ratio = said > 0 ? fmin(fmax(m->y / said, RATIO_MIN), RATIO_MAX) : 1;
+    *ret_launch *= ratio;
+    *ret_size *= ratio;
 }
 
 static double value_of(const struct model *model, uint64_t size)
 {
-    return line_at(model, size) * ratio_of(model);
+    double launch, per_size;
+
+    mean_line_of(model, &launch, &per_size);
+    return fmax(launch + per_size * (double)size, 1);
 }
 
 uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -256,9 +255,10 @@ static void observe(struct weir_predict *predict, enum weir_sched_class class, s
         if (m->samples >= TRUSTED) {
             y = fmin(fmax(y, said / PULL), said * PULL);
         }
-        m->said = m->said * FADE + line_at(m, size);
-        m->took = m->took * FADE + y;
     }
+    m->n = m->n * MEAN_FADE + 1;
+    m->x = m->x * MEAN_FADE + x;
+    m->y = m->y * MEAN_FADE + y;
     weight = 1 / (y * y);
     m->w = m->w * FADE + weight;
     m->wx = m->wx * FADE + weight * x;
@@ -331,9 +331,7 @@ bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_clas
     if (entry == NULL) {
         return false;
     }
-    line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
-    ret_info->launch_ns *= ratio_of(&entry->model);
-    ret_info->size_ns *= ratio_of(&entry->model);
+    mean_line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
     ret_info->error = entry->model.error;
     ret_info->samples = entry->model.samples;
     return true;

@@ -2,7 +2,7 @@
  * What was learned, as bytes: header, entries from the one unused longest to the newest, checksum.
  * All numbers little-endian, doubles as their 64 bits.
  *
- *     0  "WEIRPRED"   8  version   12  entries   16  entries of 72 bytes   ..  XXH3-64 of all
+ *     0  "WEIRPRED"   8  version   12  entries   16  entries of 88 bytes   ..  XXH3-64 of all
  * before
  *
  * Source: docs/design/scheduling.md
@@ -13,10 +13,10 @@
 #include <string.h>
 
 #define MAGIC         "WEIRPRED"
-#define VERSION       2u
+#define VERSION       3u
 #define HEADER_BYTES  16u
-#define ENTRY_BYTES   80u
-#define FIELDS        8u
+#define ENTRY_BYTES   88u
+#define FIELDS        9u
 #define TRAILER_BYTES 8u
 
 static void put(uint8_t *at, uint64_t value, uint32_t bytes)
@@ -60,7 +60,7 @@ size_t weir_predict_save_bytes(const struct weir_predict *predict)
 static void put_entry(uint8_t *at, const struct entry *entry)
 {
     const struct model *m = &entry->model;
-    const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error, m->took, m->said};
+    const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error, m->n, m->x, m->y};
 
     put(at, entry->key, 8);
     put(at + 8, entry->class, 4);
@@ -122,10 +122,11 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
     m->wxx = field[3];
     m->wxy = field[4];
     m->error = field[5];
-    m->took = field[6];
-    m->said = field[7];
+    m->n = field[6];
+    m->x = field[7];
+    m->y = field[8];
     *ret_entry = entry;
-    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0;
+    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0 && m->n > 0;
 }
 
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)

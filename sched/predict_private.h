@@ -8,11 +8,12 @@
  * Weighted sums over what was seen of size x and time y, each weighted 1 / y^2, so that the line
  * through them has the least relative error: 2 % of a copy of 4 bytes counts like 2 % of 4 GB.
  * Where the same size takes different times (one kernel, other arguments) that is below their mean,
- * and sums of predictions would be too small; `took / said` makes up for it.
+ * and sums of predictions would be too small: so the line is raised until what it says of all that
+ * was seen comes to what all took, for which there are the sums that are not weighted.
  */
 struct model {
     double w, wx, wy, wxx, wxy;
-    double took, said; /* sums: what was seen, and what the line said of it before */
+    double n, x, y; /* not weighted */
     double error;      /* mean relative error of what was predicted before each observation */
     uint64_t samples;
 };

@@ -155,6 +155,21 @@ static void learn_follows_a_change_but_not_an_outlier(void **state)
     weir_predict_destroy(predict);
 }
 
+/* One that was far too short makes the line low, and is hardly forgotten there; not so the mean. */
+static void learn_is_not_misled_by_a_short_one(void **state)
+{
+    struct weir_predict *predict = make(4);
+
+    (void)state;
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 500, 20000);
+    for (int i = 0; i < 100; i++) {
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 500, 2000000);
+        assert_true(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 500) <= 2000100);
+    }
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 500), 2000000, 0.01);
+    weir_predict_destroy(predict);
+}
+
 /* One kernel with several arguments, or seen too late now and then: sums must come out right. */
 static void learn_what_varies_by_its_mean(void **state)
 {
@@ -361,6 +376,7 @@ int main(void)
         cmocka_unit_test(learn_several_sizes_finds_the_line),
         cmocka_unit_test(learn_copies_from_bytes_to_gigabytes),
         cmocka_unit_test(learn_follows_a_change_but_not_an_outlier),
+        cmocka_unit_test(learn_is_not_misled_by_a_short_one),
         cmocka_unit_test(learn_what_varies_by_its_mean),
         cmocka_unit_test(table_forgets_what_was_unused_longest),
         cmocka_unit_test(stats_sum_errors_up),
