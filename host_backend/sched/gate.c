@@ -22,7 +22,8 @@
 
 #define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
 #define OPEN_CONTENDED 16u /* .. and not */
-#define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides */
+#define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
+#define TIMED_SURE     64u /* .. and of those whose durations are known */
 #define FILLER_BATCHES 2u  /* fillers' marks are so many times as far apart */
 #define HINT_USES      256u
 #define HINT_RETRY     8u /* while nothing is known */
@@ -368,6 +369,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     }
     params.user = item;
     params.flags |= sure ? 0u : WEIR_SCHED_UNSURE;
+    item->sure = sure;
     item->timed = !sure && gate->config.fill == WEIR_SCHED_FILL_ALL;
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
     item->brought_ns = now_ns;
@@ -428,7 +430,9 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
 /* What fills what others leave takes longer than it would alone: nothing is learned from that. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
-    return (pass->queue->gated % TIMED_EVERY == 0 || pass->item->timed) && !pass->item->filler;
+    uint32_t every = pass->item->sure ? TIMED_SURE : TIMED_EVERY;
+
+    return (pass->queue->gated % every == 0 || pass->item->timed) && !pass->item->filler;
 }
 
 /* A mark before the item: what passed beside the scheduler is not its, nor is another's time. */

@@ -30,6 +30,7 @@ struct weir_gate_item {
     bool stoppable;
     bool filler;        /* valid when granted */
     bool timed;         /* likewise: its end is to be seen by itself */
+    bool sure;          /* what it takes is known */
     atomic_bool halted; /* its run is stopped, or about to be */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */

@@ -5,7 +5,7 @@
  * kernel whose library or code is not loaded yet, unregistering host memory, destroying an array
  * and freeing memory wait until the device has done all its work, and no other thread gets into the
  * driver as long. Unloading a module waits, too, and lets others in only until one of them wants
- * the driver's lock for itself (another unloads, or makes an event). A tenant's kernel that waits
+ * the driver's lock for itself (another unloads, too). A tenant's kernel that waits
  * for its own program, whose next call is kept out, would then wait for ever; so would a stopped
  * run for the grid that lets it go on. So such a call is made only when the device has nothing to
  * do and nobody gives it anything:

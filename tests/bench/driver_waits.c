@@ -5,8 +5,7 @@
  * waits for a value, a thread makes one call, and another goes on giving work to a third stream.
  * Printed for each call and situation: milliseconds of the call, and the longest that the bystander
  * waited, for its own calls and for its work. The device is released after HOLD_MS: what took that
- * long had waited for it. A third situation has one more thread, which makes events meanwhile: the
- * driver keeps them out while a call waits that lets only launches pass, and then all others, too.
+ * long had waited for it. In the third situation one more thread unloads a module behind the call.
  *
  *     driver_waits [CALL ...]       on the libcuda.so.1 that the loader finds
  */
@@ -523,24 +522,17 @@ static void hold(int by_kernel)
     }
 }
 
-static const char *const situations[] = {"kernel", "value", "value, events are made"};
+static const char *const situations[] = {"kernel", "value", "value, and another unloads"};
 
-enum situation { BY_KERNEL, BY_VALUE, BESIDE_EVENTS, SITUATIONS };
+enum situation { BY_KERNEL, BY_VALUE, BESIDE_UNLOAD, SITUATIONS };
 
-static atomic_int stop_events;
-
-static void *make_events(void *arg)
+static void *unload_behind(void *module)
 {
-    struct timespec pause = {0, 200000};
-    CUevent event;
+    struct timespec pause = {0, 500000};
 
-    (void)arg;
     CHECK(cu.cuCtxSetCurrent(b.context));
-    while (!atomic_load(&stop_events)) {
-        nanosleep(&pause, NULL);
-        CHECK(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-        CHECK(cu.cuEventDestroy_v2(event));
-    }
+    nanosleep(&pause, NULL); /* the call is under way */
+    CHECK(cu.cuModuleUnload(module));
     return NULL;
 }
 
@@ -548,15 +540,18 @@ static void measure(size_t i, enum situation situation)
 {
     struct caller c = {.call = calls[i].call};
     double calls_ms = 0, work_ms = 0;
-    pthread_t thread, events;
+    pthread_t thread, behind;
+    CUmodule other = NULL;
 
+    if (situation == BESIDE_UNLOAD) {
+        CHECK(cu.cuModuleLoadData(&other, text));
+    }
     calls[i].before();
     hold(situation == BY_KERNEL);
     double end = now_ms() + HOLD_MS;
 
-    atomic_store(&stop_events, 0);
     if (pthread_create(&thread, NULL, make_call, &c) != 0 ||
-        (situation == BESIDE_EVENTS && pthread_create(&events, NULL, make_events, NULL) != 0)) {
+        (other != NULL && pthread_create(&behind, NULL, unload_behind, other) != 0)) {
         exit(1);
     }
     while (!atomic_load(&c.begun)) {
@@ -572,9 +567,8 @@ static void measure(size_t i, enum situation situation)
     }
     b.words[OPEN] = 1;
     pthread_join(thread, NULL);
-    atomic_store(&stop_events, 1);
-    if (situation == BESIDE_EVENTS) {
-        pthread_join(events, NULL);
+    if (other != NULL) {
+        pthread_join(behind, NULL);
     }
     CHECK(cu.cuCtxSynchronize());
     calls[i].after();
