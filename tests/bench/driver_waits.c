@@ -5,7 +5,7 @@
  * waits for a value, a thread makes one call, and another goes on giving work to a third stream.
  * Printed for each call and situation: milliseconds of the call, and the longest that the bystander
  * waited, for its own calls and for its work. The device is released after HOLD_MS: what took that
- * long had waited for it. In the third situation one more thread unloads a module behind the call.
+ * long had waited for it.
  *
  *     driver_waits [CALL ...]       on the libcuda.so.1 that the loader finds
  */
@@ -522,36 +522,17 @@ static void hold(int by_kernel)
     }
 }
 
-static const char *const situations[] = {"kernel", "value", "value, and another unloads"};
-
-enum situation { BY_KERNEL, BY_VALUE, BESIDE_UNLOAD, SITUATIONS };
-
-static void *unload_behind(void *module)
-{
-    struct timespec pause = {0, 500000};
-
-    CHECK(cu.cuCtxSetCurrent(b.context));
-    nanosleep(&pause, NULL); /* the call is under way */
-    CHECK(cu.cuModuleUnload(module));
-    return NULL;
-}
-
-static void measure(size_t i, enum situation situation)
+static void measure(size_t i, int by_kernel)
 {
     struct caller c = {.call = calls[i].call};
     double calls_ms = 0, work_ms = 0;
-    pthread_t thread, behind;
-    CUmodule other = NULL;
+    pthread_t thread;
 
-    if (situation == BESIDE_UNLOAD) {
-        CHECK(cu.cuModuleLoadData(&other, text));
-    }
     calls[i].before();
-    hold(situation == BY_KERNEL);
+    hold(by_kernel);
     double end = now_ms() + HOLD_MS;
 
-    if (pthread_create(&thread, NULL, make_call, &c) != 0 ||
-        (other != NULL && pthread_create(&behind, NULL, unload_behind, other) != 0)) {
+    if (pthread_create(&thread, NULL, make_call, &c) != 0) {
         exit(1);
     }
     while (!atomic_load(&c.begun)) {
@@ -567,14 +548,11 @@ static void measure(size_t i, enum situation situation)
     }
     b.words[OPEN] = 1;
     pthread_join(thread, NULL);
-    if (other != NULL) {
-        pthread_join(behind, NULL);
-    }
     CHECK(cu.cuCtxSynchronize());
     calls[i].after();
     CHECK(cu.cuCtxSynchronize());
-    printf("%s\t%s\t%.3f\t%.3f\t%.3f\n", calls[i].name, situations[situation], c.ms, calls_ms,
-           work_ms);
+    printf("%s\t%s\t%.3f\t%.3f\t%.3f\n", calls[i].name, by_kernel ? "kernel" : "value", c.ms,
+           calls_ms, work_ms);
     fflush(stdout);
 }
 
@@ -644,8 +622,8 @@ int main(int argc, char **argv)
         for (int a = 1; a < argc; a++) {
             wanted |= strcmp(argv[a], calls[i].name) == 0;
         }
-        for (int situation = 0; wanted && situation < SITUATIONS; situation++) {
-            measure(i, (enum situation)situation);
+        for (int by_kernel = 0; wanted && by_kernel < 2; by_kernel++) {
+            measure(i, by_kernel);
         }
     }
     return 0;
