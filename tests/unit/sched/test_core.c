@@ -516,6 +516,99 @@ static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
     desk_finish(&b);
 }
 
+/* Both would be under way together, and the short one's end be seen with the long one's. */
+static void a_long_copy_waits_for_the_end_of_a_short_one(void **state)
+{
+    struct desk b;
+    weir_sched_id q[4];
+    weir_sched_id up[5];
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 4; i++) {
+        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 60, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 50, 0);
+    up[2] = work(&b, q[2], WEIR_SCHED_H2D, 1000, 0);
+    up[3] = work(&b, q[3], WEIR_SCHED_H2D, 10, 0);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED); /* both are short */
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    later(&b, 60);
+    finished(&b, up[0]);
+    later(&b, 50);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    finished(&b, up[1]);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_WAITING);
+    finished(&b, up[2]);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_GRANTED);
+    up[4] = work(&b, q[0], WEIR_SCHED_H2D, 400, 0);
+    later(&b, 100);
+    assert_int_equal(state_of(&b, up[4]), WEIR_SCHED_WAITING);
+    later(&b, 20); /* a quarter more than was predicted, and inflight_ns: 112 */
+    assert_int_equal(state_of(&b, up[4]), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
+static uint32_t last_asked, last_count;
+
+static uint32_t last_order(struct weir_policy *self, const struct weir_policy_order_view *view)
+{
+    (void)self;
+    last_asked++;
+    last_count = view->task_count;
+    return view->task_count - 1;
+}
+
+static const struct weir_policy_ops last_first = {
+    .name = "last", .kind = WEIR_POLICY_ORDER, .order = last_order};
+
+/* Who is named while a long copy is under way is next, unless it goes, or a higher class comes. */
+static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
+{
+    struct desk b;
+    weir_sched_id q[4];
+    weir_sched_id up[4];
+
+    (void)state;
+    desk_init(&b);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
+    for (int i = 0; i < 4; i++) {
+        q[i] = queue(&b, tenant(&b, i == 3 ? WEIR_SCHED_HIGH : WEIR_SCHED_NORMAL, 100));
+    }
+    for (int i = 0; i < 3; i++) {
+        up[i] = work(&b, q[i], WEIR_SCHED_H2D, 1000, 0);
+    }
+    last_asked = 0;
+    later(&b, 890);
+    assert_int_equal(last_asked, 0); /* too soon */
+    later(&b, 20);
+    assert_int_equal(last_asked, 1);
+    assert_int_equal(last_count, 2);
+    later(&b, 200);
+    weir_sched_tick(b.sched, b.now_ns);
+    assert_int_equal(last_asked, 1);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    assert_null(weir_sched_check(b.sched));
+    assert_int_equal(weir_sched_queue_remove(b.sched, b.now_ns, q[2]), WEIR_OK);
+    assert_int_equal(last_asked, 2);
+    assert_int_equal(last_count, 1);
+    up[3] = work(&b, q[3], WEIR_SCHED_H2D, 1000, 0);
+    assert_int_equal(last_asked, 3);
+    assert_null(weir_sched_check(b.sched));
+    finished(&b, up[0]);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_GRANTED);
+    later(&b, 950);
+    assert_int_equal(last_asked, 4);
+    assert_int_equal(weir_sched_policy_clear(b.sched, b.now_ns, WEIR_POLICY_ORDER), WEIR_OK);
+    assert_null(weir_sched_check(b.sched));
+    finished(&b, up[3]);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    assert_int_equal(last_asked, 4);
+    desk_finish(&b);
+}
+
 /* A copy of so many MB, of which nobody says how long it takes. */
 static weir_sched_id unknown_copy(struct desk *b, weir_sched_id queue_id, uint64_t mb)
 {
@@ -741,6 +834,8 @@ int main(void)
         cmocka_unit_test(limit_of_sms_places_movable_work),
         cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
         cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
+        cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
+        cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
         cmocka_unit_test(copies_that_always_have_company_are_learned_from),
         cmocka_unit_test(kernels_behind_anothers_teach_what_is_certain),
         cmocka_unit_test(unknown_work_counts_by_its_bytes),
