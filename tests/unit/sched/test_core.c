@@ -516,6 +516,44 @@ static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
     desk_finish(&b);
 }
 
+/*
+ * A task's last kernel, with its copy behind: the next tenant's first is there before it ends. Not
+ * so where more kernels may come, nor while there is long to go.
+ */
+static void who_is_next_is_granted_before_a_task_s_last_kernel_ends(void **state)
+{
+    (void)state;
+    for (int copies = 0; copies < 2; copies++) {
+        struct desk b;
+        weir_sched_id q[3];
+        weir_sched_id first;
+        weir_sched_id last;
+        weir_sched_id next;
+
+        desk_init(&b);
+        for (int i = 0; i < 3; i++) {
+            q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+        }
+        first = kernel(&b, q[0], 100, 0);
+        last = kernel(&b, q[1], 500, 0);
+        if (copies != 0) {
+            work(&b, q[1], WEIR_SCHED_D2H, 2000, 0);
+        }
+        next = kernel(&b, q[2], 300, 0);
+        later(&b, 100);
+        finished(&b, first);
+        assert_int_equal(state_of(&b, last), WEIR_SCHED_GRANTED);
+        later(&b, 390);
+        assert_int_equal(state_of(&b, next), WEIR_SCHED_WAITING);
+        later(&b, 20); /* inflight_ns before its end */
+        assert_int_equal(state_of(&b, next), copies != 0 ? WEIR_SCHED_GRANTED : WEIR_SCHED_WAITING);
+        later(&b, 90);
+        finished(&b, last);
+        assert_int_equal(state_of(&b, next), WEIR_SCHED_GRANTED);
+        desk_finish(&b);
+    }
+}
+
 /* Both would be under way together, and the short one's end be seen with the long one's. */
 static void a_long_copy_waits_for_the_end_of_a_short_one(void **state)
 {
@@ -834,6 +872,7 @@ int main(void)
         cmocka_unit_test(limit_of_sms_places_movable_work),
         cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
         cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
+        cmocka_unit_test(who_is_next_is_granted_before_a_task_s_last_kernel_ends),
         cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
         cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
         cmocka_unit_test(copies_that_always_have_company_are_learned_from),

@@ -221,16 +221,17 @@ static void larger_windows_are_better(void **state)
 }
 
 /*
- * The bus as a host has it (traces of an H200, 2026-11-23): kernels and copies the other way take
- * 6 % of it, and 80 us pass between the end of a copy and the beginning of the next. Then the
- * copies of a window take longer than its kernels in any order, and what is left for the end
- * decides.
+ * As a host has it (traces of an H200, 2026-11-23): kernels and copies the other way take some of
+ * the bus, and 60 us pass between a grant and what it is for, since a thread has to wake up. Then
+ * the copies of a window take longer than its kernels in most orders, and what is left for the end
+ * decides. (By the search alone, and without handing over before a task's last kernel ends, it is
+ * 16 %.)
  */
 static void windows_leave_no_long_kernels_for_the_end(void **state)
 {
-    static const char bus[] = "h200,h2d_mb_s=52000,d2h_mb_s=52000,h2d_ns=80000,launch_ns=8000";
+    static const char bus[] = "h200,h2d_mb_s=53500,d2h_mb_s=53500,h2d_ns=60000,launch_ns=60000";
     static const uint32_t window[] = {6, 8, 10};
-    static const double least[] = {0.187, 0.187, 0.187};
+    static const double least[] = {0.18, 0.18, 0.18};
     struct applications a;
     double fair_ms;
 
