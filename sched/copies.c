@@ -236,20 +236,31 @@ static bool is_long(const struct item *copy)
  * ms where a copy of 0.1 ms had been granted just before the long one). Once an end is overdue it
  * is waited for no longer: it may be waiting itself.
  */
-static bool has_to_wait(const struct weir_sched *sched, const struct item *copy, uint64_t *wake_ns)
+static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way, bool for_any,
+                        uint64_t *wake_ns)
 {
     uint64_t hold = 0;
 
-    for (const struct item *i = sched->front_first[resource_of(copy)]; i != NULL;
-         i = i->front_next) {
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
         uint64_t patience_ns = i->counted_ns + i->counted_ns / 4 + sched->config.inflight_ns;
 
-        if ((is_long(i) || is_long(copy)) && i->busy_ns < patience_ns) {
+        if ((is_long(i) || for_any) && i->busy_ns < patience_ns) {
             hold = max_u64(hold, patience_ns - i->busy_ns);
         }
     }
     *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
     return hold != 0;
+}
+
+/* It goes next, when it has not to wait any more. */
+static void name_next(struct weir_sched *sched, enum weir_sched_resource way, struct queue *queue)
+{
+    const struct item *copy = queue->listed;
+
+    if (sched->copy_next[way] != queue && sched->env.soon != NULL) {
+        sched->env.soon(sched->env.user, copy->id, copy->params.user);
+    }
+    sched->copy_next[way] = queue;
 }
 
 static void grant_copy(struct weir_sched *sched, struct queue *queue)
@@ -307,7 +318,13 @@ static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resourc
     while (sched->copy_first[way] != NULL) {
         rest_ns = busy_ns(sched, way);
         queue = first_with_room(sched, way, bound_ns);
-        if (queue != NULL && contended && has_to_wait(sched, queue->listed, wake_ns)) {
+        if (queue != NULL && contended &&
+            has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
+            if (rest_ns <= bound_ns) {
+                name_next(sched, way, queue);
+            } else {
+                *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns - bound_ns);
+            }
             *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
             return;
         }
@@ -400,24 +417,27 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
     }
     count = collect(sched, way, tasks, queues);
     pick = count > 0 ? ask_order(sched, way, tasks, count) : WEIR_POLICY_WAIT;
-    sched->copy_next[way] = pick != WEIR_POLICY_WAIT ? queues[pick] : NULL;
-    return sched->copy_next[way];
+    return pick != WEIR_POLICY_WAIT ? queues[pick] : NULL;
 }
 
 static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource way,
                            uint64_t *wake_ns)
 {
     while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
-        struct queue *queue = starved(sched, way);
+        struct queue *queue = has_to_wait(sched, way, false, wake_ns) ? NULL : starved(sched, way);
 
         if (queue != NULL) {
             policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",
                          queue->tenant);
             sched->counts.rescues++;
-        } else {
-            queue = next_in_order(sched, way);
+            grant_copy(sched, queue);
+            continue;
         }
-        if (queue == NULL || has_to_wait(sched, queue->listed, wake_ns)) {
+        queue = next_in_order(sched, way);
+        if (queue == NULL || has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
+            if (queue != NULL) {
+                name_next(sched, way, queue);
+            }
             *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
             return;
         }

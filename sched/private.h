@@ -192,7 +192,7 @@ struct weir_sched {
     struct lonely lonely[LONELY_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    struct queue *copy_next[RESOURCES]; /* of them, whom a policy of order has named; or NULL */
+    struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
     uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
     uint32_t copies_on[RESOURCES];      /* on the device */
     uint64_t copy_check_ns[RESOURCES];  /* nobody can have waited too long before */

@@ -30,6 +30,7 @@ struct weir_gate_item {
     bool stoppable;
     bool filler;        /* valid when granted */
     atomic_bool halted; /* its run is stopped, or about to be */
+    atomic_bool soon;   /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */

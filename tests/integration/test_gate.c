@@ -603,6 +603,52 @@ static void a_limit_ends_being_alone(void **state)
     gate_close();
 }
 
+/* ---------------------------------------------------------------- waiting */
+
+/* It spins for a while when it comes, then sleeps, and spins again when the copy before it is
+ * nearly done; and it need not look at the clock to go on then. */
+static void who_copies_next_is_awake_when_its_turn_comes(void **state)
+{
+    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 100000000};
+    struct launch first;
+    struct launch next;
+    struct guest *a;
+    struct guest *b;
+
+    (void)state;
+    gate_open("fair");
+    pthread_mutex_lock(&fx.gate->lock); /* as on many cores */
+    fx.gate->spin = true;
+    fx.gate->spinners_max = 1;
+    pthread_mutex_unlock(&fx.gate->lock);
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    launch_begin(&first, a, copy); /* guessed: 2.5 ms */
+    launch_await_given(&first);
+    launch_leave(&first);
+    launch_begin(&next, b, copy);
+    launch_await_waiting(&next);
+    await(atomic_load(&fx.gate->spinners) == 1);
+    clock_forward(WEIR_NS_PER_MS);
+    await(atomic_load(&fx.gate->spinners) == 0);
+    clock_forward(WEIR_NS_PER_MS);
+    looks_up(&next); /* there is long to go: it sleeps on */
+    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
+    clock_forward(WEIR_NS_PER_MS / 2);
+    await(atomic_load(&fx.gate->spinners) == 1);
+    assert_int_equal(atomic_load(&next.state), LAUNCH_COMES);
+    device_reaches(a);
+    weir_gate_look(queue_of(a));
+    launch_await_given(&next);
+    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
+    launch_leave(&next);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,6 +671,7 @@ int main(void)
         cmocka_unit_test(an_ending_session_is_not_stopped),
         cmocka_unit_test(a_limited_session_passes_the_scheduler_and_has_its_range),
         cmocka_unit_test(a_limit_ends_being_alone),
+        cmocka_unit_test(who_copies_next_is_awake_when_its_turn_comes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

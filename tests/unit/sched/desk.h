@@ -13,7 +13,7 @@
 #define BOTH    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
 #define LOG_MAX 256
 
-enum told { START, STOP, RESUME, RESIZE };
+enum told { START, STOP, RESUME, RESIZE, SOON };
 
 struct order {
     enum told what;
@@ -50,6 +50,12 @@ static inline void on_start(void *user, weir_sched_id item, void *item_user,
     note(user, START, item, place);
 }
 
+static inline void on_soon(void *user, weir_sched_id item, void *item_user)
+{
+    (void)item_user;
+    note(user, SOON, item, NULL);
+}
+
 static inline void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
 {
     (void)item_user;
@@ -81,6 +87,7 @@ static inline void desk_init(struct desk *b)
     struct weir_sched_config config;
     struct weir_sched_env env = {.user = b,
                                  .start = on_start,
+                                 .soon = on_soon,
                                  .stop = on_stop,
                                  .resume = on_resume,
                                  .resize = on_resize,

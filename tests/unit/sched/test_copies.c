@@ -60,7 +60,12 @@ static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
     }
     up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
     up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
-    later(&b, 1100);
+    later(&b, 890);
+    assert_int_equal(b.count, 1);
+    later(&b, 210); /* inflight_ns before its end who is next was told, once */
+    assert_int_equal(b.count, 2);
+    assert_int_equal(b.order[1].what, SOON);
+    assert_int_equal(b.order[1].item, up[1]);
     assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
     finished(&b, up[0]);
     assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
@@ -142,6 +147,8 @@ static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
     later(&b, 20);
     assert_int_equal(last_asked, 1);
     assert_int_equal(last_count, 2);
+    assert_int_equal(b.order[b.count - 1].what, SOON);
+    assert_int_equal(b.order[b.count - 1].item, up[2]);
     later(&b, 200);
     weir_sched_tick(b.sched, b.now_ns);
     assert_int_equal(last_asked, 1);
@@ -162,6 +169,38 @@ static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
     finished(&b, up[3]);
     assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
     assert_int_equal(last_asked, 4);
+    desk_finish(&b);
+}
+
+/* Long copies of a higher class, one after the other: a lower one goes between two, at last. */
+static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
+{
+    struct desk b;
+    weir_sched_id q[3];
+    weir_sched_id up[2];
+    weir_sched_id low;
+    struct weir_sched_counts counts;
+    uint32_t copies = 0;
+
+    (void)state;
+    desk_init(&b);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
+    for (int i = 0; i < 3; i++) {
+        q[i] = queue(&b, tenant(&b, i == 2 ? WEIR_SCHED_LOW : WEIR_SCHED_HIGH, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    low = work(&b, q[2], WEIR_SCHED_H2D, 1000, 0);
+    for (; state_of(&b, low) == WEIR_SCHED_WAITING && copies < 2100; copies++) {
+        assert_int_equal(state_of(&b, up[copies % 2]), WEIR_SCHED_GRANTED);
+        b.count = 0;
+        later(&b, 1000);
+        finished(&b, up[copies % 2]);
+        up[copies % 2] = work(&b, q[copies % 2], WEIR_SCHED_H2D, 1000, 0);
+    }
+    assert_in_range(copies, 2000, 2010); /* starve_ns */
+    weir_sched_count(b.sched, &counts);
+    assert_int_equal(counts.rescues, 1);
     desk_finish(&b);
 }
 
@@ -217,6 +256,7 @@ int main(void)
         cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
         cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
         cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
+        cmocka_unit_test(long_copies_do_not_keep_a_lower_class_for_ever),
         cmocka_unit_test(copies_that_always_have_company_are_learned_from),
     };
 
