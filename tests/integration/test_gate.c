@@ -104,6 +104,46 @@ static void contended_marks_part_one_in_sixteen_from_the_others(void **state)
     gate_close();
 }
 
+/* Who waits for the copy engine does not wait for kernels behind a copy. */
+static void contended_marks_part_copies_from_what_follows(void **state)
+{
+    struct weir_gate_work up = {.class = WEIR_SCHED_H2D, .bytes = 4};
+    struct weir_gate_work down = {.class = WEIR_SCHED_D2H, .bytes = 4};
+    struct weir_gate_work known;
+    struct guest *a, *b;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(1, 0);
+    b = guest_new(2, 0);
+    for (int i = 0; i < 2; i++) { /* then it is known what they take */
+        launch_once(a, i == 0 ? up : down);
+        clock_forward(10 * WEIR_NS_PER_US);
+        finish(a);
+    }
+    known = kernel_of(1, 1000);
+    launch_once(b, kernel_of(2, 0)); /* stays there */
+    marks = marks_in(a);
+    launch_once(a, known);
+    launch_once(a, up);
+    launch_once(a, up);
+    assert_int_equal(marks_in(a) - marks, 0);
+    launch_once(a, known);
+    launch_once(a, known);
+    assert_int_equal(marks_in(a) - marks, 1);
+    launch_once(a, up);
+    launch_once(a, down);
+    assert_int_equal(marks_in(a) - marks, 2);
+    launch_once(a, known);
+    assert_int_equal(marks_in(a) - marks, 3);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 /* Below a higher class: nobody waits for what it has queued, and its times teach nothing. */
 static void fillers_marks_are_farther_apart(void **state)
 {
@@ -654,6 +694,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
+        cmocka_unit_test(contended_marks_part_copies_from_what_follows),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
         cmocka_unit_test(lonely_kernels_are_launched_as_they_are),
