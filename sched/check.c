@@ -150,6 +150,7 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     for (int i = 0; i < RESOURCES; i++) {
         uint32_t fronts = 0;
         uint32_t listed = 0;
+        bool next_listed = sched->copy_next[i] == NULL;
 
         for (const struct item *item = sched->front_first[i]; item != NULL;
              item = item->front_next) {
@@ -170,6 +171,10 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
         for (const struct queue *queue = sched->copy_first[i]; queue != NULL;
              queue = queue->list_next) {
             listed++;
+            next_listed |= queue == sched->copy_next[i];
+        }
+        if (!next_listed) {
+            return "the copy that goes next does not wait";
         }
         if (fronts != sums->fronts[i] || (i != WEIR_SCHED_COMPUTE && listed != sums->listed[i])) {
             return "a list of fronts or copies is not what the queues say";

@@ -7,7 +7,8 @@
  * engine never waits and a newcomer waits for little more than the copy that runs. With such a
  * policy a copy is granted when it is first of its queue and the device has less than inflight_ns
  * to do in that direction: one runs, one follows at once, everything else is still to be decided.
- * Behind one of LONG_COPY_NS or more the next waits for its end, where several tenants copy.
+ * One of LONG_COPY_NS or more has the direction for itself, where several tenants copy: it waits
+ * for the end of those before it, and the next for its.
  *
  * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
  * under way and its last one are kept, because live the items behind the next one are not known
@@ -47,6 +48,9 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
         queue->list_prev;
     queue->list_next = queue->list_prev = NULL;
     sched->copy_tenants[way] -= --queue->tenant->copies[way] == 0;
+    if (sched->copy_next[way] == queue) {
+        sched->copy_next[way] = NULL;
+    }
 }
 
 /* ---- tasks ---- */
@@ -219,25 +223,44 @@ static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_n
     }
 }
 
+static bool is_long(const struct item *copy)
+{
+    return copy->counted_ns >= LONG_COPY_NS;
+}
+
 /*
- * Is the next of a direction held back for the end of a long copy, and until when? That is not seen
- * before the next one's, where it is under way by then (H200, 2026-11-23: a kernel waited 3 ms for
- * data that had long been there). Once it is overdue it is waited for no longer: it may be
- * waiting itself.
+ * Does a copy have to wait for the end of those at work in its direction, and until when? For that
+ * of a long one, and if it is long itself, for that of any. Where the long one is under way by
+ * then, too, the other's end is not seen before its own, nor does what the other's stream holds
+ * next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long been there, and 2.5 to 5
+ * ms where a copy of 0.1 ms had been granted just before the long one). Once an end is overdue it
+ * is waited for no longer: it may be waiting itself.
  */
-static bool is_held(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
+static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way, bool for_any,
+                        uint64_t *wake_ns)
 {
     uint64_t hold = 0;
 
     for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
         uint64_t patience_ns = i->counted_ns + i->counted_ns / 4 + sched->config.inflight_ns;
 
-        if (i->counted_ns >= LONG_COPY_NS && i->busy_ns < patience_ns) {
+        if ((is_long(i) || for_any) && i->busy_ns < patience_ns) {
             hold = max_u64(hold, patience_ns - i->busy_ns);
         }
     }
     *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
     return hold != 0;
+}
+
+/* It goes next, when it has not to wait any more. */
+static void name_next(struct weir_sched *sched, enum weir_sched_resource way, struct queue *queue)
+{
+    const struct item *copy = queue->listed;
+
+    if (sched->copy_next[way] != queue && sched->env.soon != NULL) {
+        sched->env.soon(sched->env.user, copy->id, copy->params.user);
+    }
+    sched->copy_next[way] = queue;
 }
 
 static void grant_copy(struct weir_sched *sched, struct queue *queue)
@@ -293,12 +316,18 @@ static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resourc
         grant_copy(sched, queue);
     }
     while (sched->copy_first[way] != NULL) {
-        if (contended && is_held(sched, way, wake_ns)) {
+        rest_ns = busy_ns(sched, way);
+        queue = first_with_room(sched, way, bound_ns);
+        if (queue != NULL && contended &&
+            has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
+            if (rest_ns <= bound_ns) {
+                name_next(sched, way, queue);
+            } else {
+                *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns - bound_ns);
+            }
             *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
             return;
         }
-        rest_ns = busy_ns(sched, way);
-        queue = first_with_room(sched, way, bound_ns);
         if (queue == NULL ||
             (contended && sched->front_first[way] != NULL && rest_ns >= bound_ns)) {
             rest_ns = rest_ns > bound_ns + WAKE_MIN_NS ? rest_ns - bound_ns : WAKE_MIN_NS;
@@ -359,9 +388,6 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
 {
     uint64_t left_ns = busy_ns(sched, way);
 
-    if (is_held(sched, way, wake_ns)) {
-        return false;
-    }
     if (sched->copies_on[way] == 0 ||
         (sched->copies_on[way] < ORDERED_ON_DEVICE && left_ns <= sched->config.inflight_ns)) {
         return true;
@@ -373,16 +399,32 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
     return false;
 }
 
-static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource way,
-                           uint64_t *wake_ns)
+/*
+ * Whose copy is next: asked for once, though it may have to wait for the end of another then,
+ * unless somebody of a higher class comes. NULL: nobody's.
+ */
+static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_resource way)
 {
     struct weir_policy_task tasks[WEIR_POLICY_TASKS_MAX];
     struct queue *queues[WEIR_POLICY_TASKS_MAX];
+    struct queue *chosen = sched->copy_next[way];
+    uint32_t count;
+    uint32_t pick;
 
+    if (chosen != NULL &&
+        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority) {
+        return chosen;
+    }
+    count = collect(sched, way, tasks, queues);
+    pick = count > 0 ? ask_order(sched, way, tasks, count) : WEIR_POLICY_WAIT;
+    return pick != WEIR_POLICY_WAIT ? queues[pick] : NULL;
+}
+
+static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource way,
+                           uint64_t *wake_ns)
+{
     while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
-        struct queue *queue = starved(sched, way);
-        uint32_t count;
-        uint32_t pick;
+        struct queue *queue = has_to_wait(sched, way, false, wake_ns) ? NULL : starved(sched, way);
 
         if (queue != NULL) {
             policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",
@@ -391,15 +433,15 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
             grant_copy(sched, queue);
             continue;
         }
-        count = collect(sched, way, tasks, queues);
-        pick = count > 0 ? ask_order(sched, way, tasks, count) : WEIR_POLICY_WAIT;
-        if (pick == WEIR_POLICY_WAIT) {
-            if (sched->copy_first[way] != NULL) {
-                *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
+        queue = next_in_order(sched, way);
+        if (queue == NULL || has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
+            if (queue != NULL) {
+                name_next(sched, way, queue);
             }
+            *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
             return;
         }
-        grant_copy(sched, queues[pick]);
+        grant_copy(sched, queue);
     }
 }
 

@@ -14,6 +14,7 @@
  * Everything here is a function of what the core knows and of the time it was given.
  */
 #include "sched/private.h"
+#include <string.h>
 
 static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
 {
@@ -112,6 +113,14 @@ static bool all_movable(const struct weir_sched *sched, const struct tenant *ten
     return true;
 }
 
+static void lead(struct weir_sched *sched, struct tenant *leader,
+                 const struct weir_policy_choice *choice)
+{
+    reign_begin(sched, leader, choice->slice_ns);
+    sched->reign.linger_ns = choice->linger_ns;
+    sched->reign.preempt = choice->preempt;
+}
+
 static void choose(struct weir_sched *sched, enum weir_policy_why why)
 {
     struct reign *reign = &sched->reign;
@@ -124,9 +133,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     if (leader == old && reign->used_ns < reign->slice_ns) {
         return;
     }
-    reign_begin(sched, leader, choice.slice_ns);
-    reign->linger_ns = choice.linger_ns;
-    reign->preempt = choice.preempt;
+    lead(sched, leader, &choice);
     if (leader == old) {
         return; /* a new slice for the same group */
     }
@@ -137,6 +144,87 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
         group_of(sched);
         sched->group_stale = true;
         sched->group_why = why;
+    }
+}
+
+/*
+ * Has the leader nothing to be granted, and of each queue one last piece of compute on the device,
+ * before a copy? Whoever is next could be there when that is done, as at the end of a slice.
+ * *wake_ns: when no more than inflight_ns of it will be left.
+ */
+static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
+{
+    const struct tenant *leader = sched->reign.leader;
+    uint64_t rest_ns = 0;
+
+    if (leader == NULL || leader->heads == 0 || leader->view.waiting != 0) {
+        return false;
+    }
+    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
+        if (queue->kernels == 0) {
+            continue;
+        }
+        if (queue->kernels > 1 || queue->stoppable != 0 || !queue->heads ||
+            queue->first->next == NULL || is_compute(queue->first->next) ||
+            queue->first->predicted_ns == 0) {
+            return false;
+        }
+        rest_ns = max_u64(rest_ns, item_rest_ns(sched, queue->first));
+    }
+    if (rest_ns > sched->config.inflight_ns) {
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns - sched->config.inflight_ns);
+        return false;
+    }
+    return true;
+}
+
+static bool has_heirs(const struct weir_sched *sched, const struct tenant *leader)
+{
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i]->waiting != 0 && sched->ready[i]->priority == leader->view.priority) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The leader is about to have no work: choose the next one now, from the others. Else it would be
+ * chosen when the last kernel is seen done, and the device wait until its thread is awake (some 60
+ * us at each end of a task on an H200, 2026-11-23). Not beside policies of groups, which are about
+ * what runs, and not for a leader whose place is kept.
+ */
+static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
+{
+    struct reign *reign = &sched->reign;
+    struct tenant *old = reign->leader;
+    struct weir_policy_choice choice;
+    struct tenant *next;
+    uint32_t at = 0;
+
+    if (reign->rescue || reign->linger_ns != 0 || reign->members != 1 || reign->spatial ||
+        sched->policy[WEIR_POLICY_TOGETHER].ops != NULL || !is_spent(sched, wake_ns) ||
+        !has_heirs(sched, old)) {
+        return;
+    }
+    while (sched->ready[at] != &old->view) {
+        at++;
+    }
+    /* Asked without it, which stays ready until its last piece is done. */
+    sched->ready_count--;
+    memmove(&sched->ready[at], &sched->ready[at + 1],
+            (sched->ready_count - at) * sizeof(*sched->ready));
+    reign->leader = NULL;
+    choice = ask_next(sched, WEIR_POLICY_EMPTY);
+    next = tenant_of(sched->ready[choice.ready]);
+    reign->leader = old;
+    memmove(&sched->ready[at + 1], &sched->ready[at],
+            (sched->ready_count - at) * sizeof(*sched->ready));
+    sched->ready[at] = &old->view;
+    sched->ready_count++;
+    if (next->view.waiting != 0) {
+        lead(sched, next, &choice);
+        group_of(sched);
     }
 }
 
@@ -539,6 +627,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     if (why != WEIR_POLICY_WHY_COUNT) {
         choose(sched, why);
     }
+    hand_over(sched, wake_ns);
     reign->has_equals = reign->leader == NULL || has_equals(sched);
     group_outgrown(sched);
     if (group_is_over(sched)) {

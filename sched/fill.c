@@ -129,7 +129,9 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
         }
         item_start(sched, item, &anywhere);
     }
-    wake_for(sched, queue, bound_ns, wake_ns);
+    if (item != NULL && fills(sched, item)) {
+        wake_for(sched, queue, bound_ns, wake_ns);
+    }
 }
 
 void fill(struct weir_sched *sched, uint64_t *wake_ns)

@@ -46,6 +46,9 @@ static void slot_finish(struct weir_sched *sched, int kind)
     }
     free(policy->state);
     *policy = (struct weir_policy){0};
+    if (kind == WEIR_POLICY_ORDER) {
+        memset(sched->copy_next, 0, sizeof(sched->copy_next));
+    }
 }
 
 void policies_finish(struct weir_sched *sched)

@@ -228,7 +228,8 @@ struct weir_policy_ops {
     /**
      * Kind ORDER. Asked when a direction has less than inflight_ns to do: while it is in force a
      * copy is granted only when it is first of its queue on the device, and two a direction at most
-     * are granted. Mandatory.
+     * are granted. What it names may have to wait for the end of what is under way; it is not asked
+     * again meanwhile, unless somebody of a higher class comes. Mandatory.
      * @return index into view->tasks, or WEIR_POLICY_WAIT: none now; asked again when something
      *         changes, past it after starve_ns.
      */

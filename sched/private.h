@@ -194,11 +194,12 @@ struct weir_sched {
     struct lonely lonely[LONELY_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    uint32_t copy_tenants[RESOURCES];  /* with copies of that direction */
-    uint32_t copies_on[RESOURCES];     /* on the device */
-    uint64_t copy_check_ns[RESOURCES]; /* nobody can have waited too long before */
-    uint64_t copy_done_ns[RESOURCES];  /* when the last one of a direction was done */
-    uint64_t memory_bytes;             /* of tasks under way */
+    struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
+    uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
+    uint32_t copies_on[RESOURCES];      /* on the device */
+    uint64_t copy_check_ns[RESOURCES];  /* nobody can have waited too long before */
+    uint64_t copy_done_ns[RESOURCES];   /* when the last one of a direction was done */
+    uint64_t memory_bytes;              /* of tasks under way */
 
     uint32_t busy_tenants; /* with items */
     struct tenant *sole;   /* the only one of them, at its last arrival */

@@ -128,6 +128,13 @@ struct weir_sched_env {
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, bool filler);
     /**
+     * A copy waits for the end of another that has no more than inflight_ns to go, and will be
+     * given to the device then, if nobody comes before it: its thread may get ready. At most once
+     * for each time that it is next. It decides nothing, so no record tells of it. NULL: not
+     * wanted.
+     */
+    void (*soon)(void *user, weir_sched_id item, void *item_user);
+    /**
      * Stop an item. Answered by weir_sched_stopped(), or weir_sched_finished() when it was quicker,
      * or weir_sched_running() when it cannot be stopped now or ever. Called for STOPPABLE items
      * only. lease_ns: the environment itself resumes it after that, should nothing come (and says

@@ -435,12 +435,21 @@ static bool is_timed(const struct weir_gate_pass *pass)
     return (pass->queue->gated % every == 0 || pass->item->timed) && !pass->item->filler;
 }
 
-/* A mark before the item: what passed beside the scheduler is not its, nor is another's time. */
+static bool is_copy(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+}
+
+/*
+ * A mark before the item: what passed beside the scheduler is not its, nor is another's time. And
+ * whoever wants the copy engine waits for a copy's end, not for the kernels behind it.
+ */
 static void begin_apart(const struct weir_gate_pass *pass)
 {
     const struct weir_gate_open *open = &pass->stream->gate.open;
 
-    if (open->n != 0 && (open->first == NULL || is_timed(pass))) {
+    if (open->n != 0 && (open->first == NULL || is_timed(pass) ||
+                         (is_copy(open->last_class) && pass->class != open->last_class))) {
         mark(pass->queue, pass->stream);
     }
 }
@@ -532,6 +541,7 @@ static void open_work(struct weir_gate_pass *pass)
         q->open_streams = pass->stream;
         stream->listed = true;
     }
+    open->last_class = pass->class;
     open->alike &= open->key == pass->key && open->size == pass->size && open->class == pass->class;
     open->guessed |= pass->guessed;
     open->ns += pass->ns;
@@ -577,7 +587,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
         }
         return;
     }
-    if (pass->class == WEIR_SCHED_H2D || pass->class == WEIR_SCHED_D2H) {
+    if (is_copy(pass->class)) {
         atomic_fetch_add_explicit(&q->bytes[pass->class == WEIR_SCHED_D2H], pass->size,
                                   memory_order_relaxed);
     }

@@ -53,7 +53,7 @@ struct weir_gate_open {
     uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
     uint64_t key, size;                  /* of all of them, while they are alike */
     uint32_t n;
-    uint8_t class;
+    uint8_t class, last_class;
     bool alike, guessed;
 };
 

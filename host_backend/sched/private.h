@@ -32,6 +32,7 @@ struct weir_gate_item {
     bool timed;         /* likewise: its end is to be seen by itself */
     bool sure;          /* what it takes is known */
     atomic_bool halted; /* its run is stopped, or about to be */
+    atomic_bool soon;   /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
+#define SOON_NS           WEIR_NS_PER_MS /* predictions of long copies are so far off */
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
 #define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
@@ -188,6 +189,10 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
         }
         if (q->session->n_waits != 0) {
             weir_session_answer_waits(q->session);
+        }
+        if (atomic_exchange_explicit(&item->soon, false, memory_order_acquire)) {
+            (void)spin(q->gate, item, SOON_NS);
+            continue;
         }
         patience_ns = patience_of(q, ns, now_ns);
         if (now_ns - item->brought_ns >= patience_ns) {

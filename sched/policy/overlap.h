@@ -28,4 +28,9 @@ uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
 uint64_t overlap_search(const struct overlap_task *tasks, uint32_t count,
                         const struct overlap_start *start, uint8_t *ret_order);
 
+/* The best of the orders that Johnson's rule makes of pairs of the three parts, and when its last
+ * task ends. Few steps, for any count. */
+uint64_t overlap_order_by_rules(const struct overlap_task *tasks, uint32_t count,
+                                const struct overlap_start *start, uint8_t *ret_order);
+
 #endif

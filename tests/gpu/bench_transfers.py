@@ -37,7 +37,7 @@ ORDERS, WARM = 25, 3  # the first ones are for learning
 FIRST_WINDOWS, OTHER_WINDOWS = (8, 10, 4, 2, 6), (9, 7, 5, 3)  # what is cut off misses the least
 TRACED = ("Weir fair", "Weir fair,overlap 8")
 GAP_MS, HEAD_MS = 0.05, 0.1  # between arrivals, and of the first one's before them
-AHEAD_MS = 3  # of the first arrival, to tell everybody
+AHEAD_MS = 12  # of the first arrival, to tell everybody: with 3 the last two of an order came 1.5 to 2 ms late
 
 
 def append(ends, parts):

@@ -104,6 +104,46 @@ static void contended_marks_part_one_in_sixteen_from_the_others(void **state)
     gate_close();
 }
 
+/* Who waits for the copy engine does not wait for kernels behind a copy. */
+static void contended_marks_part_copies_from_what_follows(void **state)
+{
+    struct weir_gate_work up = {.class = WEIR_SCHED_H2D, .bytes = 4};
+    struct weir_gate_work down = {.class = WEIR_SCHED_D2H, .bytes = 4};
+    struct weir_gate_work known;
+    struct guest *a, *b;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(1, 0);
+    b = guest_new(2, 0);
+    for (int i = 0; i < 2; i++) { /* then it is known what they take */
+        launch_once(a, i == 0 ? up : down);
+        clock_forward(10 * WEIR_NS_PER_US);
+        finish(a);
+    }
+    known = kernel_of(1, 1000);
+    launch_once(b, kernel_of(2, 0)); /* stays there */
+    marks = marks_in(a);
+    launch_once(a, known);
+    launch_once(a, up);
+    launch_once(a, up);
+    assert_int_equal(marks_in(a) - marks, 0);
+    launch_once(a, known);
+    launch_once(a, known);
+    assert_int_equal(marks_in(a) - marks, 1);
+    launch_once(a, up);
+    launch_once(a, down);
+    assert_int_equal(marks_in(a) - marks, 2);
+    launch_once(a, known);
+    assert_int_equal(marks_in(a) - marks, 3);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 /* Below a higher class: nobody waits for what it has queued, and its times teach nothing. */
 static void fillers_marks_are_farther_apart(void **state)
 {
@@ -603,11 +643,58 @@ static void a_limit_ends_being_alone(void **state)
     gate_close();
 }
 
+/* ---------------------------------------------------------------- waiting */
+
+/* It spins for a while when it comes, then sleeps, and spins again when the copy before it is
+ * nearly done; and it need not look at the clock to go on then. */
+static void who_copies_next_is_awake_when_its_turn_comes(void **state)
+{
+    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 100000000};
+    struct launch first;
+    struct launch next;
+    struct guest *a;
+    struct guest *b;
+
+    (void)state;
+    gate_open("fair");
+    pthread_mutex_lock(&fx.gate->lock); /* as on many cores */
+    fx.gate->spin = true;
+    fx.gate->spinners_max = 1;
+    pthread_mutex_unlock(&fx.gate->lock);
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    launch_begin(&first, a, copy); /* guessed: 2.5 ms */
+    launch_await_given(&first);
+    launch_leave(&first);
+    launch_begin(&next, b, copy);
+    launch_await_waiting(&next);
+    await(atomic_load(&fx.gate->spinners) == 1);
+    clock_forward(WEIR_NS_PER_MS);
+    await(atomic_load(&fx.gate->spinners) == 0);
+    clock_forward(WEIR_NS_PER_MS);
+    looks_up(&next); /* there is long to go: it sleeps on */
+    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
+    clock_forward(WEIR_NS_PER_MS / 2);
+    await(atomic_load(&fx.gate->spinners) == 1);
+    assert_int_equal(atomic_load(&next.state), LAUNCH_COMES);
+    device_reaches(a);
+    weir_gate_look(queue_of(a));
+    launch_await_given(&next);
+    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
+    launch_leave(&next);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
+        cmocka_unit_test(contended_marks_part_copies_from_what_follows),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
         cmocka_unit_test(lonely_kernels_are_launched_as_they_are),
@@ -625,6 +712,7 @@ int main(void)
         cmocka_unit_test(an_ending_session_is_not_stopped),
         cmocka_unit_test(a_limited_session_passes_the_scheduler_and_has_its_range),
         cmocka_unit_test(a_limit_ends_being_alone),
+        cmocka_unit_test(who_copies_next_is_awake_when_its_turn_comes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -500,6 +500,36 @@ static void what_goes_in_between_is_charged_to_whom_it_belongs(void **state)
     weir_sched_destroy(d.sched);
 }
 
+/* Named as the one that fills, an equal that must not is not waited for: each 10 us somebody
+ * looked. */
+static void who_may_not_fill_wakes_nobody(void **state)
+{
+    struct desk d;
+    weir_sched_id tenant;
+    weir_sched_id leads;
+    weir_sched_id waits;
+    weir_sched_id long_one;
+    uint32_t ticks = 0;
+
+    (void)state;
+    desk_init(&d, WEIR_SCHED_FILL_LOWER);
+    waits = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+    leads = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
+    long_one = kernel(&d, waits, 3000);
+    kernel(&d, waits, 100);
+    kernel(&d, leads, 100);
+    later(&d, 2700);
+    while (d.timer_ns <= 4000000) { /* it takes longer than was foreseen */
+        d.now_ns = d.timer_ns;
+        d.timer_ns = UINT64_MAX;
+        weir_sched_tick(d.sched, d.now_ns);
+        ticks++;
+    }
+    assert_in_range(ticks, 0, 5);
+    finished(&d, long_one);
+    weir_sched_destroy(d.sched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +546,7 @@ int main(void)
         cmocka_unit_test(who_is_served_waits_for_room_and_others_for_a_turn),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
+        cmocka_unit_test(who_may_not_fill_wakes_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,8 @@ static void load_make(struct applications *a)
 }
 
 /* From the first arrival to the last end, mean over orders, ms. */
-static double mean_ms(const struct applications *a, const char *policies, uint32_t window)
+static double mean_ms(const struct applications *a, const char *device, const char *policies,
+                      uint32_t window)
 {
     struct weir_sim_gpu_params gpu;
     struct weir_sim_params params;
@@ -132,7 +133,7 @@ static double mean_ms(const struct applications *a, const char *policies, uint32
     char error[WEIR_SIM_ERROR_BYTES];
     double sum_ns = 0;
 
-    assert_int_equal(weir_sim_gpu_find("h200", &gpu, error), WEIR_OK);
+    assert_int_equal(weir_sim_gpu_find(device, &gpu, error), WEIR_OK);
     weir_sim_params_init(&params, &a->load, &gpu);
     weir_sched_config_init(&params.config, SMS);
     params.config.guess_ns = 20000; /* as the live gate has it */
@@ -193,7 +194,7 @@ static void issue_order_is_as_good_as_a_flow_shop(void **state)
     (void)state;
     load_make(&a);
     flow_ms = flow_shop_ms(&a);
-    fair_ms = mean_ms(&a, "fair", 8);
+    fair_ms = mean_ms(&a, "h200", "fair", 8);
     print_message("flow shop %.2f ms, fair %.2f\n", flow_ms, fair_ms);
     assert_true(fair_ms < 1.02 * flow_ms);
     weir_sim_load_finish(&a.load);
@@ -208,13 +209,41 @@ static void larger_windows_are_better(void **state)
 
     (void)state;
     load_make(&a);
-    fair_ms = mean_ms(&a, "fair", 8);
+    fair_ms = mean_ms(&a, "h200", "fair", 8);
     for (uint32_t i = 0; i < sizeof(window) / sizeof(window[0]); i++) {
-        double ms = mean_ms(&a, "fair,overlap", window[i]);
+        double ms = mean_ms(&a, "h200", "fair,overlap", window[i]);
 
         print_message("window %u: %.2f ms, %.1f %% less than %.2f\n", window[i], ms,
                       100 * (1 - ms / fair_ms), fair_ms);
         assert_true(ms < (1 - gain[i]) * fair_ms);
+    }
+    weir_sim_load_finish(&a.load);
+}
+
+/*
+ * As a host has it (traces of an H200, 2026-11-23): kernels and copies the other way take some of
+ * the bus, and 60 us pass between a grant and what it is for, since a thread has to wake up. Then
+ * the copies of a window take longer than its kernels in most orders, and what is left for the end
+ * decides. (By the search alone, and without handing over before a task's last kernel ends, it is
+ * 16 %.)
+ */
+static void windows_leave_no_long_kernels_for_the_end(void **state)
+{
+    static const char bus[] = "h200,h2d_mb_s=53500,d2h_mb_s=53500,h2d_ns=60000,launch_ns=60000";
+    static const uint32_t window[] = {6, 8, 10};
+    static const double least[] = {0.18, 0.18, 0.18};
+    struct applications a;
+    double fair_ms;
+
+    (void)state;
+    load_make(&a);
+    fair_ms = mean_ms(&a, bus, "fair", 8);
+    for (uint32_t i = 0; i < sizeof(window) / sizeof(window[0]); i++) {
+        double ms = mean_ms(&a, bus, "fair,overlap", window[i]);
+
+        print_message("window %u: %.2f ms, %.1f %% less than %.2f\n", window[i], ms,
+                      100 * (1 - ms / fair_ms), fair_ms);
+        assert_true(ms < (1 - least[i]) * fair_ms);
     }
     weir_sim_load_finish(&a.load);
 }
@@ -224,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(issue_order_is_as_good_as_a_flow_shop),
         cmocka_unit_test(larger_windows_are_better),
+        cmocka_unit_test(windows_leave_no_long_kernels_for_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

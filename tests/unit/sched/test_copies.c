@@ -1,0 +1,264 @@
+/*
+ * Copies: bounds of a direction, whose end is waited for, what a policy of order is asked, and what
+ * copies teach that always have company.
+ */
+#include "sched/policy.h"
+#include "sched/predict.h"
+#include "tests/unit/sched/desk.h"
+
+static void copies_are_served_apart_and_each_direction_for_itself(void **state)
+{
+    struct desk b;
+    weir_sched_id t[2];
+    weir_sched_id q[2];
+    weir_sched_id up[2];
+    weir_sched_id down;
+    struct weir_sched_tenant_info info;
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 2; i++) {
+        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        q[i] = queue(&b, t[i]);
+    }
+    kernel(&b, queue(&b, t[0]), 1000, 0);
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 250, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 250, 0);
+    down = work(&b, queue(&b, t[1]), WEIR_SCHED_D2H, 1000, 0);
+    assert_int_equal(state_of(&b, up[0]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, up[1]),
+                     WEIR_SCHED_WAITING); /* its turn is near the other's end */
+    assert_int_equal(state_of(&b, down), WEIR_SCHED_GRANTED);
+    later(&b, 100);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
+    later(&b, 100);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    later(&b, 50);
+    finished(&b, up[0]);
+    later(&b, 750);
+    weir_sched_tick(b.sched, b.now_ns);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t[0], &info), WEIR_OK);
+    assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 1000000ull * SMS);
+    assert_in_range(info.service_ns[WEIR_SCHED_TO_DEVICE], 200000, 250000);
+    assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 0);
+    assert_int_equal(weir_sched_tenant_query(b.sched, t[1], &info), WEIR_OK);
+    assert_int_equal(info.service_ns[WEIR_SCHED_COMPUTE], 0);
+    assert_int_equal(info.service_ns[WEIR_SCHED_FROM_DEVICE], 1000000);
+    desk_finish(&b);
+}
+
+static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
+{
+    struct desk b;
+    weir_sched_id q[2];
+    weir_sched_id up[3];
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 2; i++) {
+        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    later(&b, 890);
+    assert_int_equal(b.count, 1);
+    later(&b, 210); /* inflight_ns before its end who is next was told, once */
+    assert_int_equal(b.count, 2);
+    assert_int_equal(b.order[1].what, SOON);
+    assert_int_equal(b.order[1].item, up[1]);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_WAITING);
+    finished(&b, up[0]);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    up[2] = work(&b, q[0], WEIR_SCHED_H2D, 10, 0);
+    later(&b, 1300);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    later(&b, 100); /* a quarter more than was predicted, and inflight_ns: 1350 */
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
+/* Both would be under way together, and the short one's end be seen with the long one's. */
+static void a_long_copy_waits_for_the_end_of_a_short_one(void **state)
+{
+    struct desk b;
+    weir_sched_id q[4];
+    weir_sched_id up[5];
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 4; i++) {
+        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 60, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 50, 0);
+    up[2] = work(&b, q[2], WEIR_SCHED_H2D, 1000, 0);
+    up[3] = work(&b, q[3], WEIR_SCHED_H2D, 10, 0);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED); /* both are short */
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    later(&b, 60);
+    finished(&b, up[0]);
+    later(&b, 50);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    finished(&b, up[1]);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_GRANTED);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_WAITING);
+    finished(&b, up[2]);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_GRANTED);
+    up[4] = work(&b, q[0], WEIR_SCHED_H2D, 400, 0);
+    later(&b, 100);
+    assert_int_equal(state_of(&b, up[4]), WEIR_SCHED_WAITING);
+    later(&b, 20); /* a quarter more than was predicted, and inflight_ns: 112 */
+    assert_int_equal(state_of(&b, up[4]), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
+static uint32_t last_asked, last_count;
+
+static uint32_t last_order(struct weir_policy *self, const struct weir_policy_order_view *view)
+{
+    (void)self;
+    last_asked++;
+    last_count = view->task_count;
+    return view->task_count - 1;
+}
+
+static const struct weir_policy_ops last_first = {
+    .name = "last", .kind = WEIR_POLICY_ORDER, .order = last_order};
+
+/* Who is named while a long copy is under way is next, unless it goes, or a higher class comes. */
+static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
+{
+    struct desk b;
+    weir_sched_id q[4];
+    weir_sched_id up[4];
+
+    (void)state;
+    desk_init(&b);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
+    for (int i = 0; i < 4; i++) {
+        q[i] = queue(&b, tenant(&b, i == 3 ? WEIR_SCHED_HIGH : WEIR_SCHED_NORMAL, 100));
+    }
+    for (int i = 0; i < 3; i++) {
+        up[i] = work(&b, q[i], WEIR_SCHED_H2D, 1000, 0);
+    }
+    last_asked = 0;
+    later(&b, 890);
+    assert_int_equal(last_asked, 0); /* too soon */
+    later(&b, 20);
+    assert_int_equal(last_asked, 1);
+    assert_int_equal(last_count, 2);
+    assert_int_equal(b.order[b.count - 1].what, SOON);
+    assert_int_equal(b.order[b.count - 1].item, up[2]);
+    later(&b, 200);
+    weir_sched_tick(b.sched, b.now_ns);
+    assert_int_equal(last_asked, 1);
+    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
+    assert_null(weir_sched_check(b.sched));
+    assert_int_equal(weir_sched_queue_remove(b.sched, b.now_ns, q[2]), WEIR_OK);
+    assert_int_equal(last_asked, 2);
+    assert_int_equal(last_count, 1);
+    up[3] = work(&b, q[3], WEIR_SCHED_H2D, 1000, 0);
+    assert_int_equal(last_asked, 3);
+    assert_null(weir_sched_check(b.sched));
+    finished(&b, up[0]);
+    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_GRANTED);
+    later(&b, 950);
+    assert_int_equal(last_asked, 4);
+    assert_int_equal(weir_sched_policy_clear(b.sched, b.now_ns, WEIR_POLICY_ORDER), WEIR_OK);
+    assert_null(weir_sched_check(b.sched));
+    finished(&b, up[3]);
+    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
+    assert_int_equal(last_asked, 4);
+    desk_finish(&b);
+}
+
+/* Long copies of a higher class, one after the other: a lower one goes between two, at last. */
+static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
+{
+    struct desk b;
+    weir_sched_id q[3];
+    weir_sched_id up[2];
+    weir_sched_id low;
+    struct weir_sched_counts counts;
+    uint32_t copies = 0;
+
+    (void)state;
+    desk_init(&b);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
+    for (int i = 0; i < 3; i++) {
+        q[i] = queue(&b, tenant(&b, i == 2 ? WEIR_SCHED_LOW : WEIR_SCHED_HIGH, 100));
+    }
+    up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
+    up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
+    low = work(&b, q[2], WEIR_SCHED_H2D, 1000, 0);
+    for (; state_of(&b, low) == WEIR_SCHED_WAITING && copies < 2100; copies++) {
+        assert_int_equal(state_of(&b, up[copies % 2]), WEIR_SCHED_GRANTED);
+        b.count = 0;
+        later(&b, 1000);
+        finished(&b, up[copies % 2]);
+        up[copies % 2] = work(&b, q[copies % 2], WEIR_SCHED_H2D, 1000, 0);
+    }
+    assert_in_range(copies, 2000, 2010); /* starve_ns */
+    weir_sched_count(b.sched, &counts);
+    assert_int_equal(counts.rescues, 1);
+    desk_finish(&b);
+}
+
+/* A copy of so many MB, of which nobody says how long it takes. */
+static weir_sched_id unknown_copy(struct desk *b, weir_sched_id queue_id, uint64_t mb)
+{
+    struct weir_sched_item_params params = {.class = WEIR_SCHED_H2D, .bytes = mb * 1000000};
+    weir_sched_id id;
+
+    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, &params, &id), WEIR_OK);
+    return id;
+}
+
+/*
+ * A copy engine that gives 50 MB a millisecond to one copy at a time, and always has the next one
+ * on the device (not behind long ones): none is ever alone in its direction from beginning to end.
+ */
+static void copies_that_always_have_company_are_learned_from(void **state)
+{
+    static const uint64_t mb[] = {10, 5, 11, 1, 8, 10};
+    struct desk b;
+    struct weir_sched_config config;
+    struct weir_sched_env env = {.user = &b, .start = on_start, .timer = on_timer};
+    weir_sched_id q[2];
+    weir_sched_id on[2];
+
+    (void)state;
+    desk_init(&b);
+    weir_sched_destroy(b.sched);
+    weir_sched_config_init(&config, SMS);
+    config.inflight_ns = 50000000;
+    assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
+    assert_int_equal(weir_sched_create(&config, &env, &b.sched), WEIR_OK);
+    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    on[0] = unknown_copy(&b, q[0], mb[0]);
+    for (uint32_t i = 0; i + 1 < sizeof(mb) / sizeof(mb[0]); i++) {
+        on[(i + 1) % 2] = unknown_copy(&b, q[(i + 1) % 2], mb[i + 1]);
+        assert_int_equal(state_of(&b, on[0]), WEIR_SCHED_GRANTED);
+        assert_int_equal(state_of(&b, on[1]), WEIR_SCHED_GRANTED);
+        later(&b, mb[i] * 20);
+        finished(&b, on[i % 2]);
+    }
+    assert_in_range(predicted_us(&b, unknown_copy(&b, q[0], 300)), 5990, 6010);
+    weir_sched_destroy(b.sched);
+    weir_predict_destroy(config.predict);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
+        cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
+        cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
+        cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
+        cmocka_unit_test(long_copies_do_not_keep_a_lower_class_for_ever),
+        cmocka_unit_test(copies_that_always_have_company_are_learned_from),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
