@@ -547,7 +547,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
  * Has somebody who is not a member more than one piece of work on the device, which nobody stops?
  * Streams take turns there: the member's work would come between them, and who is served when could
  * not be told from what is seen done. So the members begin when the last of it runs, whose SMs they
- * take as they become free. Lower classes do not count: the device lets them wait.
+ * take as they become free. Lower classes do not count: the device lets them wait. Nor do fillers,
+ * but in a turn from which durations are learned.
  */
 static bool is_crowded(const struct weir_sched *sched)
 {
@@ -559,10 +560,11 @@ static bool is_crowded(const struct weir_sched *sched)
     for (; front != NULL; front = front->front_next) {
         const struct tenant *tenant = front->queue->tenant;
 
-        if (!tenant->view.member && !front->waits && !front->filler &&
-            front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
-            is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
-            tenant->view.priority == sched->reign.leader->view.priority) {
+        if (fill_drains(sched, front) ||
+            (!tenant->view.member && !front->waits && !front->filler &&
+             front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
+             is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
+             tenant->view.priority == sched->reign.leader->view.priority)) {
             return true;
         }
     }

@@ -17,8 +17,8 @@
  * So shares are as good as predictions, and beside an equal nothing can be learned but what is
  * forgotten as soon as something better is known. Hence equals share only what both are sure of: a
  * tenant of whom something came that was not yet learned of often enough has turns of its own for a
- * while. And every tenant has a turn now and then in which none of its equals fills; who had none
- * for long does not fill, falls behind, and so gets one.
+ * while. And every tenant has a turn now and then in which none of its equals fills, which begins
+ * when those that do are done; who had none for long does not fill, falls behind, and so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
@@ -29,6 +29,7 @@
 #define BLOCK_MAX_NS 500000u  /* a leader's blocks wait no longer for one */
 #define DEPTH        2u /* times inflight_ns: who fills keeps nobody waiting by what it has queued */
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
+#define DRAIN_NS     5000000u   /* it waits for others' fillers that are under way, at most so long */
 #define UNSURE_NS    50000000u  /* so long after something that is still to be learned */
 
 void fill_begin(struct weir_sched *sched)
@@ -36,8 +37,18 @@ void fill_begin(struct weir_sched *sched)
     struct reign *reign = &sched->reign;
 
     reign->filler = NULL;
-    reign->clean = sched->now_ns - reign->leader->clean_ns >= CLEAN_NS;
-    reign->leader->clean_ns = reign->clean ? sched->now_ns : reign->leader->clean_ns;
+    reign->clean = sched->config.fill == WEIR_SCHED_FILL_ALL &&
+                   sched->now_ns - reign->leader->clean_ns >= CLEAN_NS;
+    if (reign->clean) {
+        reign->leader->clean_ns = sched->now_ns;
+        reign->clear_by_ns = sched->now_ns + DRAIN_NS;
+    }
+}
+
+bool fill_drains(const struct weir_sched *sched, const struct item *front)
+{
+    return sched->reign.clean && front->fills_equal &&
+           front->queue->tenant != sched->reign.leader;
 }
 
 void fill_arrival(struct weir_sched *sched, const struct item *item)
@@ -46,12 +57,6 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
         (item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0)) {
         item->queue->tenant->unsure_ns = sched->now_ns + UNSURE_NS;
     }
-}
-
-bool weir_sched_learns(const struct weir_sched *sched)
-{
-    return sched->config.fill == WEIR_SCHED_FILL_ALL && sched->reign.leader != NULL &&
-           sched->reign.clean;
 }
 
 /* May this equal fill, as far as what is known of its work and of the leader's is true? */

@@ -6,6 +6,10 @@
  * long ones would never be known where there is contention; each stop adds some microseconds of
  * draining to that. It says nothing about places. Of one that never has more SMs than its limit,
  * what the time on all would be is reckoned from them.
+ *
+ * Several that are seen to be done at once teach their sum: each is taken to have been as much
+ * longer or shorter than it is known to be as all of them were. A kernel timed by itself takes some
+ * microseconds more than between others, which would add up.
  */
 #include "sched/private.h"
 
@@ -13,6 +17,7 @@
 /* Of a partner, whose kernels end and begin meanwhile, with something else between them. */
 #define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
 #define UNSURE              8u /* that part of its time at least, before a kernel's first is believed */
+#define TOGETHER_MAX        2.0 /* what several took is no more times as much as was predicted */
 #define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
 
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
@@ -98,16 +103,18 @@ static bool is_hint(const struct weir_sched *sched, const struct item *item, uin
  * What a kernel took that stood behind another's for a part of its time. If the device took them
  * one after the other, as it mostly does, that is the time in which it was served; if it ran in
  * what the other left, anything up to the time since it was first of its queue. So it tells of
- * predictions outside of that only. 0: it says nothing.
+ * predictions outside of that only, and of what nothing is known about it is a supposition. 0: it
+ * says nothing.
  */
 static uint64_t between_ns(const struct weir_sched *sched, const struct item *item,
-                           uint64_t took_ns)
+                           uint64_t took_ns, bool *ret_supposed)
 {
     uint64_t span_ns = sched->now_ns - item->head_ns;
 
     if (item->interrupted || MOSTLY(item->busy_ns, span_ns)) {
         return took_ns;
     }
+    *ret_supposed |= is_unsure(item);
     if (item->predicted_ns == 0) {
         return item->busy_ns >= span_ns / UNSURE ? took_ns : 0;
     }
@@ -117,6 +124,7 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     bool disturbed = item->beside_filler || item->filler;
+    bool supposed = disturbed && is_unsure(item);
 
     took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
@@ -127,11 +135,57 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
         return;
     }
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
-        took_ns = between_ns(sched, item, took_ns);
+        took_ns = between_ns(sched, item, took_ns, &supposed);
         if (took_ns != 0) {
-            learn_kernel(sched, item, took_ns, disturbed && is_unsure(item));
+            learn_kernel(sched, item, took_ns, supposed);
         }
     } else if (sched->config.predict != NULL) {
         learn_copy(sched, item, took_ns);
+    }
+}
+
+/* Nothing but items of one tenant were at work since the first of them came to the front? */
+static bool were_alone(const struct weir_sched *sched, const struct item *first)
+{
+    uint64_t span_ns = sched->now_ns - first->head_ns;
+
+    return first->is_front && first->started_ns < first->head_ns && !first->filler &&
+           !first->beside_filler && sched->fillers == 0 && NEARLY(first->alone_ns, span_ns) &&
+           first->beside_ns == 0;
+}
+
+static bool is_plain(const struct item *item)
+{
+    return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !is_unsure(item) &&
+           !item->disturbed && !item->interrupted && item->place.sm_count == 0 &&
+           item->place.quota == 0;
+}
+
+void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,
+                              uint32_t count)
+{
+    const struct item *first = count != 0 ? table_get(&sched->items, ids[0]) : NULL;
+    const struct item *item = first;
+    uint64_t predicted_ns = 0;
+    double ratio;
+
+    time_is(sched, now_ns);
+    if (first == NULL || sched->config.predict == NULL || !were_alone(sched, first)) {
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++, item = item->next) {
+        if (item == NULL || item->id != ids[i] || !is_plain(item)) {
+            return;
+        }
+        predicted_ns += item->predicted_ns;
+    }
+    ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;
+    if (ratio < 1 / TOGETHER_MAX || ratio > TOGETHER_MAX) {
+        return; /* one of them did something else, or something else was there */
+    }
+    item = first;
+    for (uint32_t i = 0; i < count; i++, item = item->next) {
+        weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
+                           item->params.blocks, (uint64_t)((double)item->predicted_ns * ratio));
     }
 }

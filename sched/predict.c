@@ -6,8 +6,8 @@
  * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
- * spoil what many taught, and five can still change it. The line is corrected so that what it says
- * of all comes to what all took.
+ * spoil what many taught, and five can still change it. Of kernels the line is corrected so that
+ * what it says of all comes to what all took.
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared
@@ -28,7 +28,8 @@
 #define PULL         4.0
 #define RATIO_MIN    0.0625
 #define RATIO_MAX    64.0
-#define SURE         2u /* observations */
+#define SURE         2u  /* observations */
+#define BYTE_MAX_NS  0.1 /* of copies and memsets of which only one size was seen */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -136,7 +137,7 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
     return entry;
 }
 
-static void line_of(const struct model *m, double *ret_launch, double *ret_size)
+static void line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double spread = m->w * m->wxx - m->wx * m->wx;
 
@@ -155,28 +156,35 @@ static void line_of(const struct model *m, double *ret_launch, double *ret_size)
             return;
         }
     }
-    /* Through zero, the least relative error. */
+    /* Through zero, the least relative error; but no copy is as slow as those of some bytes. */
     *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
+    if (!kernel && *ret_size > BYTE_MAX_NS) {
+        *ret_size = BYTE_MAX_NS;
+        *ret_launch = fmax((m->wy - BYTE_MAX_NS * m->wx) / m->w, 0);
+    }
 }
 
-/* The line, raised: all that was seen took so long. */
-static void mean_line_of(const struct model *m, double *ret_launch, double *ret_size)
+/* The line, of kernels raised: all that was seen took so long. */
+static void mean_line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double said, ratio;
 
-    line_of(m, ret_launch, ret_size);
+    line_of(m, kernel, ret_launch, ret_size);
+    if (!kernel) {
+        return;
+    }
     said = *ret_launch * m->n + *ret_size * m->x;
     ratio = said > 0 ? fmin(fmax(m->y / said, RATIO_MIN), RATIO_MAX) : 1;
     *ret_launch *= ratio;
     *ret_size *= ratio;
 }
 
-static double value_of(const struct model *model, uint64_t size)
+static double value_of(const struct model *model, bool kernel, uint64_t size)
 {
     double launch, per_size;
 
-    mean_line_of(model, &launch, &per_size);
+    mean_line_of(model, kernel, &launch, &per_size);
     return fmax(launch + per_size * (double)size, 1);
 }
 
@@ -195,7 +203,7 @@ uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class cl
         return 0;
     }
     predict->known++;
-    value = value_of(&entry->model, size);
+    value = value_of(&entry->model, is_kernel(class), size);
     return value < 1e18 ? (uint64_t)(value + 0.5) : (uint64_t)1e18;
 }
 
@@ -249,7 +257,7 @@ static void observe(struct weir_predict *predict, enum weir_sched_class class, s
     double weight;
 
     if (m->samples > 0) {
-        double said = value_of(m, size);
+        double said = value_of(m, is_kernel(class), size);
 
         judge(predict, class, m, said, y);
         if (m->samples >= TRUSTED) {
@@ -331,7 +339,7 @@ bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_clas
     if (entry == NULL) {
         return false;
     }
-    mean_line_of(&entry->model, &ret_info->launch_ns, &ret_info->size_ns);
+    mean_line_of(&entry->model, is_kernel(class), &ret_info->launch_ns, &ret_info->size_ns);
     ret_info->error = entry->model.error;
     ret_info->samples = entry->model.samples;
     return true;

@@ -310,6 +310,8 @@ bool fills(const struct weir_sched *sched, const struct item *item);
 uint64_t fill_bound_ns(const struct weir_sched *sched);
 /** A turn begins: nobody fills yet, and perhaps no equal may. */
 void fill_begin(struct weir_sched *sched);
+/** Is the leader's turn a clean one, and this at the front to be done before it? */
+bool fill_drains(const struct weir_sched *sched, const struct item *front);
 /** An item has come: is what it takes known? */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 

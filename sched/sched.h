@@ -341,6 +341,18 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
                                      uint64_t took_ns);
 
 /**
+ * Several granted items, one behind the other in their queue, are seen to be done at once: if
+ * nothing disturbed them, what they took as a sum is learned from. That they are done has to be
+ * told, too, behind this, with WEIR_SCHED_UNKNOWN. Items that are gone or do not follow each other
+ * teach nothing.
+ *
+ * @param ids  `count` of them, in their order.
+ * @thread owner
+ */
+void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,
+                              uint32_t count);
+
+/**
  * A granted item and all before it in its queue are done: what a mark behind it says.
  * @return as weir_sched_finished()
  * @thread owner
@@ -416,12 +428,6 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
  */
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
 
-/**
- * Is this a turn in which no equal fills, so that durations can be learned? Then each item's end
- * should be seen by itself. Always false but with config.fill == WEIR_SCHED_FILL_ALL.
- * @thread owner
- */
-bool weir_sched_learns(const struct weir_sched *sched);
 
 /**
  * Has the policy of kind `together` left a kernel alone again and again, though others were there

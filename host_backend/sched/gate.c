@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_ALONE     64u /* items behind which a mark is put at the latest, alone .. */
+#define OPEN_ALONE     WEIR_GATE_BATCH_MAX /* items behind which a mark is put at the latest, alone .. */
 #define OPEN_CONTENDED 16u /* .. and not */
 #define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
 #define TIMED_SURE     64u /* .. and of those whose durations are known */

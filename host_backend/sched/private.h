@@ -12,7 +12,8 @@
 #include "sched/predict.h"
 #include <pthread.h>
 
-#define WEIR_GATE_ENTRIES 256u /* marks that a session may have under way on a device */
+#define WEIR_GATE_ENTRIES   256u /* marks that a session may have under way on a device */
+#define WEIR_GATE_BATCH_MAX 64u  /* items behind a mark at the most, that the scheduler decided about */
 /* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
  * where equals take turns, who can wait for the end of a shorter one and are paid back for it. */
 #define MOVABLE_NS         (500 * WEIR_NS_PER_US)
@@ -29,7 +30,7 @@ struct weir_gate_item {
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
     bool filler;        /* valid when granted */
-    bool timed;         /* likewise: its end is to be seen by itself */
+    bool timed;         /* its end is to be seen by itself */
     bool sure;          /* what it takes is known */
     atomic_bool halted; /* its run is stopped, or about to be */
     atomic_bool soon;   /* it will be granted soon: its thread may spin */

@@ -120,13 +120,12 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
 {
     struct weir_gate_item *item = item_user;
     struct weir_gate_queue *q = item->queue;
-    const struct weir_gate *gate = user;
 
+    (void)user;
     (void)id;
     item->order.place = (struct weir_run_place){
         .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
     item->filler = filler;
-    item->timed |= weir_sched_learns(gate->sched);
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
     if (q->waiting == item) {
@@ -355,6 +354,22 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     }
 }
 
+/* The scheduler learns from their sum. */
+static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_open *work,
+                                 uint64_t now_ns)
+{
+    weir_sched_id ids[WEIR_GATE_BATCH_MAX];
+    uint32_t n = 0;
+
+    if (work->n > WEIR_GATE_BATCH_MAX) {
+        return;
+    }
+    for (const struct weir_gate_item *item = work->first; item != NULL; item = item->next) {
+        ids[n++] = item->id;
+    }
+    weir_sched_done_together(q->gate->sched, now_ns, ids, n);
+}
+
 /* Of several it is only known how long they took together. */
 static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
                                 uint64_t now_ns)
@@ -365,6 +380,9 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open
     if (work->n > 1) {
         took_ns =
             work->alike && now_ns > since_ns ? (now_ns - since_ns) / work->n : WEIR_SCHED_UNKNOWN;
+        if (!work->alike) {
+            tell_together_locked(q, work, now_ns);
+        }
     }
     while (work->first != NULL) {
         struct weir_gate_item *item = work->first;
