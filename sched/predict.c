@@ -6,7 +6,8 @@
  * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
- * spoil what many taught, and five can still change it. Of kernels the line is corrected so that
+ * spoil what many taught, and five can still change it. A kernel's first observations are often
+ * spoilt, by others that begin, too: until several have agreed, each that does not begins anew. Of kernels the line is corrected so that
  * what it says of all comes to what all took.
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
@@ -28,7 +29,10 @@
 #define PULL         4.0
 #define RATIO_MIN    0.0625
 #define RATIO_MAX    64.0
-#define SURE         2u  /* observations */
+#define EARLY        8u  /* observations: of the first, one that does not agree begins anew */
+#define AGREES       0.25
+#define SURE_AGREED  2u  /* observations in a row that agree with those before .. */
+#define SURE_SEEN    16u /* .. or so many at all */
 #define BYTE_MAX_NS  0.1 /* of copies and memsets of which only one size was seen */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
@@ -249,8 +253,9 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
     count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
+/* anew: what was seen before is not believed any more. */
 static void observe(struct weir_predict *predict, enum weir_sched_class class, struct model *m,
-                    uint64_t size, uint64_t took_ns)
+                    uint64_t size, uint64_t took_ns, bool anew)
 {
     double x = (double)size;
     double y = (double)took_ns;
@@ -263,6 +268,9 @@ static void observe(struct weir_predict *predict, enum weir_sched_class class, s
         if (m->samples >= TRUSTED) {
             y = fmin(fmax(y, said / PULL), said * PULL);
         }
+    }
+    if (anew) {
+        *m = (struct model){.error = m->error, .samples = m->samples};
     }
     m->n = m->n * MEAN_FADE + 1;
     m->x = m->x * MEAN_FADE + x;
@@ -281,6 +289,7 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
                         uint64_t size, uint64_t took_ns)
 {
     struct entry *entry;
+    bool anew = false;
 
     if (took_ns == 0 || (is_kernel(class) && key == 0)) {
         return;
@@ -290,7 +299,16 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
         entry->model = (struct model){0};
         entry->supposed = false;
     }
-    observe(predict, class, &entry->model, size, took_ns);
+    if (entry->model.samples != 0) {
+        double said = value_of(&entry->model, is_kernel(class), size);
+        bool agrees = fabs(said - (double)took_ns) <= AGREES * (double)took_ns;
+
+        entry->agreed = agrees ? entry->agreed + 1 : 0;
+        anew = !agrees && entry->size == size && is_kernel(class) && entry->seen < EARLY;
+    }
+    entry->seen += entry->seen != UINT32_MAX;
+    entry->size = size;
+    observe(predict, class, &entry->model, size, took_ns, anew);
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -304,7 +322,7 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
     entry = predict_entry(predict, class, key, true);
     entry->supposed |= entry->model.samples == 0;
     if (entry->supposed) {
-        observe(predict, class, &entry->model, size, took_ns);
+        observe(predict, class, &entry->model, size, took_ns, false);
     }
 }
 
@@ -328,7 +346,8 @@ bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_cl
 {
     const struct entry *entry = find(predict, class, key);
 
-    return entry != NULL && !entry->supposed && entry->model.samples >= SURE;
+    return entry != NULL && !entry->supposed &&
+           (entry->agreed >= SURE_AGREED || entry->seen >= SURE_SEEN);
 }
 
 bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,

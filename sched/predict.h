@@ -55,7 +55,10 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                           uint64_t size, uint64_t took_ns);
 
-/** Has the key been learned of undisturbed often enough (twice) to charge by it? @thread owner */
+/**
+ * Has the key been learned of often enough to charge by it: three times alike, or sixteen times?
+ * @thread owner
+ */
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
                           uint64_t key);
 

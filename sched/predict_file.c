@@ -159,6 +159,7 @@ enum weir_status weir_predict_load(struct weir_predict *predict, const void *buf
         known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, true);
         known->model = entry.model;
         known->supposed = false;
+        known->seen = UINT32_MAX; /* it was, in another run */
     }
     return WEIR_OK;
 }

@@ -24,6 +24,9 @@ struct entry {
     uint32_t chain;        /* index + 1 of the next in the bucket */
     uint32_t newer, older; /* index + 1 */
     bool supposed; /* the model is of disturbed observations */
+    uint32_t seen; /* undisturbed ones */
+    uint32_t agreed; /* of the last of them, with what had been said before */
+    uint64_t size;   /* of the last one */
     struct model model;
 };
 

@@ -65,6 +65,8 @@ static void a_supposition_gives_way_to_what_is_learned(void **state)
     assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
     weir_predict_suppose(predict, WEIR_SCHED_KERNEL, 1, 100, 9000);
     weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, 5000);
+    assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, 5000);
     assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100), 5000, 1e-6);
     assert_true(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
     assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 2));
@@ -170,13 +172,37 @@ static void learn_follows_a_change_but_not_an_outlier(void **state)
     weir_predict_destroy(predict);
 }
 
+/* The first ones were spoilt: those that agree count. What never agrees is believed at last. */
+static void learn_begins_anew_until_some_agree(void **state)
+{
+    static const uint64_t took[] = {300, 1700, 1000, 1010, 1005};
+    struct weir_predict *predict = make(4);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(took) / sizeof(took[0]); i++) {
+        assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 100, took[i] * 1000);
+    }
+    assert_true(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 1));
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 100), 1005000, 0.01);
+    for (int i = 0; i < 16; i++) {
+        assert_false(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 2));
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 2, 100, i % 2 == 0 ? 40000 : 700000);
+    }
+    assert_true(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, 2));
+    assert_near(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 2, 100), 370000, 0.25);
+    weir_predict_destroy(predict);
+}
+
 /* One that was far too short makes the line low, and is hardly forgotten there; not so the mean. */
 static void learn_is_not_misled_by_a_short_one(void **state)
 {
     struct weir_predict *predict = make(4);
 
     (void)state;
-    weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 500, 20000);
+    for (int i = 0; i < 9; i++) { /* it is no early one */
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 500, i < 8 ? 2000000 : 20000);
+    }
     for (int i = 0; i < 100; i++) {
         weir_predict_learn(predict, WEIR_SCHED_KERNEL, 1, 500, 2000000);
         assert_true(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 1, 500) <= 2000100);
@@ -392,6 +418,7 @@ int main(void)
         cmocka_unit_test(learn_copies_from_bytes_to_gigabytes),
         cmocka_unit_test(a_copy_is_not_as_slow_as_small_ones),
         cmocka_unit_test(learn_follows_a_change_but_not_an_outlier),
+        cmocka_unit_test(learn_begins_anew_until_some_agree),
         cmocka_unit_test(learn_is_not_misled_by_a_short_one),
         cmocka_unit_test(learn_what_varies_by_its_mean),
         cmocka_unit_test(table_forgets_what_was_unused_longest),

@@ -73,20 +73,22 @@ static struct weir_sim_result result_of(const struct weir_sim_load *load,
 
 /* ------------------------------------------------------------------ filling */
 
+#define FILLING_NS 900000000 /* durations are learned in the first 200 ms, in turns */
+
 /* What two get done, of what each would alone in the same time. */
 static void progress_of(const char *spec, enum weir_sched_fill fill, double ret_part[2])
 {
-    struct weir_sim_load load = load_of(spec, "h200", 300000000);
+    struct weir_sim_load load = load_of(spec, "h200", FILLING_NS);
     struct weir_sim_params params = params_of(&load, "h200", "fair");
     struct weir_sim_metrics metrics = {0};
     char error[WEIR_SIM_ERROR_BYTES];
     params.config.fill = fill;
     params.learns = true;
-    params.until_ns = 300000000;
+    params.until_ns = FILLING_NS;
     struct weir_sim_result result = result_of(&load, &params);
     assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
     for (int i = 0; i < 2; i++) {
-        ret_part[i] = metrics.tenants[i].alone_ns / 300000000;
+        ret_part[i] = metrics.tenants[i].alone_ns / FILLING_NS;
     }
     weir_sim_metrics_finish(&metrics);
     weir_sim_result_finish(&result);
