@@ -27,7 +27,10 @@
 
 #define TURN_NS      1000000u /* a filler is chosen anew after that */
 #define BLOCK_MAX_NS 500000u  /* a leader's blocks wait no longer for one */
-#define DEPTH        2u /* times inflight_ns: who fills keeps nobody waiting by what it has queued */
+/* Times inflight_ns: by what it has queued who fills keeps nobody of higher classes waiting, and an
+ * equal that fills no more than itself, when its turn comes. */
+#define DEPTH        8u
+#define DEPTH_EQUALS 2u
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
 #define DRAIN_NS     5000000u   /* it waits for others' fillers that are under way, at most so long */
 #define UNSURE_NS    50000000u  /* so long after something that is still to be learned */
@@ -77,9 +80,9 @@ static uint64_t block_ns(const struct weir_sched *sched, const struct item *item
     return item->predicted_ns / (waves != 0 ? waves : 1);
 }
 
-uint64_t fill_bound_ns(const struct weir_sched *sched)
+uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config)
 {
-    return DEPTH * sched->config.inflight_ns;
+    return (config->fill == WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
 }
 
 bool fills(const struct weir_sched *sched, const struct item *item)
@@ -118,7 +121,7 @@ static struct tenant *ask(struct weir_sched *sched)
 static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *wake_ns)
 {
     static const struct weir_sched_place anywhere;
-    uint64_t bound_ns = fill_bound_ns(sched);
+    uint64_t bound_ns = weir_sched_fill_bound_ns(&sched->config);
     struct item *item;
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {

@@ -306,8 +306,6 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 void fill(struct weir_sched *sched, uint64_t *wake_ns);
 /** May an item of the tenant that fills be granted, if there is room? */
 bool fills(const struct weir_sched *sched, const struct item *item);
-/** Predicted work in flight of a queue that fills. */
-uint64_t fill_bound_ns(const struct weir_sched *sched);
 /** A turn begins: nobody fills yet, and perhaps no equal may. */
 void fill_begin(struct weir_sched *sched);
 /** Is the leader's turn a clean one, and this at the front to be done before it? */

@@ -189,6 +189,12 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
+ * Predicted work in flight of a queue that fills, ns; what it has done is worth seeing twice in that.
+ * @thread any
+ */
+uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config);
+
+/**
  * What an item counts as while nothing is known of how long such items take: of bytes by the speed
  * of a bus or of a memory that is not slow, so that a long copy is not taken for a short one.
  * @param bytes  of copies and memsets; else not looked at.

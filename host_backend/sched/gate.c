@@ -24,7 +24,6 @@
 #define OPEN_CONTENDED 16u /* .. and not */
 #define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
 #define TIMED_SURE     64u /* .. and of those whose durations are known */
-#define FILLER_BATCHES 2u  /* fillers' marks are so many times as far apart */
 #define HINT_USES      256u
 #define HINT_RETRY     8u /* while nothing is known */
 
@@ -459,9 +458,10 @@ static bool is_mark_due(const struct weir_gate_pass *pass)
 {
     const struct weir_gate_open *open = &pass->stream->gate.open;
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
+    uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config) / 2;
 
     return open->guessed || is_timed(pass) ||
-           (pass->item->filler ? open->n >= OPEN_ALONE || open->ns >= FILLER_BATCHES * least_ns
+           (pass->item->filler ? open->n >= OPEN_ALONE || open->ns >= filler_ns
                                : open->n >= OPEN_CONTENDED || open->ns >= least_ns);
 }
 

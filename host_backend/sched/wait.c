@@ -217,7 +217,7 @@ bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
 bool weir_gate_wait_room(struct weir_gate_queue *q, const struct weir_gate_item *item)
 {
     struct weir_gate *gate = q->gate;
-    uint64_t left_ns = 2 * gate->inflight_ns;
+    uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config);
     bool room = true;
 
     while (!atomic_load_explicit(&item->granted, memory_order_acquire) && room && left_ns != 0) {

@@ -155,10 +155,10 @@ static void fillers_marks_are_farther_apart(void **state)
     a = guest_new(1, 0);
     b = guest_new(0, 0);
     launch_once(a, kernel_of(2, 0)); /* stays there */
-    known = kernel_of(1, 11 * WEIR_NS_PER_US);
-    for (uint32_t i = 1; i <= 36; i++) { /* up to 400 us in flight, a mark after 200 */
+    known = kernel_of(1, 25 * WEIR_NS_PER_US);
+    for (uint32_t i = 1; i <= 60; i++) { /* up to 1600 us in flight, a mark after 800 */
         launch_once(b, known);
-        assert_int_equal(marks_in(b), i / 19);
+        assert_int_equal(marks_in(b), i / 32);
     }
     finish(a);
     finish(b);
