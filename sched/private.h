@@ -24,6 +24,8 @@
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
 #define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
 #define LONELY_SLOTS     256u
+#define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
+#define UNSURE_MAX_NS    1000000u /* .. or so much */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
