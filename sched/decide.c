@@ -135,6 +135,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
         group_of(sched);
+        group_note(sched);
         sched->group_stale = true;
         sched->group_why = why;
     }

@@ -277,12 +277,18 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 }
 
 /*
- * Kernels that never share need not be movable, which costs some of them 5 %. So who was left alone
- * LONELY_AFTER times in a row, with another there that could be moved, is said to be lonely for a
- * while; then one more question tells whether it still is.
+ * Kernels that never share need not be movable, which costs some of them 5 % and more. So who was
+ * left alone LONELY_AFTER times in a row, with another there that could be moved, is said to be
+ * lonely for a while; then one more question tells whether it still is.
+ *
+ * Where the others' kernels are the same each time there is less to wait for: STEADY_AFTER times
+ * are enough. And if all of these are long themselves, nobody is there for whom it would have to be
+ * stopped: that is said of kernels without such a policy, too, who then have nobody beside them.
  */
 #define LONELY_AFTER 32u
+#define STEADY_AFTER 8u
 #define LONELY_NS    2000000000u
+#define LONG_NS      1000000u
 
 /* One takes the place of another whose hash is the same. */
 static uint32_t lonely_slot(uint64_t key)
@@ -296,35 +302,108 @@ static bool may_share(const struct weir_policy_tenant *tenant)
            tenant->kernel.key != 0;
 }
 
+/* The leader's equals. */
+struct others {
+    uint64_t sum; /* of what their kernels are */
+    bool are_there, are_long, may_share;
+};
+
+static struct others others_of(const struct weir_sched *sched)
+{
+    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
+    struct others others = {.are_long = true};
+
+    for (uint32_t i = 1; i < sched->order_count; i++) {
+        const struct weir_policy_tenant *other = sched->order[i];
+
+        if (other->priority == leader->priority) {
+            others.are_there = true;
+            others.sum += weir_hash64_of(&other->kernel.key, sizeof(other->kernel.key));
+            others.are_long &= other->kernel.predicted_ns >= LONG_NS;
+            others.may_share |= may_share(other);
+        }
+    }
+    return others;
+}
+
+static bool is_steady(const struct lonely *lonely)
+{
+    return lonely->steady == STEADY_AFTER;
+}
+
+/* Who was found lonely in one company is asked about again in another. */
+static void note_steady(struct lonely *lonely, const struct others *others)
+{
+    if (lonely->company != others->sum || !others->are_long) {
+        lonely->company = others->sum;
+        lonely->steady = 0;
+        lonely->until_ns = lonely->count < LONELY_AFTER ? 0 : lonely->until_ns;
+    }
+    lonely->steady += others->are_long && lonely->steady < STEADY_AFTER;
+}
+
+/* The leader has been left alone, perhaps because nobody says who could be beside it. */
+static void note_lonely(struct weir_sched *sched)
+{
+    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
+    struct lonely *lonely = &sched->lonely[lonely_slot(leader->kernel.key)];
+    bool asked = sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
+    struct others others = others_of(sched);
+
+    if (!others.are_there) {
+        return;
+    }
+    if (lonely->key == leader->kernel.key) { /* however it is launched now */
+        note_steady(lonely, &others);
+    }
+    if (asked ? !others.may_share || !may_share(leader) : !leader->kernel.stoppable) {
+        return;
+    }
+    if (lonely->key != leader->kernel.key || sched->reign.sample) {
+        *lonely = (struct lonely){.key = leader->kernel.key};
+        note_steady(lonely, &others);
+    }
+    lonely->count += lonely->count < LONELY_AFTER;
+    lonely->until_ns =
+        lonely->count == LONELY_AFTER || (lonely->count >= STEADY_AFTER && is_steady(lonely))
+            ? sched->now_ns + LONELY_NS
+            : 0;
+}
+
 static void note_company(struct weir_sched *sched)
 {
     struct reign *reign = &sched->reign;
-    const struct weir_policy_tenant *leader = &reign->leader->view;
-    struct lonely *lonely = &sched->lonely[lonely_slot(leader->kernel.key)];
-    bool others = false;
 
-    for (uint32_t i = 1; i < sched->order_count; i++) {
-        others |= sched->order[i]->priority == leader->priority && may_share(sched->order[i]);
-    }
     for (uint32_t i = 0; i < reign->members && reign->members > 1; i++) {
         sched->lonely[lonely_slot(reign->key[i])] = (struct lonely){.key = reign->key[i]};
     }
-    if (reign->members > 1 || !others || !may_share(leader)) {
-        return;
+    if (reign->members == 1) {
+        note_lonely(sched);
     }
-    if (lonely->key != leader->kernel.key || reign->sample) {
-        *lonely = (struct lonely){.key = leader->kernel.key};
-    }
-    lonely->count += lonely->count < LONELY_AFTER;
-    lonely->until_ns = lonely->count == LONELY_AFTER ? sched->now_ns + LONELY_NS : 0;
 }
 
-bool weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns, uint64_t key)
+/* Nobody was asked: only of kernels that are launched as runs, or that this was found out of. */
+void group_note(struct weir_sched *sched)
+{
+    const struct weir_policy_kernel *kernel = &sched->reign.leader->view.kernel;
+
+    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL && kernel->key != 0 &&
+        kernel->class == WEIR_SCHED_KERNEL &&
+        (kernel->stoppable || sched->lonely[lonely_slot(kernel->key)].key == kernel->key)) {
+        order_ready(sched);
+        note_company(sched);
+    }
+}
+
+enum weir_sched_lonely weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns,
+                                            uint64_t key)
 {
     const struct lonely *lonely = &sched->lonely[lonely_slot(key)];
 
-    return lonely->key == key && now_ns < lonely->until_ns &&
-           sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
+    if (lonely->key != key || now_ns >= lonely->until_ns) {
+        return WEIR_SCHED_NOT_LONELY;
+    }
+    return is_steady(lonely) ? WEIR_SCHED_STEADY_LONELY : WEIR_SCHED_LONELY;
 }
 
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)

@@ -132,11 +132,13 @@ struct tenant {
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
 };
 
-/* A kernel that the policy `together` has left alone, though others were there: group.c. */
+/* A kernel that was alone in its turns, though others were there: group.c. */
 struct lonely {
     uint64_t key;
     uint64_t until_ns; /* 0: not often enough in a row yet */
     uint32_t count;
+    uint64_t company; /* of the others' kernels, as last seen .. */
+    uint32_t steady;  /* .. so many times in a row */
 };
 
 /* Who has the compute resource. */
@@ -317,6 +319,8 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
+/** The leader's turn begins, and no policy says who shares: is it always alone? */
+void group_note(struct weir_sched *sched);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);

@@ -312,7 +312,7 @@ static void hermit_together(struct weir_policy *self, const struct weir_policy_t
 static const struct weir_policy_ops hermit = {
     .name = "hermit", .kind = WEIR_POLICY_TOGETHER, .together = hermit_together};
 
-static bool is_lonely(struct tl_sim *sim, uint64_t key)
+static enum weir_sched_lonely is_lonely(struct tl_sim *sim, uint64_t key)
 {
     return weir_sched_is_lonely(tl_sim_sched(sim), tl_sim_now(sim), key);
 }
@@ -351,6 +351,93 @@ static void kernels_that_never_share_are_lonely(void **state)
     assert_int_equal(
         weir_sched_policy_clear(tl_sim_sched(sim), tl_sim_now(sim), WEIR_POLICY_TOGETHER), WEIR_OK);
     assert_false(is_lonely(sim, 11));
+    tl_sim_destroy(sim);
+}
+
+/* Sooner than after so many questions as it takes with ever other company; but in that one only. */
+static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load first = kernels(11, 6000);
+    struct tl_sim_load second = kernels(22, 6000);
+    struct tl_sim_load third = kernels(44, 6000);
+
+    (void)state;
+    company = false;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_run(sim, 20000000);
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+    tl_sim_run(sim, 60000000); /* eight turns each, of 2.5 ms */
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &third);
+    tl_sim_run(sim, 15000000); /* a turn each */
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_NOT_LONELY);
+    tl_sim_run(sim, 100000000);
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_lonely(sim, 44), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_leave(sim, 2);
+    tl_sim_leave(sim, 1);
+    tl_sim_run(sim, 50000000); /* it is alone: nothing new is known */
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_destroy(sim);
+}
+
+/* Lonely after 32 questions in whatever company, it stays so when that changes, but not steadily.
+ */
+static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load first = kernels(11, 1000);
+    struct tl_sim_load others[2] = {kernels(22, 1400), kernels(44, 1100)};
+    uint64_t steady = 0;
+
+    (void)state;
+    company = false;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    others[1].sync = true; /* it is there now and then */
+    others[1].think_ns = 9000000;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[0]);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[1]);
+    tl_sim_run(sim, 1000000000);
+    for (uint32_t i = 0; i < 100; i++) {
+        tl_sim_run(sim, 5000000);
+        assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+        steady += is_lonely(sim, 11) == WEIR_SCHED_STEADY_LONELY;
+    }
+    assert_int_equal(steady, 0);
+    tl_sim_destroy(sim);
+}
+
+/* Without a policy, too, but not beside somebody with short kernels, for whom they are stopped. */
+static void long_kernels_among_long_ones_are_steadily_lonely(void **state)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load load[] = {kernels(11, 6000), kernels(22, 6000), kernels(33, 50)};
+
+    (void)state;
+    tl_sim_policy(sim, WEIR_POLICY_TOGETHER, NULL);
+    load[2].flags = 0;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[0]);
+    tl_sim_run(sim, 100000000); /* alone */
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[1]);
+    tl_sim_run(sim, 80000000);
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[2]);
+    tl_sim_run(sim, 20000000);
+    assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_not_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_run(sim, 300000000);
+    assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_lonely(sim, 33), WEIR_SCHED_NOT_LONELY);
+    tl_sim_leave(sim, 2);
+    tl_sim_run(sim, 80000000);
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     tl_sim_destroy(sim);
 }
 
@@ -425,6 +512,9 @@ int main(void)
         cmocka_unit_test(group_is_resized_when_a_member_goes),
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
         cmocka_unit_test(kernels_that_never_share_are_lonely),
+        cmocka_unit_test(kernels_whose_company_never_changes_are_soon_lonely),
+        cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_lonely),
+        cmocka_unit_test(long_kernels_among_long_ones_are_steadily_lonely),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
         cmocka_unit_test(order_policy_sees_what_the_last_task_was_like),
     };
