@@ -299,31 +299,24 @@ static uint32_t lonely_slot(uint64_t key)
 static bool may_share(const struct weir_policy_tenant *tenant)
 {
     return tenant->kernel.movable && tenant->kernel.class == WEIR_SCHED_KERNEL &&
-           tenant->kernel.key != 0;
+           tenant->kernel.key != 0 && !tenant_of(tenant)->exclusive;
 }
 
-/* The leader's equals. */
+/* The equals of a tenant that are there. */
 struct others {
     uint64_t sum; /* of what their kernels are */
-    bool are_there, are_long, may_share;
+    uint32_t count;
+    const struct weir_policy_tenant *last;
+    bool are_long, may_share;
 };
 
-static struct others others_of(const struct weir_sched *sched)
+static void add_other(struct others *others, const struct weir_policy_tenant *other)
 {
-    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
-    struct others others = {.are_long = true};
-
-    for (uint32_t i = 1; i < sched->order_count; i++) {
-        const struct weir_policy_tenant *other = sched->order[i];
-
-        if (other->priority == leader->priority) {
-            others.are_there = true;
-            others.sum += weir_hash64_of(&other->kernel.key, sizeof(other->kernel.key));
-            others.are_long &= other->kernel.predicted_ns >= LONG_NS;
-            others.may_share |= may_share(other);
-        }
-    }
-    return others;
+    others->count++;
+    others->last = other;
+    others->sum += weir_hash64_of(&other->kernel.key, sizeof(other->kernel.key));
+    others->are_long &= other->kernel.predicted_ns >= LONG_NS;
+    others->may_share |= may_share(other);
 }
 
 static bool is_steady(const struct lonely *lonely)
@@ -342,32 +335,50 @@ static void note_steady(struct lonely *lonely, const struct others *others)
     lonely->steady += others->are_long && lonely->steady < STEADY_AFTER;
 }
 
-/* The leader has been left alone, perhaps because nobody says who could be beside it. */
-static void note_lonely(struct weir_sched *sched)
+/* Of these others nobody was beside it, perhaps because nobody says who could be. */
+static void note_lonely(struct weir_sched *sched, const struct weir_policy_tenant *tenant,
+                        const struct others *others)
 {
-    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
-    struct lonely *lonely = &sched->lonely[lonely_slot(leader->kernel.key)];
+    struct lonely *lonely = &sched->lonely[lonely_slot(tenant->kernel.key)];
     bool asked = sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
-    struct others others = others_of(sched);
 
-    if (!others.are_there) {
+    if (lonely->key == tenant->kernel.key) { /* however it is launched now */
+        note_steady(lonely, others);
+    }
+    if (asked ? !others->may_share || !may_share(tenant) : !tenant->kernel.stoppable) {
         return;
     }
-    if (lonely->key == leader->kernel.key) { /* however it is launched now */
-        note_steady(lonely, &others);
-    }
-    if (asked ? !others.may_share || !may_share(leader) : !leader->kernel.stoppable) {
-        return;
-    }
-    if (lonely->key != leader->kernel.key || sched->reign.sample) {
-        *lonely = (struct lonely){.key = leader->kernel.key};
-        note_steady(lonely, &others);
+    if (lonely->key != tenant->kernel.key || sched->reign.sample) {
+        *lonely = (struct lonely){.key = tenant->kernel.key};
+        note_steady(lonely, others);
     }
     lonely->count += lonely->count < LONELY_AFTER;
     lonely->until_ns =
         lonely->count == LONELY_AFTER || (lonely->count >= STEADY_AFTER && is_steady(lonely))
             ? sched->now_ns + LONELY_NS
             : 0;
+}
+
+/* Of two what is said of the one is said of the other: so both are launched alike. */
+static void note_alone(struct weir_sched *sched)
+{
+    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
+    struct others others = {.are_long = true};
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i] != leader && sched->ready[i]->priority == leader->priority) {
+            add_other(&others, sched->ready[i]);
+        }
+    }
+    if (others.count > 0) {
+        note_lonely(sched, leader, &others);
+    }
+    if (others.count == 1 && others.last->kernel.key != leader->kernel.key) {
+        struct others alone = {.are_long = true};
+
+        add_other(&alone, leader);
+        note_lonely(sched, others.last, &alone);
+    }
 }
 
 static void note_company(struct weir_sched *sched)
@@ -378,7 +389,7 @@ static void note_company(struct weir_sched *sched)
         sched->lonely[lonely_slot(reign->key[i])] = (struct lonely){.key = reign->key[i]};
     }
     if (reign->members == 1) {
-        note_lonely(sched);
+        note_alone(sched);
     }
 }
 

@@ -366,9 +366,9 @@ static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
     company = false;
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
-    tl_sim_run(sim, 20000000);
+    tl_sim_run(sim, 12000000);
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
-    tl_sim_run(sim, 60000000); /* eight turns each, of 2.5 ms */
+    tl_sim_run(sim, 28000000); /* eight turns of 2 to 4 ms */
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
 
@@ -379,10 +379,30 @@ static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
     tl_sim_run(sim, 100000000);
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     assert_int_equal(is_lonely(sim, 44), WEIR_SCHED_STEADY_LONELY);
-    tl_sim_leave(sim, 2);
-    tl_sim_leave(sim, 1);
-    tl_sim_run(sim, 50000000); /* it is alone: nothing new is known */
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_destroy(sim);
+}
+
+/*
+ * Of two one is launched as it is before the other, who could be beside nobody then: what was said
+ * of the one has to do.
+ */
+static void of_two_both_are_lonely_or_none(void **state)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load first = kernels(11, 1500);
+    struct tl_sim_load second = kernels(22, 1500);
+    uint32_t lonely = 0;
+
+    (void)state;
+    company = false;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    for (uint32_t i = 0; i < 100; i++) {
+        tl_sim_run(sim, 500000);
+        assert_int_equal(is_lonely(sim, 11), is_lonely(sim, 22));
+        lonely += is_lonely(sim, 11) != WEIR_SCHED_NOT_LONELY;
+    }
+    assert_in_range(lonely, 30, 90);
     tl_sim_destroy(sim);
 }
 
@@ -399,7 +419,7 @@ static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
     company = false;
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
     others[1].sync = true; /* it is there now and then */
-    others[1].think_ns = 9000000;
+    others[1].think_ns = 4000000;
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[0]);
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[1]);
     tl_sim_run(sim, 1000000000);
@@ -513,6 +533,7 @@ int main(void)
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
         cmocka_unit_test(kernels_that_never_share_are_lonely),
         cmocka_unit_test(kernels_whose_company_never_changes_are_soon_lonely),
+        cmocka_unit_test(of_two_both_are_lonely_or_none),
         cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_lonely),
         cmocka_unit_test(long_kernels_among_long_ones_are_steadily_lonely),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
