@@ -284,11 +284,18 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
  * Where the others' kernels are the same each time there is less to wait for: STEADY_AFTER times
  * are enough. And if all of these are long themselves, nobody is there for whom it would have to be
  * stopped: that is said of kernels without such a policy, too, who then have nobody beside them.
+ *
+ * A kernel that is slower as it is, by much (its caches may be another's between such), goes back
+ * to what it was, and with it the only other, if there is but one.
  */
 #define LONELY_AFTER 32u
 #define STEADY_AFTER 8u
 #define LONELY_NS    2000000000u
 #define LONG_NS      1000000u
+#define SPENT_MIN    8u   /* kernels, before times are compared; of runs half as many */
+#define SPENT_MAX    32u  /* older ones count less and less */
+#define MUCH_SLOWER  1.25 /* the device's own speed varies by 15 % in a second (an H200) */
+#define RUNS_NS      30000000000u
 
 /* One takes the place of another whose hash is the same. */
 static uint32_t lonely_slot(uint64_t key)
@@ -331,6 +338,9 @@ static void note_steady(struct lonely *lonely, const struct others *others)
         lonely->company = others->sum;
         lonely->steady = 0;
         lonely->until_ns = lonely->count < LONELY_AFTER ? 0 : lonely->until_ns;
+        lonely->other = others->count == 1 ? others->last->kernel.key : 0;
+        lonely->as_run = lonely->as_is = (struct spent){0};
+        lonely->not_before_ns = 0;
     }
     lonely->steady += others->are_long && lonely->steady < STEADY_AFTER;
 }
@@ -353,10 +363,11 @@ static void note_lonely(struct weir_sched *sched, const struct weir_policy_tenan
         note_steady(lonely, others);
     }
     lonely->count += lonely->count < LONELY_AFTER;
-    lonely->until_ns =
-        lonely->count == LONELY_AFTER || (lonely->count >= STEADY_AFTER && is_steady(lonely))
-            ? sched->now_ns + LONELY_NS
-            : 0;
+    lonely->until_ns = sched->now_ns >= lonely->not_before_ns &&
+                               (lonely->count == LONELY_AFTER ||
+                                (lonely->count >= STEADY_AFTER && is_steady(lonely)))
+                           ? sched->now_ns + LONELY_NS
+                           : 0;
 }
 
 /* Of two what is said of the one is said of the other: so both are launched alike. */
@@ -403,6 +414,44 @@ void group_note(struct weir_sched *sched)
         (kernel->stoppable || sched->lonely[lonely_slot(kernel->key)].key == kernel->key)) {
         order_ready(sched);
         note_company(sched);
+    }
+}
+
+static void spend(struct spent *spent, const struct item *item)
+{
+    spent->ns += (double)item->busy_ns;
+    spent->blocks += (double)item->params.blocks;
+    if (++spent->count == SPENT_MAX) {
+        *spent = (struct spent){spent->ns / 2, spent->blocks / 2, SPENT_MAX / 2};
+    }
+}
+
+static void keep_runs(struct weir_sched *sched, uint64_t key)
+{
+    struct lonely *lonely = &sched->lonely[lonely_slot(key)];
+
+    if (key != 0 && lonely->key == key) {
+        lonely->until_ns = 0;
+        lonely->not_before_ns = sched->now_ns + RUNS_NS;
+        lonely->as_is = (struct spent){0};
+    }
+}
+
+void group_learn(struct weir_sched *sched, const struct item *item)
+{
+    struct lonely *lonely = &sched->lonely[lonely_slot(item->params.key)];
+    const struct spent *run = &lonely->as_run;
+    const struct spent *as_is = &lonely->as_is;
+
+    if (item->params.class != WEIR_SCHED_KERNEL || item->params.blocks == 0 ||
+        lonely->key != item->params.key || item->filler || item->beside_filler) {
+        return;
+    }
+    spend(is_stoppable(item) ? &lonely->as_run : &lonely->as_is, item);
+    if (as_is->count >= SPENT_MIN && run->count >= SPENT_MIN / 2 &&
+        as_is->ns * run->blocks > MUCH_SLOWER * run->ns * as_is->blocks) {
+        keep_runs(sched, lonely->other);
+        keep_runs(sched, lonely->key);
     }
 }
 

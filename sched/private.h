@@ -132,6 +132,12 @@ struct tenant {
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
 };
 
+/* What kernels took that were launched in the same way. */
+struct spent {
+    double ns, blocks;
+    uint32_t count;
+};
+
 /* A kernel that was alone in its turns, though others were there: group.c. */
 struct lonely {
     uint64_t key;
@@ -139,6 +145,9 @@ struct lonely {
     uint32_t count;
     uint64_t company; /* of the others' kernels, as last seen .. */
     uint32_t steady;  /* .. so many times in a row */
+    uint64_t other;   /* if it is one: what that is */
+    struct spent as_run, as_is;
+    uint64_t not_before_ns; /* runs are faster: nothing is said of it until then */
 };
 
 /* Who has the compute resource. */
@@ -321,6 +330,8 @@ bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
 /** The leader's turn begins, and no policy says who shares: is it always alone? */
 void group_note(struct weir_sched *sched);
+/** An item is done: is it slower as it is than as a run? */
+void group_learn(struct weir_sched *sched, const struct item *item);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);

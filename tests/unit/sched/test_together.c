@@ -406,6 +406,39 @@ static void of_two_both_are_lonely_or_none(void **state)
     tl_sim_destroy(sim);
 }
 
+/* One that goes on as it is, once it was found lonely as a run, and takes so long then. */
+static enum weir_sched_lonely lonely_as_it_is(uint64_t duration_us)
+{
+    struct tl_sim *sim = make(&hermit);
+    struct tl_sim_load run = kernels(11, 2000);
+    struct tl_sim_load other = kernels(22, 2000);
+    struct tl_sim_load as_is = kernels(11, duration_us);
+    enum weir_sched_lonely lonely;
+
+    company = false;
+    as_is.flags = 0;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &run);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &other);
+    tl_sim_run(sim, 40000000);
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_leave(sim, 0);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &as_is);
+    tl_sim_run(sim, 20000000); /* too few of them to tell */
+    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    tl_sim_run(sim, 200000000);
+    lonely = is_lonely(sim, 11);
+    assert_int_equal(is_lonely(sim, 22), lonely);
+    tl_sim_destroy(sim);
+    return lonely;
+}
+
+static void kernels_that_are_slower_as_they_are_are_runs_again(void **state)
+{
+    (void)state;
+    assert_int_equal(lonely_as_it_is(2300), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(lonely_as_it_is(2700), WEIR_SCHED_NOT_LONELY);
+}
+
 /* Lonely after 32 questions in whatever company, it stays so when that changes, but not steadily.
  */
 static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
@@ -534,6 +567,7 @@ int main(void)
         cmocka_unit_test(kernels_that_never_share_are_lonely),
         cmocka_unit_test(kernels_whose_company_never_changes_are_soon_lonely),
         cmocka_unit_test(of_two_both_are_lonely_or_none),
+        cmocka_unit_test(kernels_that_are_slower_as_they_are_are_runs_again),
         cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_lonely),
         cmocka_unit_test(long_kernels_among_long_ones_are_steadily_lonely),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
