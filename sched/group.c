@@ -277,12 +277,25 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 }
 
 /*
- * Kernels that never share need not be movable, which costs some of them 5 %. So who was left alone
- * LONELY_AFTER times in a row, with another there that could be moved, is said to be lonely for a
- * while; then one more question tells whether it still is.
+ * Kernels that never share need not be movable, which costs some of them 5 % and more. So who was
+ * left alone LONELY_AFTER times in a row, with another there that could be moved, is said to be
+ * lonely for a while; then one more question tells whether it still is.
+ *
+ * Where the others' kernels are the same each time there is less to wait for: STEADY_AFTER times
+ * are enough. And if all of these are long themselves, nobody is there for whom it would have to be
+ * stopped: that is said of kernels without such a policy, too, who then have nobody beside them.
+ *
+ * A kernel that is slower as it is, by much (its caches may be another's between such), goes back
+ * to what it was, and with it the only other, if there is but one.
  */
 #define LONELY_AFTER 32u
+#define STEADY_AFTER 8u
 #define LONELY_NS    2000000000u
+#define LONG_NS      1000000u
+#define SPENT_MIN    8u   /* kernels, before times are compared; of runs half as many */
+#define SPENT_MAX    32u  /* older ones count less and less */
+#define MUCH_SLOWER  1.25 /* the device's own speed varies by 15 % in a second (an H200) */
+#define RUNS_NS      30000000000u
 
 /* One takes the place of another whose hash is the same. */
 static uint32_t lonely_slot(uint64_t key)
@@ -293,38 +306,164 @@ static uint32_t lonely_slot(uint64_t key)
 static bool may_share(const struct weir_policy_tenant *tenant)
 {
     return tenant->kernel.movable && tenant->kernel.class == WEIR_SCHED_KERNEL &&
-           tenant->kernel.key != 0;
+           tenant->kernel.key != 0 && !tenant_of(tenant)->exclusive;
+}
+
+/* The equals of a tenant that are there. */
+struct others {
+    uint64_t sum; /* of what their kernels are */
+    uint32_t count;
+    const struct weir_policy_tenant *last;
+    bool are_long, may_share;
+};
+
+static void add_other(struct others *others, const struct weir_policy_tenant *other)
+{
+    others->count++;
+    others->last = other;
+    others->sum += weir_hash64_of(&other->kernel.key, sizeof(other->kernel.key));
+    others->are_long &= other->kernel.predicted_ns >= LONG_NS;
+    others->may_share |= may_share(other);
+}
+
+static bool is_steady(const struct lonely *lonely)
+{
+    return lonely->steady == STEADY_AFTER;
+}
+
+/* Who was found lonely in one company is asked about again in another. */
+static void note_steady(struct lonely *lonely, const struct others *others)
+{
+    if (lonely->company != others->sum || !others->are_long) {
+        lonely->company = others->sum;
+        lonely->steady = 0;
+        lonely->until_ns = lonely->count < LONELY_AFTER ? 0 : lonely->until_ns;
+        lonely->other = others->count == 1 ? others->last->kernel.key : 0;
+        lonely->as_run = lonely->as_is = (struct spent){0};
+        lonely->not_before_ns = 0;
+    }
+    lonely->steady += others->are_long && lonely->steady < STEADY_AFTER;
+}
+
+/* Of these others nobody was beside it, perhaps because nobody says who could be. */
+static void note_lonely(struct weir_sched *sched, const struct weir_policy_tenant *tenant,
+                        const struct others *others)
+{
+    struct lonely *lonely = &sched->lonely[lonely_slot(tenant->kernel.key)];
+    bool asked = sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
+
+    if (lonely->key == tenant->kernel.key) { /* however it is launched now */
+        note_steady(lonely, others);
+    }
+    if (asked ? !others->may_share || !may_share(tenant) : !tenant->kernel.stoppable) {
+        return;
+    }
+    if (lonely->key != tenant->kernel.key || sched->reign.sample) {
+        *lonely = (struct lonely){.key = tenant->kernel.key};
+        note_steady(lonely, others);
+    }
+    lonely->count += lonely->count < LONELY_AFTER;
+    lonely->until_ns = sched->now_ns >= lonely->not_before_ns &&
+                               (lonely->count == LONELY_AFTER ||
+                                (lonely->count >= STEADY_AFTER && is_steady(lonely)))
+                           ? sched->now_ns + LONELY_NS
+                           : 0;
+}
+
+/* Of two what is said of the one is said of the other: so both are launched alike. */
+static void note_alone(struct weir_sched *sched)
+{
+    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
+    struct others others = {.are_long = true};
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i] != leader && sched->ready[i]->priority == leader->priority) {
+            add_other(&others, sched->ready[i]);
+        }
+    }
+    if (others.count > 0) {
+        note_lonely(sched, leader, &others);
+    }
+    if (others.count == 1 && others.last->kernel.key != leader->kernel.key) {
+        struct others alone = {.are_long = true};
+
+        add_other(&alone, leader);
+        note_lonely(sched, others.last, &alone);
+    }
 }
 
 static void note_company(struct weir_sched *sched)
 {
     struct reign *reign = &sched->reign;
-    const struct weir_policy_tenant *leader = &reign->leader->view;
-    struct lonely *lonely = &sched->lonely[lonely_slot(leader->kernel.key)];
-    bool others = false;
 
-    for (uint32_t i = 1; i < sched->order_count; i++) {
-        others |= sched->order[i]->priority == leader->priority && may_share(sched->order[i]);
-    }
     for (uint32_t i = 0; i < reign->members && reign->members > 1; i++) {
         sched->lonely[lonely_slot(reign->key[i])] = (struct lonely){.key = reign->key[i]};
     }
-    if (reign->members > 1 || !others || !may_share(leader)) {
-        return;
+    if (reign->members == 1) {
+        note_alone(sched);
     }
-    if (lonely->key != leader->kernel.key || reign->sample) {
-        *lonely = (struct lonely){.key = leader->kernel.key};
-    }
-    lonely->count += lonely->count < LONELY_AFTER;
-    lonely->until_ns = lonely->count == LONELY_AFTER ? sched->now_ns + LONELY_NS : 0;
 }
 
-bool weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns, uint64_t key)
+/* Nobody was asked: only of kernels that are launched as runs, or that this was found out of. */
+void group_note(struct weir_sched *sched)
+{
+    const struct weir_policy_kernel *kernel = &sched->reign.leader->view.kernel;
+
+    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL && kernel->key != 0 &&
+        kernel->class == WEIR_SCHED_KERNEL &&
+        (kernel->stoppable || sched->lonely[lonely_slot(kernel->key)].key == kernel->key)) {
+        order_ready(sched);
+        note_company(sched);
+    }
+}
+
+static void spend(struct spent *spent, const struct item *item)
+{
+    spent->ns += (double)item->busy_ns;
+    spent->blocks += (double)item->params.blocks;
+    if (++spent->count == SPENT_MAX) {
+        *spent = (struct spent){spent->ns / 2, spent->blocks / 2, SPENT_MAX / 2};
+    }
+}
+
+static void keep_runs(struct weir_sched *sched, uint64_t key)
+{
+    struct lonely *lonely = &sched->lonely[lonely_slot(key)];
+
+    if (key != 0 && lonely->key == key) {
+        lonely->until_ns = 0;
+        lonely->not_before_ns = sched->now_ns + RUNS_NS;
+        lonely->as_is = (struct spent){0};
+    }
+}
+
+void group_learn(struct weir_sched *sched, const struct item *item)
+{
+    struct lonely *lonely = &sched->lonely[lonely_slot(item->params.key)];
+    const struct spent *run = &lonely->as_run;
+    const struct spent *as_is = &lonely->as_is;
+
+    if (item->params.class != WEIR_SCHED_KERNEL || item->params.blocks == 0 ||
+        lonely->key != item->params.key || item->filler || item->beside_filler) {
+        return;
+    }
+    spend(is_stoppable(item) ? &lonely->as_run : &lonely->as_is, item);
+    if (as_is->count >= SPENT_MIN && run->count >= SPENT_MIN / 2 &&
+        as_is->ns * run->blocks > MUCH_SLOWER * run->ns * as_is->blocks) {
+        keep_runs(sched, lonely->other);
+        keep_runs(sched, lonely->key);
+    }
+}
+
+enum weir_sched_lonely weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns,
+                                            uint64_t key)
 {
     const struct lonely *lonely = &sched->lonely[lonely_slot(key)];
 
-    return lonely->key == key && now_ns < lonely->until_ns &&
-           sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
+    if (lonely->key != key || now_ns >= lonely->until_ns) {
+        return WEIR_SCHED_NOT_LONELY;
+    }
+    return is_steady(lonely) ? WEIR_SCHED_STEADY_LONELY : WEIR_SCHED_LONELY;
 }
 
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)

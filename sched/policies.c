@@ -157,6 +157,7 @@ enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_
     slot_finish(sched, kind);
     if (kind == WEIR_POLICY_TOGETHER) {
         group_alone(sched);
+        memset(sched->lonely, 0, sizeof(sched->lonely));
     }
     decide(sched);
     return WEIR_OK;

@@ -25,6 +25,8 @@
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
 #define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
 #define LONELY_SLOTS     256u
+#define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
+#define UNSURE_MAX_NS    1000000u /* .. or so much */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
 #define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
@@ -132,11 +134,22 @@ struct tenant {
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
 };
 
-/* A kernel that the policy `together` has left alone, though others were there: group.c. */
+/* What kernels took that were launched in the same way. */
+struct spent {
+    double ns, blocks;
+    uint32_t count;
+};
+
+/* A kernel that was alone in its turns, though others were there: group.c. */
 struct lonely {
     uint64_t key;
     uint64_t until_ns; /* 0: not often enough in a row yet */
     uint32_t count;
+    uint64_t company; /* of the others' kernels, as last seen .. */
+    uint32_t steady;  /* .. so many times in a row */
+    uint64_t other;   /* if it is one: what that is */
+    struct spent as_run, as_is;
+    uint64_t not_before_ns; /* runs are faster: nothing is said of it until then */
 };
 
 /* Who has the compute resource. */
@@ -320,6 +333,10 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
+/** The leader's turn begins, and no policy says who shares: is it always alone? */
+void group_note(struct weir_sched *sched);
+/** An item is done: is it slower as it is than as a run? */
+void group_learn(struct weir_sched *sched, const struct item *item);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);

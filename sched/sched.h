@@ -434,16 +434,21 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
  */
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
 
+enum weir_sched_lonely {
+    WEIR_SCHED_NOT_LONELY,
+    WEIR_SCHED_LONELY,       /* it need not be movable for a while */
+    WEIR_SCHED_STEADY_LONELY /* nor stoppable: equals' kernels are long, and always the same */
+};
 
 /**
- * Has the policy of kind `together` left a kernel alone again and again, though others were there
- * that it could have shared the device with? Then it need not be movable for a while.
+ * Has a kernel had the device alone again and again, though equals were there: left so by the
+ * policy of kind `together`, or without one?
  *
  * @param key  as in weir_sched_item_params
- * @return false also without such a policy
  * @thread owner
  */
-bool weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns, uint64_t key);
+enum weir_sched_lonely weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns,
+                                            uint64_t key);
 
 struct weir_sched_counts {
     uint64_t arrivals, starts, stops, resumes, resizes, finishes, withdrawals;

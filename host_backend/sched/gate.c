@@ -627,14 +627,15 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
 
 /* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
 static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate,
-                                  bool lonely)
+                                  enum weir_sched_lonely lonely)
 {
     if (weir_gate_sm_limit_pct(session) < 100) {
         return MOVABLE_NS;
     }
-    return lonely && gate->levels
-               ? TURN_NS
-               : atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+    if (!gate->levels || lonely == WEIR_SCHED_NOT_LONELY) {
+        return atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+    }
+    return lonely == WEIR_SCHED_STEADY_LONELY ? STEADY_TURN_NS : TURN_NS;
 }
 
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)

@@ -39,11 +39,11 @@ struct weir_gate_hint {
     uint64_t kernel;   /* its key, without a geometry; 0: not made yet */
     uint64_t item_key; /* that ns was asked for, .. */
     uint32_t blocks;
-    bool lonely;            /* it shares the device with nobody */
-    uint32_t uses;          /* .. so many uses ago */
-    uint64_t ns;            /* 0: not known */
-    uint64_t fit_key;       /* the key, with its geometry, of .. */
-    uint32_t blocks_per_sm; /* .. so many blocks on an SM */
+    enum weir_sched_lonely lonely; /* it shares the device with nobody */
+    uint32_t uses;                 /* .. so many uses ago */
+    uint64_t ns;                   /* 0: not known */
+    uint64_t fit_key;              /* the key, with its geometry, of .. */
+    uint32_t blocks_per_sm;        /* .. so many blocks on an SM */
 };
 
 /* Work that a stream has been given since its last mark. */

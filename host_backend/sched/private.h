@@ -15,9 +15,11 @@
 #define WEIR_GATE_ENTRIES   256u /* marks that a session may have under way on a device */
 #define WEIR_GATE_BATCH_MAX 64u  /* items behind a mark at the most, that the scheduler decided about */
 /* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
- * where equals take turns, who can wait for the end of a shorter one and are paid back for it. */
+ * where equals take turns, who can wait for the end of a shorter one and are paid back for it;
+ * longer where all of these have long ones themselves, always the same. */
 #define MOVABLE_NS         (500 * WEIR_NS_PER_US)
 #define TURN_NS            (5 * WEIR_NS_PER_MS)
+#define STEADY_TURN_NS     (9 * WEIR_NS_PER_MS)
 #define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
 
 /* A piece of work that the scheduler decides about. */

@@ -72,7 +72,7 @@ struct known_pair {
     uint32_t best_sms; /* 0: none measured */
     double best_gain;
     int32_t step;   /* the next; 0: settled */
-    uint32_t asked; /* since something was measured; of a refused one: since it was */
+    uint32_t asked; /* since one was measured that had not been; of a refused one: since it was */
     bool turned;    /* the other direction has been taken */
     bool refused;
 };
@@ -164,11 +164,13 @@ static void learn_pair(const struct weir_policy *self, const struct weir_policy_
     if ((side == 0 ? measure->sm_count : measure->partner_sm_count) != pair->sms && !both) {
         return;
     }
+    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
+        pair->asked = 0;
+    }
     for (uint32_t i = side; i <= (both ? 1 : side); i++) {
         pair->speed[i] =
             pair->speed[i] == 0 ? speed : WEIGHT_OLD * pair->speed[i] + (1 - WEIGHT_OLD) * speed;
     }
-    pair->asked = 0;
     beside_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair_move(self, pair);

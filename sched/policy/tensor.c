@@ -137,8 +137,10 @@ static void learn_pair(struct tensor *state, const struct weir_policy_measure *m
         pair->quota[side] != measure->quota || pair->quota[1 - side] != measure->partner_quota) {
         return;
     }
+    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
+        pair->asked = 0;
+    }
     pair->speed[side] = speed;
-    pair->asked = 0;
     beside_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair->refused = pair->speed[0] + pair->speed[1] < 1 + MIN_GAIN;

@@ -205,7 +205,9 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
     if (!is_as_told(pair, measure, side)) {
         return;
     }
-    pair->asked = 0;
+    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
+        pair->asked = 0;
+    }
     beside_learned(&state->brake);
     pair->speed[side] = speed;
     if (measure->key == measure->partner_key) {

@@ -11,6 +11,9 @@ antt        the same with others of FLEP's pairs and equal priorities: the paper
 slate, waterfill, tensor
             two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
             Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, LEARN_S).
+            All arrangements, and each kernel alone, are measured as long after a loop's beginning: an H200
+            under load for half a second may become slower. In a trace bs took 1.00 of its usual time up to
+            0.5 s, then up to 1.15 for half a second: in both tenants, stopped or not.
 """
 import re
 
@@ -87,6 +90,7 @@ class Pairs:
         self.slow = 1.5 if rehearse else 1
         self.first = 1 if rehearse else None
         self.alone = {}
+        self.alone_late = {}  # runs a second of large inputs, as throughput() measures them
 
     def cases(self, all_of_them):
         wanted = set(self.bench.wanted(map("_".join, all_of_them), self.suite.options.cases))
@@ -106,19 +110,19 @@ class Pairs:
             for pair in inputs:
                 tenants.run(pair, commands)
 
-    def measure_alone(self, wanted):
-        """Fill self.alone for (kernel, size): runs a second of a large input, latency of a small one."""
-        wanted = [w for w in dict.fromkeys(wanted) if w not in self.alone]
+    def measure_alone(self, wanted, into, warm=WARM_S):
+        """Fill `into` for (kernel, size): runs a second of a large input, latency of a small one."""
+        wanted = [w for w in dict.fromkeys(wanted) if w not in into]
         if not wanted:
             return
         with Kernels(self.bench, "time slicing", sorted({k for k, _ in wanted}), ["normal"]) as tenants:
             for kernel, size in wanted:
-                command = self.loop(WARM_S) if size == self.large else self.pulse(100, 0.05, ALONE_S)
+                command = self.loop(warm) if size == self.large else self.pulse(100, 0.05, ALONE_S)
                 lines = tenants.run([(kernel, size)], [command])
                 found = lines and (rate(lines[0]) if size == self.large else latency(lines[0]))
                 if not found:
                     raise self.bench.lib.Stuck(f"{kernel} alone: {self.bench.notes[-1:]}")
-                self.alone[kernel, size] = found
+                into[kernel, size] = found
 
     # ---------------------------------------------------------------- flep, antt
 
@@ -176,7 +180,8 @@ class Pairs:
 
     def beside_long(self, measure, pairs, priorities, weir, mps):
         cases = self.cases([*pairs[:self.first], *TRIPLETS[:self.first]])
-        self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]])
+        self.measure_alone([(c[0], self.large) for c in cases] + [(k, self.small) for c in cases for k in c[1:]],
+                           self.alone)
         kernels = sorted({k for c in cases for k in c})
         cells, kinds = {}, []
         for kind in self.bench.arrangements(weir, mps) if cases else ():
@@ -203,11 +208,10 @@ class Pairs:
     # ---------------------------------------------------------------- throughput
 
     def pair(self, tenants, measure, kind, pair, cells):
-        warm = LEARN_S if "," in kind else WARM_S
         with self.bench.recorded(f"{kind} {'_'.join(pair)}", tenants.host):
-            lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
+            lines = tenants.run([(k, self.large) for k in pair], [self.loop(LEARN_S)] * 2)
         name = "_".join(pair)
-        speeds = lines and [rate(lines[i]) / self.alone[k, self.large] for i, k in enumerate(pair)]
+        speeds = lines and [rate(lines[i]) / self.alone_late[k, self.large] for i, k in enumerate(pair)]
         cells[name, kind] = speeds
         for i, speed in enumerate(speeds or []):
             self.bench.note(measure, kind, name, f"{i} {pair[i]}", speed, "of alone")
@@ -237,7 +241,7 @@ class Pairs:
 
     def throughput(self, measure, pairs, weir):
         pairs = self.cases(pairs[:self.first])
-        self.measure_alone([(k, self.large) for pair in pairs for k in pair])
+        self.measure_alone([(k, self.large) for pair in pairs for k in pair], self.alone_late, LEARN_S)
         kernels = sorted({k for pair in pairs for k in pair})
         cells, kinds = {}, []
         for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]) if pairs else ():

@@ -217,10 +217,14 @@ static void lonely_kernels_are_launched_as_they_are(void **state)
     launch_once(a, kernel_of(1, 0));
     launch_once(b, kernel_of(1, 0));
     assert_true(weir_gate_wants_runs(&a->session, &hint));
-    hint.lonely = true;
+    hint.lonely = WEIR_SCHED_LONELY;
     assert_false(weir_gate_wants_runs(&a->session, &hint));
     assert_true(weir_gate_wants_runs(&limited->session, &hint));
-    hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long */
+    hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long .. */
+    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    hint.lonely = WEIR_SCHED_STEADY_LONELY; /* .. unless all have such kernels */
+    assert_false(weir_gate_wants_runs(&a->session, &hint));
+    hint.ns = 11 * WEIR_NS_PER_MS;
     assert_true(weir_gate_wants_runs(&a->session, &hint));
     finish(a);
     finish(b);

@@ -83,7 +83,7 @@ static int ask(struct desk *desk, const char *ready)
     return ready[desk->group.member[1].ready] - 'a';
 }
 
-/* Both finish a kernel where the last answer had them, at those speeds. */
+/* Both finish a kernel where the last answer had them, at those speeds; 0: it teaches nothing. */
 static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
 {
     const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
@@ -100,7 +100,9 @@ static void finish(struct desk *desk, int a, int b, double speed_a, double speed
             .block_ns = 1000 / speed[i],
         };
 
-        ops()->measured(&desk->policy, &measure);
+        if (speed[i] > 0) {
+            ops()->measured(&desk->policy, &measure);
+        }
     }
 }
 
@@ -247,6 +249,19 @@ static void what_cannot_be_measured_runs_alone(void **state)
         assert_in_range(++tries, 1, 50);
     }
     assert_int_equal(ask(desk, "ab"), -1);
+}
+
+/* One of the two is disturbed each time, the other measured again and again. */
+static void a_pair_of_which_one_is_never_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 60);
+        finish(desk, 0, 1, 0.5, 0);
+    }
+    assert_in_range(tries, 30, 60);
 }
 
 /* Nor is trying gone on with, pair after pair, by programs that never have the same two side by
@@ -409,6 +424,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(classes_spare_the_trying, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(small_kernel_gets_what_it_needs, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_share_runs_alone, desk_make, desk_drop),
+        cmocka_unit_test_setup_teardown(a_pair_of_which_one_is_never_measured_runs_alone, desk_make,
+                                        desk_drop),
         cmocka_unit_test_setup_teardown(what_cannot_be_measured_runs_alone, desk_make, desk_drop),
         cmocka_unit_test_setup_teardown(trying_has_an_end, desk_make, desk_drop),
         cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),

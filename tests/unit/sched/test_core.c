@@ -164,6 +164,30 @@ static void contended_queue_has_little_in_flight(void **state)
     desk_finish(&b);
 }
 
+/* It may end sooner than predicted: then the next is to be there. */
+static void behind_a_long_kernel_the_next_is_granted_sooner(void **state)
+{
+    struct desk b;
+    weir_sched_id q0;
+    weir_sched_id q1;
+    weir_sched_id old;
+    weir_sched_id second;
+
+    (void)state;
+    desk_init(&b);
+    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q1 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    old = kernel(&b, q0, 1600, BOTH);
+    kernel(&b, q1, 1600, BOTH);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, old, 0), WEIR_OK);
+    second = kernel(&b, q1, 200, BOTH);
+    later(&b, 1290);
+    assert_int_equal(state_of(&b, second), WEIR_SCHED_WAITING);
+    later(&b, 20); /* an eighth of the first, and inflight_ns: 300 before its end */
+    assert_int_equal(state_of(&b, second), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
 static void switch_stops_and_resumes_with_what_was_done(void **state)
 {
     struct desk b;
@@ -494,6 +518,7 @@ int main(void)
         cmocka_unit_test(ids_of_what_is_gone_are_refused),
         cmocka_unit_test(alone_everything_is_granted_up_to_the_bound),
         cmocka_unit_test(contended_queue_has_little_in_flight),
+        cmocka_unit_test(behind_a_long_kernel_the_next_is_granted_sooner),
         cmocka_unit_test(switch_stops_and_resumes_with_what_was_done),
         cmocka_unit_test(stop_that_fails_is_not_tried_at_once_again),
         cmocka_unit_test(withdrawn_in_any_state_it_is_forgotten),

@@ -152,7 +152,7 @@ static int ask(struct desk *desk, const char *ready)
     return ready[desk->group.member[1].ready] - 'a';
 }
 
-/* Both finish a kernel where the last answer had them, at those speeds. */
+/* Both finish a kernel where the last answer had them, at those speeds; 0: it teaches nothing. */
 static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
 {
     const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
@@ -171,7 +171,9 @@ static void finish(struct desk *desk, int a, int b, double speed_a, double speed
             .block_ns = 1000 / speed[i],
         };
 
-        ops()->measured(&desk->policy, &measure);
+        if (speed[i] > 0) {
+            ops()->measured(&desk->policy, &measure);
+        }
     }
 }
 
@@ -229,6 +231,19 @@ static void tensor_and_other_share_each_sm(void **state)
     assert_int_equal(ask(desk, "ba"), 0);
     assert_int_equal(desk->group.member[0].place.quota, 5);
     assert_int_equal(desk->group.member[1].place.quota, 3);
+}
+
+/* One of the two is disturbed each time, the other measured again and again. */
+static void a_pair_of_which_one_is_never_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 60);
+        finish(desk, 0, 1, 0.5, desk->group.member[1].place.sm_count != 0 ? 0.5 : 0);
+    }
+    assert_in_range(tries, 30, 60);
 }
 
 static void likes_are_not_paired(void **state)
@@ -366,6 +381,7 @@ int main(void)
         cmocka_unit_test(beside_gets_what_is_left),
         cmocka_unit_test(pair_takes_as_long_as_both_stages),
         AT_DESK(tensor_and_other_share_each_sm),
+        AT_DESK(a_pair_of_which_one_is_never_measured_runs_alone),
         AT_DESK(likes_are_not_paired),
         AT_DESK(pair_that_gains_most_is_taken),
         AT_DESK(pair_without_room_is_not_made),

@@ -162,7 +162,7 @@ static int ask(struct desk *desk, const char *ready)
     return ready[desk->group.member[1].ready] - 'a';
 }
 
-/* Both finish a kernel where the last answer had them, at those speeds. */
+/* Both finish a kernel where the last answer had them, at those speeds; 0: it teaches nothing. */
 static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
 {
     const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
@@ -181,7 +181,9 @@ static void finish(struct desk *desk, int a, int b, double speed_a, double speed
             .block_ns = 1000 / speed[i],
         };
 
-        ops()->measured(&desk->policy, &measure);
+        if (speed[i] > 0) {
+            ops()->measured(&desk->policy, &measure);
+        }
     }
 }
 
@@ -269,6 +271,19 @@ static void who_loses_too_much_gets_its_own_sms(void **state)
     assert_int_equal(try_out(desk, "cd", "mmsm", &samples), 3);
     assert_int_equal(desk->group.member[0].place.sm_count, 64);
     assert_int_equal(desk->group.member[1].place.quota, 0);
+}
+
+/* One of the two is disturbed each time, the other measured again and again. */
+static void a_pair_of_which_one_is_never_measured_runs_alone(void **state)
+{
+    struct desk *desk = *state;
+    int tries = 0;
+
+    while (ask(desk, "ab") == 1) {
+        assert_in_range(++tries, 1, 60);
+        finish(desk, 0, 1, 0.5, desk->group.member[1].place.sm_count != 0 ? 0.5 : 0);
+    }
+    assert_in_range(tries, 30, 60);
 }
 
 static void likes_run_alone(void **state)
@@ -381,6 +396,7 @@ int main(void)
         cmocka_unit_test(divide_takes_steps_as_a_whole),
         cmocka_unit_test(divide_of_three_and_the_threshold),
         AT_DESK(samples_are_taken_on_halves),
+        AT_DESK(a_pair_of_which_one_is_never_measured_runs_alone),
         AT_DESK(memory_and_compute_share_each_sm),
         AT_DESK(who_loses_too_much_gets_its_own_sms),
         AT_DESK(likes_run_alone),
