@@ -45,7 +45,8 @@ struct weir_policy_kernel {
     uint64_t predicted_ns;  /* alone, all SMs; 0: not known */
     uint64_t rest_ns;       /* of that, now; 0: not known */
     enum weir_sched_class class;
-    bool begun; /* it has been granted */
+    bool unsure; /* predicted_ns is a supposition */
+    bool begun;  /* it has been granted */
     bool stoppable;
     bool movable; /* places are heeded */
     bool tensor;

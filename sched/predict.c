@@ -253,25 +253,10 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
     count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
-/* anew: what was seen before is not believed any more. */
-static void observe(struct weir_predict *predict, enum weir_sched_class class, struct model *m,
-                    uint64_t size, uint64_t took_ns, bool anew)
+static void observe(struct weir_predict *predict, struct model *m, double x, double y)
 {
-    double x = (double)size;
-    double y = (double)took_ns;
     double weight;
 
-    if (m->samples > 0) {
-        double said = value_of(m, is_kernel(class), size);
-
-        judge(predict, class, m, said, y);
-        if (m->samples >= TRUSTED) {
-            y = fmin(fmax(y, said / PULL), said * PULL);
-        }
-    }
-    if (anew) {
-        *m = (struct model){.error = m->error, .samples = m->samples};
-    }
     m->n = m->n * MEAN_FADE + 1;
     m->x = m->x * MEAN_FADE + x;
     m->y = m->y * MEAN_FADE + y;
@@ -288,27 +273,34 @@ static void observe(struct weir_predict *predict, enum weir_sched_class class, s
 void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                         uint64_t size, uint64_t took_ns)
 {
+    double y = (double)took_ns;
     struct entry *entry;
-    bool anew = false;
+    struct model *m;
 
     if (took_ns == 0 || (is_kernel(class) && key == 0)) {
         return;
     }
     entry = predict_entry(predict, class, key, true);
+    m = &entry->model;
     if (entry->supposed) {
-        entry->model = (struct model){0};
+        *m = (struct model){0};
         entry->supposed = false;
     }
-    if (entry->model.samples != 0) {
-        double said = value_of(&entry->model, is_kernel(class), size);
-        bool agrees = fabs(said - (double)took_ns) <= AGREES * (double)took_ns;
+    if (m->samples != 0) {
+        double said = value_of(m, is_kernel(class), size);
+        bool agrees = fabs(said - y) <= AGREES * y;
 
+        judge(predict, class, m, said, y);
         entry->agreed = agrees ? entry->agreed + 1 : 0;
-        anew = !agrees && entry->size == size && is_kernel(class) && entry->seen < EARLY;
+        if (!agrees && entry->size == size && is_kernel(class) && entry->seen < EARLY) {
+            *m = (struct model){.error = m->error, .samples = m->samples};
+        } else if (m->samples >= TRUSTED) {
+            y = fmin(fmax(y, said / PULL), said * PULL);
+        }
     }
     entry->seen += entry->seen != UINT32_MAX;
     entry->size = size;
-    observe(predict, class, &entry->model, size, took_ns, anew);
+    observe(predict, m, (double)size, y);
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -322,7 +314,7 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
     entry = predict_entry(predict, class, key, true);
     entry->supposed |= entry->model.samples == 0;
     if (entry->supposed) {
-        observe(predict, class, &entry->model, size, took_ns, false);
+        observe(predict, &entry->model, (double)size, (double)took_ns);
     }
 }
 

@@ -41,10 +41,12 @@ static inline uint64_t beside_sample_ns(const struct weir_policy_tenant *a,
     return most < BESIDE_VALID_NS / 5 ? 5 * most + BESIDE_MIN_NS : BESIDE_VALID_NS;
 }
 
-/* Time of a block alone on all SMs, as predicted: what a place is compared with. 0: not known. */
+/* Time of a block alone on all SMs, as predicted: what a place is compared with. 0: not known, or
+ * not well: too much, and every place would seem to be worth it. */
 static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
 {
-    return (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
+    return kernel->unsure ? 0
+                          : (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
 }
 
 /*
