@@ -15,6 +15,7 @@ import time
 import lib
 
 KILLS = int(os.environ.get("WEIR_E2E_KILLS", "60")) // 2
+ENDS = 4
 PROGRAM = "drv_kernel_state"  # needs its constants and variables to be one kernel's
 
 
@@ -107,6 +108,28 @@ class Forms(lib.Case):
         self.assertEqual(host.worker()["restarts"], 0)
         counts = self.counts(host)
         self.assertEqual(counts["started"], counts["finished"])
+
+    def test_programs_that_end_at_once_beside_stopped_kernels(self):
+        """Unloading waits for the device: who lets a stopped kernel go on must get into the driver meanwhile."""
+        host = self.explored()
+        load = ("sched_load", "loop", "--waves", "8", "--rounds", "300", "--us", "1000", "--depth", "2")
+        beside = self.guest(host, *load, "--seconds", "600", tenant="bob")
+        beside.wait_line("^ready$")
+        for _ in range(ENDS):
+            pair = [self.guest(host, *load, "--wait", "--seconds", "0.1") for _ in range(2)]
+            for guest in pair:
+                guest.wait_line("^ready$")
+            for guest in pair:
+                guest.say("go")
+            self.assertEqual([guest.wait(60) for guest in pair], [0, 0])
+        seen = len(beside.lines)
+        lib.until(lambda: len(beside.lines) > seen + 2, 30, "the other goes on", 0.02)
+        beside.kill()
+        host.wait_idle()
+        counts = self.counts(host)
+        self.assertEqual(counts["started"], counts["finished"])
+        self.assertEqual(counts["stuck"], 0)
+        self.assertGreater(counts["stops"], 0)
 
     def run_with(self, folder):
         """One host's life; whether its twins came out of the cache, file by file, and the host."""
