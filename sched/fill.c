@@ -32,8 +32,8 @@
 #define DEPTH        8u
 #define DEPTH_EQUALS 2u
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
-#define DRAIN_NS     5000000u   /* it waits for others' fillers that are under way, at most so long */
-#define UNSURE_NS    50000000u  /* so long after something that is still to be learned */
+#define DRAIN_NS     5000000u /* it waits for others' fillers that are under way, at most so long */
+#define UNSURE_NS    50000000u /* so long after something that is still to be learned */
 
 void fill_begin(struct weir_sched *sched)
 {
@@ -50,8 +50,7 @@ void fill_begin(struct weir_sched *sched)
 
 bool fill_drains(const struct weir_sched *sched, const struct item *front)
 {
-    return sched->reign.clean && front->fills_equal &&
-           front->queue->tenant != sched->reign.leader;
+    return sched->reign.clean && front->fills_equal && front->queue->tenant != sched->reign.leader;
 }
 
 void fill_arrival(struct weir_sched *sched, const struct item *item)

@@ -32,9 +32,15 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
 
     if (alone && place->quota == 0 && sms >= limit_sms(item->queue) &&
         sched->config.predict != NULL) {
-        (supposed ? weir_predict_suppose : weir_predict_learn)(
-            sched->config.predict, item->params.class, item->params.key, item->params.blocks,
-            took_ns * sms / sched->config.sms);
+        uint64_t on_all_ns = took_ns * sms / sched->config.sms;
+
+        if (supposed) {
+            weir_predict_suppose(sched->config.predict, item->params.class, item->params.key,
+                                 item->params.blocks, on_all_ns);
+        } else {
+            weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
+                               item->params.blocks, on_all_ns);
+        }
     }
     if ((!alone && !paired) || item->interrupted || item->params.key == 0 ||
         item->params.class != WEIR_SCHED_KERNEL) {

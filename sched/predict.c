@@ -7,8 +7,8 @@
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
  * spoil what many taught, and five can still change it. A kernel's first observations are often
- * spoilt, by others that begin, too: until several have agreed, each that does not begins anew. Of kernels the line is corrected so that
- * what it says of all comes to what all took.
+ * spoilt, by others that begin, too: until several have agreed, each that does not begins anew. Of
+ * kernels the line is corrected so that what it says of all comes to what all took.
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared
@@ -29,7 +29,7 @@
 #define PULL         4.0
 #define RATIO_MIN    0.0625
 #define RATIO_MAX    64.0
-#define EARLY        8u  /* observations: of the first, one that does not agree begins anew */
+#define EARLY        8u /* observations: of the first, one that does not agree begins anew */
 #define AGREES       0.25
 #define SURE_AGREED  2u  /* observations in a row that agree with those before .. */
 #define SURE_SEEN    16u /* .. or so many at all */
@@ -326,8 +326,7 @@ static const struct entry *find(const struct weir_predict *predict, enum weir_sc
 
     key = is_kernel(class) ? key : 0;
     i = *bucket_of(predict, class, key);
-    while (i != 0 &&
-           (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
+    while (i != 0 && (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
         i = predict->entry[i - 1].chain;
     }
     return i != 0 ? &predict->entry[i - 1] : NULL;

@@ -126,7 +126,8 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
     m->x = field[7];
     m->y = field[8];
     *ret_entry = entry;
-    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0 && m->n > 0;
+    return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0 &&
+           m->n > 0;
 }
 
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)

@@ -14,7 +14,7 @@
 struct model {
     double w, wx, wy, wxx, wxy;
     double n, x, y; /* not weighted */
-    double error;      /* mean relative error of what was predicted before each observation */
+    double error;   /* mean relative error of what was predicted before each observation */
     uint64_t samples;
 };
 
@@ -23,10 +23,10 @@ struct entry {
     uint32_t class;        /* enum weir_sched_class */
     uint32_t chain;        /* index + 1 of the next in the bucket */
     uint32_t newer, older; /* index + 1 */
-    bool supposed; /* the model is of disturbed observations */
-    uint32_t seen; /* undisturbed ones */
-    uint32_t agreed; /* of the last of them, with what had been said before */
-    uint64_t size;   /* of the last one */
+    bool supposed;         /* the model is of disturbed observations */
+    uint32_t seen;         /* undisturbed ones */
+    uint32_t agreed;       /* of the last of them, with what had been said before */
+    uint64_t size;         /* of the last one */
     struct model model;
 };
 

@@ -189,7 +189,8 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
- * Predicted work in flight of a queue that fills, ns; what it has done is worth seeing twice in that.
+ * Predicted work in flight of a queue that fills, ns; what it has done is worth seeing twice in
+ * that.
  * @thread any
  */
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config);

@@ -20,8 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_ALONE     WEIR_GATE_BATCH_MAX /* items behind which a mark is put at the latest, alone .. */
-#define OPEN_CONTENDED 16u /* .. and not */
+/* Items behind which a mark is put at the latest: alone, and not. */
+#define OPEN_ALONE     WEIR_GATE_BATCH_MAX
+#define OPEN_CONTENDED 16u
 #define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
 #define TIMED_SURE     64u /* .. and of those whose durations are known */
 #define HINT_USES      256u
@@ -357,8 +358,8 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                             .blocks_per_sm = work->blocks_per_sm,
                                             .predicted_ns = pass->guessed ? 0 : pass->ns};
     struct weir_gate *gate = q->gate;
-    bool sure = work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H ||
-                work->key == 0 || weir_predict_is_sure(gate->predict, work->class, work->key);
+    bool sure = work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H || work->key == 0 ||
+                weir_predict_is_sure(gate->predict, work->class, work->key);
     struct weir_gate_item *item = take_item_locked(q);
     uint64_t now_ns = weir_clock_now_ns();
     enum weir_status status;

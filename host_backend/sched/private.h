@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 #define WEIR_GATE_ENTRIES   256u /* marks that a session may have under way on a device */
-#define WEIR_GATE_BATCH_MAX 64u  /* items behind a mark at the most, that the scheduler decided about */
+#define WEIR_GATE_BATCH_MAX 64u  /* items in front of each of them, at the most */
 /* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
  * where equals take turns, who can wait for the end of a shorter one and are paid back for it;
  * longer where all of these have long ones themselves, always the same. */

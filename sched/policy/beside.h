@@ -45,8 +45,9 @@ static inline uint64_t beside_sample_ns(const struct weir_policy_tenant *a,
  * not well: too much, and every place would seem to be worth it. */
 static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
 {
-    return kernel->unsure ? 0
-                          : (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
+    return kernel->unsure
+               ? 0
+               : (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
 }
 
 /*

@@ -381,8 +381,9 @@ static void equals_share_what_they_are_sure_of(void **state)
     }
 }
 
-/* Three of 50, 100 and 150 us are done together after 570: each took 1.9 times as long, it seems. But
- * not where another had the device in between, or where the first began with the device idle. */
+/* Three of 50, 100 and 150 us are done together after 570: each took 1.9 times as long, it seems.
+ * But not where another had the device in between, or where the first began with the device idle.
+ */
 static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
 {
     (void)state;
