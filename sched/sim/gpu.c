@@ -175,6 +175,7 @@ enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, u
     unit->id = id;
     unit->place = *place;
     unit->ready_ns = now_ns + gpu->params.launch_ns;
+    unit->launched = gpu->launches++;
     unit->head = true;
     for (size_t i = 0; i < gpu->n_units; i++) {
         if (is_of_stream(gpu->units[i], work->stream)) {
@@ -227,6 +228,7 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
     }
     if (unit->state == WEIR_SIM_UNIT_STOPPED && unit->notice_ns == NEVER) {
         unit->state = WEIR_SIM_UNIT_QUEUED;
+        unit->launched = gpu->launches++;
         unit->place = *place;
         unit->next_place_ns = NEVER;
         unit->ready_ns = now_ns + gpu->params.resume_ns;

@@ -24,6 +24,7 @@ struct weir_sim_unit {
     bool head; /* the first of its stream */
     bool has_begun;
     bool is_on;          /* its launch is on the device: it takes SMs when there are any */
+    uint64_t launched;   /* the how many-th launch it is; going on is another */
     uint64_t ready_ns;   /* does not begin before */
     uint64_t settled_ns; /* from then on its rank counts against what runs; UINT64_MAX: it does */
     uint64_t begun_ns;
@@ -45,6 +46,7 @@ struct weir_sim_gpu {
     struct weir_sim_unit **units; /* in the order of their starts */
     size_t n_units;
     size_t cap_units;
+    uint64_t launches;
     struct weir_sim_unit **sorted; /* scratch, as long as units */
     bool is_stale;                 /* shares and rates must be found anew */
     uint64_t now_ns;

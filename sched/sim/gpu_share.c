@@ -1,11 +1,12 @@
 /*
  * Who holds which SMs, and how fast everybody gets on.
  *
- * Shares. Kernels are served in the order of rank, then of their starts, as the hardware does: the
- * blocks of the first are placed before those of the next, over all SMs alike. A kernel takes what
- * is free within its range and quota until its blocks are placed; no block that runs makes room, so
- * a newcomer of higher rank counts as the last until half a block's time of those it displaces has
- * passed (blocks end at all times; this is the mean).
+ * Shares. Kernels are served in the order of rank, then of their launches, as the hardware does:
+ * the blocks of the first are placed before those of the next, over all SMs alike. What was stopped
+ * and goes on is launched again: behind what came meanwhile. A kernel takes what is free within its
+ * range and quota until its blocks are placed; no block that runs makes room, so a newcomer of
+ * higher rank counts as the last until half a block's time of those it displaces has passed (blocks
+ * end at all times; this is the mean).
  *
  * Speeds. A kernel that holds A SMs runs at the part A / (need * full) of its full speed, at most
  * 1: one that is limited by memory needs few of its blocks. Then what all of them together take of
@@ -33,10 +34,10 @@ static bool goes_before(const struct weir_sim_unit *a, const struct weir_sim_uni
     if (a_is_settled != b_is_settled) {
         return a_is_settled;
     }
-    return a->work.rank > b->work.rank;
+    return a->work.rank != b->work.rank ? a->work.rank > b->work.rank : a->launched < b->launched;
 }
 
-/* Kernels that hold SMs, the first to be served first. Equal ones stay in the order of starts. */
+/* Kernels that hold SMs, the first to be served first. */
 static size_t sort_units(struct weir_sim_gpu *gpu)
 {
     size_t n = 0;

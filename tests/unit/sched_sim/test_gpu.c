@@ -146,6 +146,26 @@ static void stop_and_resume_lose_no_block(void **state)
     finish(&b);
 }
 
+/* To go on is to be launched again. */
+static void what_goes_on_comes_behind_what_came_meanwhile(void **state)
+{
+    (void)state;
+    struct bench b;
+    make(&b, "ideal,sms=10,stop_ns=500,resume_ns=100");
+    start(&b, 0, 1, kernel(1, 100), anywhere);
+    until(&b, 2000);
+    assert_int_equal(weir_sim_gpu_stop(b.gpu, 2000, 1), WEIR_OK);
+    until(&b, 3500);
+    assert_int_equal(of(&b, 1, WEIR_SIM_STOPPED)->at_ns, 3500);
+    start(&b, 3500, 2, kernel(2, 50), anywhere);
+    until(&b, 5000);
+    assert_int_equal(weir_sim_gpu_resume(b.gpu, 5000, 1, &anywhere), WEIR_OK);
+    until(&b, 100000);
+    assert_ends(&b, 2, 8500);
+    assert_ends(&b, 1, 8500 + 6500);
+    finish(&b);
+}
+
 static void stop_of_what_waits_and_what_ends_first(void **state)
 {
     (void)state;
@@ -388,6 +408,7 @@ int main(void)
         cmocka_unit_test(start_of_a_small_kernel_leaves_the_rest),
         cmocka_unit_test(times_around_work_are_those_of_the_device),
         cmocka_unit_test(stop_and_resume_lose_no_block),
+        cmocka_unit_test(what_goes_on_comes_behind_what_came_meanwhile),
         cmocka_unit_test(stop_of_what_waits_and_what_ends_first),
         cmocka_unit_test(stop_of_a_ticket_form_drains_what_is_left),
         cmocka_unit_test(places_and_quotas_bound_kernels),

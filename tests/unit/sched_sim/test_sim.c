@@ -75,8 +75,8 @@ static struct weir_sim_result result_of(const struct weir_sim_load *load,
 
 #define FILLING_NS 900000000 /* durations are learned in the first 200 ms, in turns */
 
-/* What two get done, of what each would alone in the same time. */
-static void progress_of(const char *spec, enum weir_sched_fill fill, double ret_part[2])
+/* What each gets done, of what it would alone in the same time. */
+static void progress_of(const char *spec, enum weir_sched_fill fill, double *ret_part, int count)
 {
     struct weir_sim_load load = load_of(spec, "h200", FILLING_NS);
     struct weir_sim_params params = params_of(&load, "h200", "fair");
@@ -87,7 +87,7 @@ static void progress_of(const char *spec, enum weir_sched_fill fill, double ret_
     params.until_ns = FILLING_NS;
     struct weir_sim_result result = result_of(&load, &params);
     assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < count; i++) {
         ret_part[i] = metrics.tenants[i].alone_ns / FILLING_NS;
     }
     weir_sim_metrics_finish(&metrics);
@@ -110,16 +110,41 @@ static void equals_that_fill_get_more_done_and_keep_their_shares(void **state)
     (void)state;
     double in_turns[2];
     double filled[2];
-    progress_of(trainings, WEIR_SCHED_FILL_NONE, in_turns);
-    progress_of(trainings, WEIR_SCHED_FILL_ALL, filled);
+    progress_of(trainings, WEIR_SCHED_FILL_NONE, in_turns, 2);
+    progress_of(trainings, WEIR_SCHED_FILL_ALL, filled, 2);
     print_message("3:1, in turns %.3f + %.3f, filled %.3f + %.3f\n", in_turns[0], in_turns[1],
                   filled[0], filled[1]);
     assert_true(filled[0] + filled[1] > in_turns[0] + in_turns[1] + 0.12);
     assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
-    progress_of(whole_device, WEIR_SCHED_FILL_ALL, filled);
+    progress_of(whole_device, WEIR_SCHED_FILL_ALL, filled, 2);
     print_message("kernels of the whole device, filled %.3f + %.3f\n", filled[0], filled[1]);
     assert_true(filled[0] + filled[1] > 0.98);
     assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
+}
+
+/* Kernels of 20 us to 20 ms, the longest of which is stopped for each turn of the others. */
+static void shares_hold_with_learned_durations_and_stops(void **state)
+{
+    static const char five[] =
+        "name=a weight=1 kernel=20us blocks=1056 per_sm=8 depth=16 form=original; "
+        "name=b weight=2 kernel=200us blocks=5280 per_sm=8 depth=16 form=original; "
+        "name=c weight=3 kernel=1ms blocks=26400 per_sm=8 depth=16 form=original; "
+        "name=d weight=4 kernel=20ms blocks=528000 per_sm=8 depth=4 form=persistent; "
+        "name=e weight=10 kernel=2ms blocks=52800 per_sm=8 depth=16 form=original";
+    static const double wanted[] = {0.05, 0.1, 0.15, 0.2, 0.5};
+    static const enum weir_sched_fill fills[] = {WEIR_SCHED_FILL_LOWER, WEIR_SCHED_FILL_ALL};
+    (void)state;
+    for (size_t f = 0; f < 2; f++) {
+        double part[5], all = 0;
+        progress_of(five, fills[f], part, 5);
+        for (int i = 0; i < 5; i++) {
+            all += part[i];
+        }
+        assert_true(all > 0.97);
+        for (int i = 0; i < 5; i++) {
+            assert_float_equal(part[i] / all, wanted[i], 0.025); /* a kernel of 20 ms in 900 */
+        }
+    }
 }
 
 /* ------------------------------------------------------------------ recordings */
@@ -436,6 +461,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
+        cmocka_unit_test(shares_hold_with_learned_durations_and_stops),
         cmocka_unit_test(run_repeats_to_the_last_bit),
         cmocka_unit_test(replay_of_every_policy_decides_alike),
         cmocka_unit_test(replay_names_the_decision_that_differs),
