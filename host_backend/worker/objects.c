@@ -277,6 +277,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     switch (o->kind) {
     case WEIR_KIND_MODULE:
     case WEIR_KIND_LIBRARY:
+        weir_session_hush(session);
         return weir_forms_unloading(session, (struct weir_module *)o)
                    ? CUDA_SUCCESS
                    : destroy_handle(session->driver, o->kind, o->native);

@@ -34,6 +34,7 @@
 #define GATE_SHARED_NS  (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
+#define HUSH_NS         (5 * WEIR_NS_PER_MS)
 #define ARENA_CAP_BYTES (8u << 20)
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
@@ -508,6 +509,27 @@ static void drain(struct weir_session *s)
     }
 }
 
+static void be_loud(struct weir_session *s)
+{
+    if (s->quiet_ns != 0) {
+        s->quiet_ns = 0;
+        weir_quiet_end(s->worker, s->calm);
+    }
+}
+
+void weir_session_hush(struct weir_session *session)
+{
+    struct weir_session *s = session;
+
+    if (s->quiet_ns != 0 && weir_clock_now_ns() - s->quiet_ns > HUSH_NS) {
+        be_loud(s);
+    }
+    if (s->goes && s->quiet_ns == 0) {
+        s->calm = weir_quiet_begin(s->worker);
+        s->quiet_ns = weir_clock_now_ns();
+    }
+}
+
 static void destroy_objects(struct weir_session *s)
 {
     static const enum weir_kind kinds[] = {WEIR_KIND_EXEC,    WEIR_KIND_GRAPH, WEIR_KIND_TEXTURE,
@@ -563,9 +585,9 @@ void weir_session_destroy(struct weir_session *session)
         if (s->n_captures != 0) { /* the device does not come to rest before they end */
             weir_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
         }
-        calm = weir_quiet_begin(s->worker); /* once for all of its modules */
+        s->goes = true;
         destroy_objects(s);
-        weir_quiet_end(s->worker, calm);
+        be_loud(s);
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);

@@ -275,6 +275,11 @@ struct weir_session {
     uint32_t n_running; /* trampolines inside the session */
 
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
+    /* Its objects go: since when the device is quiet for their sake (0: it is not), and its calm.
+     */
+    bool goes;
+    uint64_t quiet_ns;
+    uint32_t calm;
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
@@ -341,6 +346,14 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
 /** Lower what is shown of a device to the wish. @thread owner */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
+
+/**
+ * A module of a session whose objects go is about to be unloaded: the device is quiet from here on,
+ * but not for more than some milliseconds at a time, so that others get in. Nothing else calls for
+ * that: the guest's own calls to unload are made in quiet (worker/quiet.h) each.
+ * @thread owner, of a session that ends
+ */
+void weir_session_hush(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
