@@ -173,8 +173,8 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t more_ns;
 
-    if (!is_compute(done) || !is_among_equals(sched, done) || done->predicted_ns == 0 ||
-        (done->params.flags & WEIR_SCHED_UNSURE) != 0 || done->interrupted || is_placed(done)) {
+    if (!is_compute(done) || !is_among_equals(sched, done) || is_unsure(done) ||
+        done->interrupted || is_placed(done)) {
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *

@@ -55,8 +55,7 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
 
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
-    if (is_compute(item) && item->params.key != 0 &&
-        (item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0)) {
+    if (is_compute(item) && item->params.key != 0 && is_unsure(item)) {
         item->queue->tenant->unsure_ns = sched->now_ns + UNSURE_NS;
     }
 }

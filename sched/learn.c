@@ -85,11 +85,6 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
     }
 }
 
-static bool is_unsure(const struct item *item)
-{
-    return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
-}
-
 /*
  * Beside a filler, or being one, it took longer by an unknown time, so that tells of gross errors
  * only. Among equals of those in one direction, since who was kept waiting says nothing of what it

@@ -114,27 +114,38 @@ static struct entry *evict_oldest(struct weir_predict *predict)
     return entry;
 }
 
+/* Without making it the newest; NULL: there is none. */
+static struct entry *find(const struct weir_predict *predict, enum weir_sched_class class,
+                          uint64_t key)
+{
+    uint32_t i;
+
+    key = is_kernel(class) ? key : 0;
+    i = *bucket_of(predict, class, key);
+    while (i != 0 && (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
+        i = predict->entry[i - 1].chain;
+    }
+    return i != 0 ? &predict->entry[i - 1] : NULL;
+}
+
 struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                             bool make)
 {
+    struct entry *entry = find(predict, class, key);
     uint32_t *bucket;
-    struct entry *entry;
 
-    key = is_kernel(class) ? key : 0;
-    bucket = bucket_of(predict, class, key);
-    for (uint32_t i = *bucket; i != 0; i = entry->chain) {
-        entry = &predict->entry[i - 1];
-        if (entry->key == key && entry->class == class) {
-            unlink_age(predict, entry);
-            link_newest(predict, entry);
-            return entry;
-        }
+    if (entry != NULL) {
+        unlink_age(predict, entry);
+        link_newest(predict, entry);
+        return entry;
     }
     if (!make) {
         return NULL;
     }
     entry = predict->count < predict->capacity ? &predict->entry[predict->count++]
                                                : evict_oldest(predict);
+    key = is_kernel(class) ? key : 0;
+    bucket = bucket_of(predict, class, key);
     *entry = (struct entry){.key = key, .class = class, .chain = *bucket};
     *bucket = (uint32_t)(entry - predict->entry) + 1;
     link_newest(predict, entry);
@@ -270,17 +281,25 @@ static void observe(struct weir_predict *predict, struct model *m, double x, dou
     predict->learned++;
 }
 
+/* NULL: that is nothing to learn from. */
+static struct entry *entry_to_teach(struct weir_predict *predict, enum weir_sched_class class,
+                                    uint64_t key, uint64_t took_ns)
+{
+    return took_ns == 0 || (is_kernel(class) && key == 0)
+               ? NULL
+               : predict_entry(predict, class, key, true);
+}
+
 void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                         uint64_t size, uint64_t took_ns)
 {
+    struct entry *entry = entry_to_teach(predict, class, key, took_ns);
     double y = (double)took_ns;
-    struct entry *entry;
     struct model *m;
 
-    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
+    if (entry == NULL) {
         return;
     }
-    entry = predict_entry(predict, class, key, true);
     m = &entry->model;
     if (entry->supposed) {
         *m = (struct model){0};
@@ -306,30 +325,15 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                           uint64_t size, uint64_t took_ns)
 {
-    struct entry *entry;
+    struct entry *entry = entry_to_teach(predict, class, key, took_ns);
 
-    if (took_ns == 0 || (is_kernel(class) && key == 0)) {
+    if (entry == NULL) {
         return;
     }
-    entry = predict_entry(predict, class, key, true);
     entry->supposed |= entry->model.samples == 0;
     if (entry->supposed) {
         observe(predict, &entry->model, (double)size, (double)took_ns);
     }
-}
-
-/* Without making it the newest. */
-static const struct entry *find(const struct weir_predict *predict, enum weir_sched_class class,
-                                uint64_t key)
-{
-    uint32_t i;
-
-    key = is_kernel(class) ? key : 0;
-    i = *bucket_of(predict, class, key);
-    while (i != 0 && (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
-        i = predict->entry[i - 1].chain;
-    }
-    return i != 0 ? &predict->entry[i - 1] : NULL;
 }
 
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,

@@ -241,6 +241,11 @@ static inline bool is_stoppable(const struct item *item)
 {
     return (item->params.flags & WEIR_SCHED_STOPPABLE) != 0;
 }
+/* Is what it takes not known, or a supposition? */
+static inline bool is_unsure(const struct item *item)
+{
+    return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
+}
 static inline bool is_at_work(const struct item *item)
 {
     return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;

@@ -245,6 +245,11 @@ void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *str
 
 /* ---------------------------------------------------------------- predictions */
 
+static bool is_copy(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+}
+
 static uint64_t size_of(const struct weir_gate_work *work)
 {
     return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
@@ -358,7 +363,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                             .blocks_per_sm = work->blocks_per_sm,
                                             .predicted_ns = pass->guessed ? 0 : pass->ns};
     struct weir_gate *gate = q->gate;
-    bool sure = work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H || work->key == 0 ||
+    bool sure = is_copy(work->class) || work->key == 0 ||
                 weir_predict_is_sure(gate->predict, work->class, work->key);
     struct weir_gate_item *item = take_item_locked(q);
     uint64_t now_ns = weir_clock_now_ns();
@@ -370,7 +375,6 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     params.user = item;
     params.flags |= sure ? 0u : WEIR_SCHED_UNSURE;
     item->sure = sure;
-    item->timed = !sure && gate->config.fill == WEIR_SCHED_FILL_ALL;
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
     item->brought_ns = now_ns;
     status = weir_sched_arrive(gate->sched, now_ns, q->id, &params, &item->id);
@@ -430,14 +434,11 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
 /* What fills what others leave takes longer than it would alone: nothing is learned from that. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
-    uint32_t every = pass->item->sure ? TIMED_SURE : TIMED_EVERY;
+    bool sure = pass->item->sure;
+    bool each = !sure && pass->queue->gate->config.fill == WEIR_SCHED_FILL_ALL;
 
-    return (pass->queue->gated % every == 0 || pass->item->timed) && !pass->item->filler;
-}
-
-static bool is_copy(enum weir_sched_class class)
-{
-    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+    return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) &&
+           !pass->item->filler;
 }
 
 /*

@@ -32,7 +32,6 @@ struct weir_gate_item {
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
     bool filler;        /* valid when granted */
-    bool timed;         /* its end is to be seen by itself */
     bool sure;          /* what it takes is known */
     atomic_bool halted; /* its run is stopped, or about to be */
     atomic_bool soon;   /* it will be granted soon: its thread may spin */
