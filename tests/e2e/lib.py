@@ -463,10 +463,11 @@ class Host:
             for folder, _, files in os.walk(os.path.join(self.run_dir, "containers")):
                 left += [os.path.join(folder, name) for name in files]
             assert not left, f"left in the run directory: {left}"
-        # What bears this host's name or one of its processes': others run at the same time.
+        # What bears this host's name or one of its processes': others run at the same time, and
+        # the letters of another's name may hold digits.
         ours = re.compile("|".join([re.escape(os.path.basename(self.folder)),
                                     f"^{re.escape(os.path.basename(self.vm_memory))}$",
-                                    *(rf"(?<!\d){pid}(?!\d)" for pid in pids)]))
+                                    *(rf"\b{pid}\b" for pid in pids)]))
         shm = [n for n in os.listdir("/dev/shm") if "weir" in n and ours.search(n)]
         assert not shm, f"left in /dev/shm: {shm}"
         return code
