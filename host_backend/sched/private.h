@@ -83,7 +83,8 @@ struct weir_gate_queue {
     pthread_mutex_t lock; /* guards the ring: [first, first + n) */
     struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
     uint32_t first;
-    atomic_uint n; /* peeked at without the lock: is there anything? */
+    uint64_t first_ns; /* when the one before the first was done */
+    atomic_uint n;     /* peeked at without the lock: is there anything? */
 
     uint32_t word; /* a futex: changes when there is something to look at; atomic */
 };

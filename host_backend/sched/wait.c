@@ -88,6 +88,17 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
     }
 }
 
+/*
+ * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
+ * however long its queue: to let more pass would keep it that long.
+ */
+static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
+{
+    uint64_t since_ns = q->ring[q->first].work.since_ns;
+
+    return since_ns > q->first_ns ? since_ns : q->first_ns;
+}
+
 /* How long an item waits before it passes because what the session has in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
@@ -98,7 +109,7 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
 
     pthread_mutex_lock(&q->lock);
     oldest = &q->ring[q->first];
-    stuck = q->n != 0 && now_ns - oldest->work.since_ns > STUCK_NS &&
+    stuck = q->n != 0 && now_ns - oldest_since_ns(q) > STUCK_NS &&
             (oldest->work.first == NULL || !oldest->work.first->halted);
     pthread_mutex_unlock(&q->lock);
     if (!stuck) {
@@ -125,7 +136,7 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
         "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
         "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u quota=%u",
         q->session->tenant->name, oldest->work.class,
-        (unsigned long long)((now_ns - oldest->work.since_ns) / WEIR_NS_PER_MS),
+        (unsigned long long)((now_ns - oldest_since_ns(q)) / WEIR_NS_PER_MS),
         item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
         run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count, run.place.quota);
 }

@@ -450,6 +450,7 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
     while (q->n != 0 && !q->ring[q->first].open) {
         q->first = (q->first + 1) % WEIR_GATE_ENTRIES;
         q->n--;
+        q->first_ns = now_ns;
     }
     q->looked_ns = now_ns;
     pthread_mutex_unlock(&q->lock);

@@ -76,6 +76,7 @@ struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns);
 /* Marks that were put into a stream, ever; and let them all be reached. */
 uint32_t marks_in(const struct guest *guest);
 void device_reaches(struct guest *guest);
+void device_reaches_some(struct guest *guest, uint32_t marks);
 
 /* ---- what runs were told: wrapped functions of forms/run.h */
 

@@ -411,6 +411,49 @@ static void stuck_work_lets_the_next_one_pass(void **state)
     gate_close();
 }
 
+/* A queue that moves on is not stuck, however old what stands in it is. */
+static void work_that_moves_on_lets_nothing_pass(void **state)
+{
+    struct guest *a, *b;
+    struct launch l;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    launch_once(a, kernel_of(7, LONG_NS));
+    weir_gate_idle(&a->session); /* a mark between them */
+    launch_begin(&l, a, kernel_of(7, LONG_NS));
+    looks_up(&l);
+    clock_forward(25 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    launch_begin(&l, b, kernel_of(2, 0));
+    launch_await_waiting(&l);
+    clock_forward(400 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l); /* never ends */
+    device_reaches_some(a, 1);
+    await(locked(queue_of(a)->first_ns) != 0);
+    launch_begin(&l, a, kernel_of(7, 0)); /* behind 80 ms that are still to come */
+    launch_await_waiting(&l);
+    clock_forward(400 * WEIR_NS_PER_MS); /* the second is 800 ms old, but not as the oldest */
+    for (int i = 0; i < 4; i++) {
+        looks_up(&l);
+    }
+    assert_int_equal(locked(fx.gate->passed_stuck), 0);
+    clock_forward(200 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    launch_leave(&l);
+    finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 static void stuck_work_does_not_lift_a_limit(void **state)
 {
     struct guest *a;
@@ -708,6 +751,7 @@ int main(void)
         cmocka_unit_test(who_slips_through_in_that_moment_is_adopted),
         cmocka_unit_test(the_way_opens_again_when_one_is_left),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),
+        cmocka_unit_test(work_that_moves_on_lets_nothing_pass),
         cmocka_unit_test(stuck_work_does_not_lift_a_limit),
         cmocka_unit_test(a_session_that_ends_in_the_gate_leaves_it),
         cmocka_unit_test(a_stop_that_comes_too_early_is_made_up_for),
