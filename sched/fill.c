@@ -7,6 +7,10 @@
  * filler is granted at the lowest level, and only what lets go of its SMs soon, because a block
  * that runs is not taken off them.
  *
+ * At the lowest level a filler still has all SMs between two of the leader's kernels, and a block
+ * that runs is not taken off. Kept to a part of them, by weight, it is in the way of that part
+ * only.
+ *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
  * all tenants' service together may be more than the device's time. Among equals the leader, too,
@@ -40,7 +44,7 @@ void fill_begin(struct weir_sched *sched)
     struct reign *reign = &sched->reign;
 
     reign->filler = NULL;
-    reign->clean = sched->config.fill == WEIR_SCHED_FILL_ALL &&
+    reign->clean = sched->config.fill >= WEIR_SCHED_FILL_ALL &&
                    sched->now_ns - reign->leader->clean_ns >= CLEAN_NS;
     if (reign->clean) {
         reign->leader->clean_ns = sched->now_ns;
@@ -80,7 +84,7 @@ static uint64_t block_ns(const struct weir_sched *sched, const struct item *item
 
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config)
 {
-    return (config->fill == WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
+    return (config->fill >= WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
 }
 
 bool fills(const struct weir_sched *sched, const struct item *item)
@@ -92,8 +96,44 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return false;
     }
     return tenant->view.priority < leader->view.priority ||
-           (sched->config.fill == WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
+           (sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
             item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
+}
+
+/* So many times as long does it take there, if it has the part for itself. */
+static double slower(const struct weir_sched *sched, const struct item *item, uint32_t sms)
+{
+    double there = (double)item->params.blocks_per_sm * sms;
+    double everywhere = (double)item->params.blocks_per_sm * sched->config.sms;
+    double blocks = item->params.blocks;
+
+    return (blocks > there ? blocks / there : 1) / (blocks > everywhere ? blocks / everywhere : 1);
+}
+
+/*
+ * The SMs that an equal's kernel has while it fills, 0: all. By weight; but a grid that would be
+ * wholly on the device at once is wholly in its part, too: its blocks may wait for each other. And
+ * what would keep its own tenant waiting there, when it is to lead, fills everywhere.
+ */
+static uint32_t part_sms(const struct weir_sched *sched, const struct tenant *tenant,
+                         const struct item *item)
+{
+    uint64_t own = tenant->view.weight;
+    uint64_t both = own + sched->reign.leader->view.weight;
+    uint32_t per_sm = item->params.blocks_per_sm;
+    uint64_t needed = per_sm != 0 ? (item->params.blocks + per_sm - 1) / per_sm : 0;
+    uint64_t sms = (sched->config.sms * own + both - 1) / both;
+
+    if (sched->config.fill < WEIR_SCHED_FILL_PARTS || needed == 0) {
+        return 0;
+    }
+    sms = needed > sms && needed <= sched->config.sms ? needed : sms;
+    if (sms >= sched->config.sms ||
+        (double)item->predicted_ns * slower(sched, item, (uint32_t)sms) >
+            (double)weir_sched_fill_bound_ns(&sched->config)) {
+        return 0;
+    }
+    return (uint32_t)sms;
 }
 
 static struct tenant *ask(struct weir_sched *sched)
@@ -119,18 +159,26 @@ static struct tenant *ask(struct weir_sched *sched)
 static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *wake_ns)
 {
     static const struct weir_sched_place anywhere;
-    uint64_t bound_ns = weir_sched_fill_bound_ns(&sched->config);
+    const struct tenant *tenant = queue->tenant;
+    bool equal = tenant->view.priority == sched->reign.leader->view.priority;
+    uint64_t most_ns = weir_sched_fill_bound_ns(&sched->config);
+    uint64_t bound_ns = most_ns;
     struct item *item;
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
         return; /* behind something that is stopped it would wait */
     }
-    while ((item = queue->listed) != NULL && fills(sched, item) &&
-           (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns)) {
+    while ((item = queue->listed) != NULL && fills(sched, item)) {
+        uint32_t sms = equal ? part_sms(sched, tenant, item) : 0;
+
+        bound_ns = sms != 0 ? (uint64_t)((double)most_ns / slower(sched, item, sms)) : most_ns;
+        if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
+            break;
+        }
         item->filler = true;
-        item->fills_equal =
-            item->queue->tenant->view.priority == sched->reign.leader->view.priority;
-        if (item->fills_equal) {
+        item->fills_equal = equal;
+        item->part_sms = sms;
+        if (equal) {
             fronts_disturb(sched);
         }
         item_start(sched, item, &anywhere);

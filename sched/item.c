@@ -12,6 +12,13 @@ void time_is(struct weir_sched *sched, uint64_t now_ns)
     charge_until(sched, sched->now_ns);
 }
 
+/* Where it is given to the device. What fills is charged as if it could be anywhere. */
+static struct weir_sched_place place_on_device(const struct item *item)
+{
+    return item->part_sms != 0 ? (struct weir_sched_place){.sm_count = item->part_sms}
+                               : item->place;
+}
+
 static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind kind,
                           const struct tenant *tenant, const struct queue *queue,
                           const struct item *item, uint64_t value, uint16_t flags)
@@ -35,7 +42,7 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.item = item->id;
         record.class = (uint8_t)item->params.class;
         record.flags |= (uint16_t)item->params.flags;
-        record.place = item->place;
+        record.place = place_on_device(item);
         record.blocks = item->done_blocks;
     }
     if (kind == WEIR_SCHED_REC_ARRIVE) {
@@ -130,11 +137,14 @@ static void grant(struct weir_sched *sched, struct item *item)
 
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
 {
+    struct weir_sched_place on_device;
+
     item->place = *place;
+    on_device = place_on_device(item);
     grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, item->filler);
-    sched->env.start(sched->env.user, item->id, item->params.user, place, item->filler);
+    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, item->filler);
 }
 
 /* It stops, is stopped, or goes on: its queue is to be seen to, and its tenant's view made anew. */

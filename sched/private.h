@@ -42,6 +42,7 @@ struct item {
     bool waits;         /* as a front it does not hold the device, as has been seen */
     bool filler;        /* granted below the leader's work */
     bool fills_equal;   /* and the leader is of its own class */
+    uint32_t part_sms;  /* and it is kept to so many SMs; 0: to none */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */

@@ -123,7 +123,9 @@ struct weir_sched_env {
     void *user;
     /**
      * Give an item to the device. Of a STARTED item never called. Mandatory.
-     * filler: at a level at which others' blocks go first; only with config.fill.
+     * filler: at a level at which others' blocks go first; only with config.fill. Its place is
+     * heeded if it is not MOVABLE, too, as far as the device can: with FILL_PARTS it is the least
+     * number of SMs that it is to have, the first ones.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, bool filler);
@@ -160,12 +162,16 @@ struct weir_sched_env {
 #define WEIR_SCHED_UNKNOWN    UINT64_MAX
 #define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
-/* Who may have what the leader's work leaves of the device, at a level below it. */
+/* Who may have what the leader's work leaves of the device, at a level below it. Each allows what
+ * those before it do. */
 enum weir_sched_fill {
     WEIR_SCHED_FILL_NONE,
     WEIR_SCHED_FILL_LOWER, /* tenants of lower classes */
-    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go */
+    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go, .. */
+    WEIR_SCHED_FILL_PARTS, /* .. these on as many SMs as their weights give them beside it */
 };
+
+extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
 
 struct weir_sched_config {
     uint32_t sms;              /* of the device, 1 or more */

@@ -205,16 +205,15 @@ static bool set_times(const struct wish *wish, struct weir_sim_params *params)
 
 static bool set_fill(const struct wish *wish, struct weir_sim_params *params)
 {
-    static const char *const words[] = {"none", "lower", "all"}; /* enum weir_sched_fill */
     uint32_t i = 0;
     if (!wish->fill) {
         return true;
     }
-    while (i < 3 && strcmp(words[i], wish->fill) != 0) {
+    while (weir_sched_fill_words[i] && strcmp(weir_sched_fill_words[i], wish->fill) != 0) {
         i++;
     }
-    if (i == 3) {
-        fprintf(stderr, "weir sim: --fill %s: not one of none, lower, all\n", wish->fill);
+    if (!weir_sched_fill_words[i]) {
+        fprintf(stderr, "weir sim: --fill %s: not one of none, lower, all, parts\n", wish->fill);
         return false;
     }
     params->config.fill = (enum weir_sched_fill)i;
@@ -366,8 +365,8 @@ int weir_cmd_sim(int argc, char **argv)
         {"all", NULL, "all tenants, not only the first 25", NULL, &wish.all},
         {"quick", NULL, "without each tenant alone: no STP, no ANTT", NULL, &wish.quick},
         {"fill", "WHO",
-         "none, lower or all: who may have what a leader leaves (default: the trace's)", &wish.fill,
-         NULL},
+         "none, lower, all or parts: who may have what a leader leaves (default: the trace's)",
+         &wish.fill, NULL},
         {"open", NULL, "everything arrives when it did, waiting for nothing", NULL, &wish.open},
         {"learn", NULL, "forget recorded predictions, learn in the run", NULL, &wish.learn},
         {"cost", NULL, "measure what deciding costs here", NULL, &wish.cost},

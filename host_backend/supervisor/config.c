@@ -43,7 +43,6 @@ struct row {
     const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
 };
 
-static const char *const fills[] = {"none", "lower", "all", NULL}; /* enum weir_sched_fill */
 static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
 static const char *const shares[] = {"yes", "no", NULL};
@@ -89,7 +88,7 @@ static const struct row scheduler_rows[] = {
     {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
-    {"fill", ROW_CHOICE, AT(weir_host_config, scheduler.fill), 0, 0, fills},
+    {"fill", ROW_CHOICE, AT(weir_host_config, scheduler.fill), 0, 0, weir_sched_fill_words},
     {"order_window", ROW_U32, AT(weir_host_config, scheduler.order_window), 2, 10, NULL},
 };
 static const struct row metrics_rows[] = {

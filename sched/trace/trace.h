@@ -40,7 +40,7 @@ enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_MIDDLE = 1,    /* recording began while work was under way */
     WEIR_SCHED_TRACE_GENERATED = 2, /* made by a program: times are those of each tenant alone */
     WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill: lower classes */
-    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all */
+    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all; both: parts */
 };
 
 /* The first bytes of a file. */

@@ -52,7 +52,8 @@ static enum weir_status write_all(int fd, const void *data, size_t bytes)
 
 static uint32_t fill_flag(enum weir_sched_fill fill)
 {
-    return fill == WEIR_SCHED_FILL_ALL     ? WEIR_SCHED_TRACE_FILL_ALL
+    return fill == WEIR_SCHED_FILL_PARTS   ? WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL
+           : fill == WEIR_SCHED_FILL_ALL   ? WEIR_SCHED_TRACE_FILL_ALL
            : fill == WEIR_SCHED_FILL_LOWER ? WEIR_SCHED_TRACE_FILL
                                            : 0;
 }

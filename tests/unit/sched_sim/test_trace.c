@@ -22,15 +22,19 @@ static struct weir_sched_config config(void)
 }
 
 /* A trace into a memory file; *ret_fd reads it. */
-static struct weir_sched_trace *begin(uint32_t ring, int *ret_fd)
+static struct weir_sched_trace *begin_with(struct weir_sched_config c, uint32_t ring, int *ret_fd)
 {
-    struct weir_sched_config c = config();
     struct weir_sched_trace *trace;
     int fd = memfd_create("trace", MFD_CLOEXEC);
     assert_true(fd >= 0);
     *ret_fd = dup(fd);
     assert_int_equal(weir_sched_trace_create(&c, 0, 7, ring, fd, &trace), WEIR_OK);
     return trace;
+}
+
+static struct weir_sched_trace *begin(uint32_t ring, int *ret_fd)
+{
+    return begin_with(config(), ring, ret_fd);
 }
 
 static struct file slurp(int fd)
@@ -111,6 +115,25 @@ static void put_and_read_gives_the_same(void **state)
     assert_int_equal(weir_sched_trace_next(&reader, &r, &error), WEIR_ERR_NOT_FOUND);
     assert_true(reader.has_ended);
     free(f.data);
+}
+
+static void who_may_fill_is_kept(void **state)
+{
+    (void)state;
+    for (int fill = 0; weir_sched_fill_words[fill] != NULL; fill++) {
+        struct weir_sched_config c = config();
+        struct weir_sched_trace_reader reader;
+        struct weir_sched_trace_error error;
+        int fd;
+        c.fill = (enum weir_sched_fill)fill;
+        assert_int_equal(weir_sched_trace_destroy(begin_with(c, 16, &fd)), WEIR_OK);
+        struct file f = slurp(fd);
+        assert_int_equal(weir_sched_trace_open(f.data, f.bytes, &reader, &error), WEIR_OK);
+        c = config();
+        weir_sched_trace_config(&reader.header, &c);
+        assert_int_equal(c.fill, fill);
+        free(f.data);
+    }
 }
 
 static void put_into_a_full_ring_loses_and_says_so(void **state)
@@ -402,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(put_and_read_gives_the_same),
+        cmocka_unit_test(who_may_fill_is_kept),
         cmocka_unit_test(put_into_a_full_ring_loses_and_says_so),
         cmocka_unit_test(put_beside_a_flusher_keeps_order),
         cmocka_unit_test(flush_to_a_full_disk_fails_for_good),
