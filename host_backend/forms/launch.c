@@ -364,7 +364,7 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
 {
     struct weir_forms_kernel *k = choice->kernel;
 
-    if (start_calmly(session, choice, stream->o.native, in, order) != CUDA_SUCCESS) {
+    if (start_calmly(session, choice, weir_stream_at(stream), in, order) != CUDA_SUCCESS) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
         weir_forms_note(session, WEIR_FORMS_LAUNCHED_DRIVER);
         return false;

@@ -244,7 +244,7 @@ static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
     }
     if ((e->written == NULL &&
          d->cuEventCreate(&e->written, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
-        d->cuEventRecord(e->written, stream->o.native) != CUDA_SUCCESS) {
+        d->cuEventRecord(e->written, weir_stream_at(stream)) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "a write cannot be followed");
         return;
     }
@@ -259,7 +259,7 @@ static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
     uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
 
     if (s->driver->cuMemcpyDtoDAsync_v2(e->twin + (first - e->address), first, end - first,
-                                        stream->o.native) != CUDA_SUCCESS) {
+                                        weir_stream_at(stream)) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "a constant cannot be copied");
     }
 }

@@ -70,7 +70,7 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     WEIR_TRY(weir_order_begin(s, stream));
     work = work_of(of_host(s, (in->flags & 1) != 0, in->dst),
                    of_host(s, (in->flags & 2) != 0, in->src), in->bytes);
-    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, stream->o.native));
+    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
@@ -172,7 +172,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     work = work_of(in->dst_kind != 2 && of_host(s, in->dst_kind == 1, in->dst_addr),
                    in->src_kind != 2 && of_host(s, in->src_kind == 1, in->src_addr),
                    in->width * in->height * in->depth);
-    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, stream->o.native));
+    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
@@ -237,8 +237,8 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     }
     WEIR_TRY(weir_hand_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
     WEIR_TRY(weir_order_begin(s, stream));
-    GATED(&work, in->height == 1 ? fill_row(s->driver, in, stream->o.native)
-                                 : fill_rows(s->driver, in, stream->o.native));
+    GATED(&work, in->height == 1 ? fill_row(s->driver, in, weir_stream_at(stream))
+                                 : fill_rows(s->driver, in, weir_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }

@@ -63,11 +63,11 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     if (weir_stream_capturing(s, stream)) {
         out->captured = 1;
     } else {
-        WEIR_TRY(weir_hand_write_word(s, stream->o.native, event->word, in->value));
+        WEIR_TRY(weir_hand_write_word(s, weir_stream_at(stream), event->word, in->value));
     }
-    return in->flags == 0
-               ? s->driver->cuEventRecord(event->o.native, stream->o.native)
-               : s->driver->cuEventRecordWithFlags(event->o.native, stream->o.native, in->flags);
+    return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_stream_at(stream))
+                          : s->driver->cuEventRecordWithFlags(event->o.native,
+                                                              weir_stream_at(stream), in->flags);
 }
 
 CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event_mark_in *in,
@@ -83,7 +83,7 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
         out->captured = 1;
         return CUDA_SUCCESS;
     }
-    return weir_hand_write_word(s, stream->o.native, event->word, in->value);
+    return weir_hand_write_word(s, weir_stream_at(stream), event->word, in->value);
 }
 
 static CUresult elapsed(struct weir_session *s, const struct weir_event *start,

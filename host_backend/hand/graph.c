@@ -332,7 +332,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    result = s->driver->cuGraphLaunch(exec->native, stream->o.native);
+    result = s->driver->cuGraphLaunch(exec->native, weir_stream_at(stream));
     weir_gate_leave(&pass, result);
     return result;
 }

@@ -285,13 +285,17 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
                      (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
                      (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work.blocks_per_sm = choice.blocks_per_sm;
-    } else if (weir_gate_contends(s)) {
+    } else if (weir_gate_contends(s) && !f->uses_printf) {
         work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;
     if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
-        result = launch_calmly(s, in, f, native, stream->o.native, bytes != 0 ? extra : NULL);
+        result = launch_calmly(s, in, f, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
+        if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
+            weir_gate_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+            result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+        }
     }
     weir_gate_leave(&pass, result);
     return result;

@@ -105,7 +105,7 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    WEIR_TRY(weir_hand_write_word(s, stream->o.native, stream->word, in->value));
+    WEIR_TRY(weir_hand_write_word(s, weir_stream_at(stream), stream->word, in->value));
     weir_gate_stream_awaited(s, stream);
     return CUDA_SUCCESS;
 }
@@ -122,7 +122,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream));
-    return s->driver->cuStreamWaitEvent(stream->o.native, event->o.native, in->flags);
+    return s->driver->cuStreamWaitEvent(weir_stream_at(stream), event->o.native, in->flags);
 }
 
 CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in,
@@ -146,11 +146,14 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (wait) {
         s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =
             (struct weir_awaited_value){in->address, in->value, wide};
-        return wide ? d->cuStreamWaitValue64_v2(stream->o.native, in->address, in->value, in->flags)
-                    : d->cuStreamWaitValue32_v2(stream->o.native, in->address, small, in->flags);
+        return wide ? d->cuStreamWaitValue64_v2(weir_stream_at(stream), in->address, in->value,
+                                                in->flags)
+                    : d->cuStreamWaitValue32_v2(weir_stream_at(stream), in->address, small,
+                                                in->flags);
     }
-    return wide ? d->cuStreamWriteValue64_v2(stream->o.native, in->address, in->value, in->flags)
-                : d->cuStreamWriteValue32_v2(stream->o.native, in->address, small, in->flags);
+    return wide ? d->cuStreamWriteValue64_v2(weir_stream_at(stream), in->address, in->value,
+                                             in->flags)
+                : d->cuStreamWriteValue32_v2(weir_stream_at(stream), in->address, small, in->flags);
 }
 
 CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in,
@@ -163,7 +166,7 @@ CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_str
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    return s->driver->cuStreamQuery(stream->o.native);
+    return s->driver->cuStreamQuery(weir_stream_at(stream));
 }
 
 CUresult weir_host_stream_attribute(struct weir_session *s,
@@ -221,7 +224,7 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = s->driver->cuLaunchHostFunc(stream->o.native, weir_host_call_run, call);
+    result = s->driver->cuLaunchHostFunc(weir_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     }

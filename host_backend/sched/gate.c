@@ -138,7 +138,7 @@ static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
     struct weir_mark m;
 
     if (open->n == 0 || q->n == WEIR_GATE_ENTRIES || weir_stream_capturing(q->session, stream) ||
-        weir_mark_stream(q->gate->marks, &stream->gate.word, stream->o.native, &m) !=
+        weir_mark_stream(q->gate->marks, &stream->gate.word, weir_stream_at(stream), &m) !=
             CUDA_SUCCESS) {
         return;
     }
@@ -201,13 +201,39 @@ void weir_gate_idle(struct weir_session *session)
     }
 }
 
-void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
+/* In the part of the device that a kernel that is launched as it is is to have; 0: all of it. */
+static void place_stream(const struct weir_gate *gate, struct weir_stream *stream, uint32_t sms)
+{
+    if (gate->parts != NULL && (sms != 0 || stream->parts != NULL)) {
+        /* Where it cannot be moved it stays, and what it is given is done there. */
+        (void)weir_parts_move(gate->parts, stream, weir_parts_size(gate->parts, sms));
+    }
+}
+
+void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream)
+{
+    if (stream->parts != NULL) {
+        place_stream(session->worker->gates[stream->o.device], stream, 0);
+    }
+}
+
+static void close_stream(struct weir_session *session, struct weir_stream *stream)
 {
     uint32_t here = session->device;
 
     if (stream->gate.listed && weir_session_enter(session, stream->o.device) == CUDA_SUCCESS) {
         mark(stream->gate.queue, stream);
         (void)weir_session_enter(session, here);
+    }
+}
+
+void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
+{
+    close_stream(session, stream);
+    for (struct weir_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+            weir_gate_stream_whole(session, s); /* events may draw any of them into it */
+        }
     }
 }
 
@@ -223,7 +249,7 @@ void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *str
     struct weir_gate_open *open = &stream->gate.open;
     struct weir_gate_queue *q = stream->gate.queue;
 
-    weir_gate_stream_captures(session, stream);
+    close_stream(session, stream);
     if (stream->gate.listed) { /* its capture is broken off: there is no mark to be had */
         pthread_mutex_lock(&q->gate->lock);
         while (open->first != NULL) {
@@ -435,7 +461,7 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
-    bool each = !sure && pass->queue->gate->config.fill == WEIR_SCHED_FILL_ALL;
+    bool each = !sure && pass->queue->gate->config.fill >= WEIR_SCHED_FILL_ALL;
 
     return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) &&
            !pass->item->filler;
@@ -480,6 +506,18 @@ static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream
     }
 }
 
+/* What a stream has of the device is for the kernels that come now; copies need no SMs. */
+static void apply_place(const struct weir_gate_pass *pass)
+{
+    const struct weir_gate_item *item = pass->item;
+    bool heeds = pass->class == WEIR_SCHED_KERNEL && item != NULL && !item->stoppable &&
+                 pass->queue->session->n_captures == 0;
+
+    if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
+        place_stream(pass->queue->gate, pass->stream, heeds ? item->order.place.sm_count : 0);
+    }
+}
+
 CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
                          const struct weir_gate_work *work, struct weir_gate_pass *ret_pass)
 {
@@ -504,6 +542,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
         predict(q->gate, work, pass);
         if (weir_gate_below(q, pass->ns)) {
             apply_priority(q, stream, false);
+            apply_place(pass);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
@@ -513,6 +552,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
         }
         if (weir_gate_is_alone(q)) {
             apply_priority(q, stream, false);
+            apply_place(pass);
             add_given(q, pass->ns);
             return CUDA_SUCCESS;
         }
@@ -521,6 +561,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     q->gated++;
     begin_apart(pass);
     apply_priority(q, stream, pass->item->filler);
+    apply_place(pass);
     add_given(q, pass->ns);
     return CUDA_SUCCESS;
 }

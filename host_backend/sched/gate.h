@@ -177,7 +177,14 @@ bool weir_gate_is_open(const struct weir_session *session);
 /** The guest waits for what a stream has been given: its end matters now. @thread session */
 void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
 
-/** A stream is about to be captured (marks behind what is open) or destroyed. @thread session */
+/** What a stream is given next may have all SMs, in the stream that it was made as. @thread session
+ */
+void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream);
+
+/**
+ * A stream is about to be captured (marks behind what is open; all of the session's streams are
+ * whole while any is) or destroyed. @thread session
+ */
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
 

@@ -31,6 +31,28 @@ static void weigh_stopping(struct weir_gate *gate)
     atomic_store(&gate->worth_stopping_ns, turns ? TURN_NS : MOVABLE_NS);
 }
 
+/* What the device can do of what is wished. The context is current. */
+static enum weir_sched_fill fill_of(struct weir_gate *gate, enum weir_sched_fill wished)
+{
+    CUdevice device = gate->worker->devices[gate->device].cu;
+    enum weir_status status;
+
+    if (!gate->levels) {
+        return WEIR_SCHED_FILL_NONE;
+    }
+    if (wished == WEIR_SCHED_FILL_PARTS) {
+        (void)gate->driver->cuCtxSetCurrent(gate->worker->devices[gate->device].context);
+        status = weir_parts_create(gate->driver, device, gate->priority_least, &gate->parts);
+        if (status != WEIR_OK) {
+            weir_log_warn("sched: no parts of the device, so what fills has all of it device=%u "
+                          "why=\"%s\"",
+                          gate->device, weir_status_text(status));
+            return WEIR_SCHED_FILL_ALL;
+        }
+    }
+    return wished;
+}
+
 static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sched_settings *c,
                                    const struct weir_policy_set *policies)
 {
@@ -49,7 +71,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_sch
     config.order_window = c->order_window;
     config.guess_ns = WEIR_GATE_GUESS_NS;
     config.predict = gate->predict;
-    config.fill = gate->levels ? c->fill : WEIR_SCHED_FILL_NONE;
+    config.fill = fill_of(gate, c->fill);
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
@@ -85,6 +107,7 @@ static void destroy(struct weir_gate *gate)
     weir_sched_destroy(gate->sched);
     weir_predict_destroy(gate->predict);
     weir_marks_destroy(gate->marks);
+    weir_parts_destroy(gate->parts);
     while (gate->free_items != NULL) {
         struct weir_gate_item *item = gate->free_items;
 

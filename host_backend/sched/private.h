@@ -7,6 +7,7 @@
 #include "host_backend/forms/forms.h"
 #include "host_backend/forms/run.h"
 #include "host_backend/sched/gate.h"
+#include "host_backend/sched/part.h"
 #include "host_backend/worker/worker.h"
 #include "sched/policy.h"
 #include "sched/predict.h"
@@ -122,6 +123,7 @@ struct weir_gate {
     struct weir_sched_config config; /* of sched */
     struct weir_policy_set policies; /* main thread */
     struct weir_marks *marks;
+    struct weir_parts *parts; /* NULL: kernels as they are have all SMs */
     const struct weir_sched_shared *shared;
     bool spin;             /* there are cores to spare: wait by spinning for a while */
     uint32_t spinners_max; /* sessions that do so at a time */

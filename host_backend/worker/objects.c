@@ -210,6 +210,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
     if (s->join != NULL) {
         (void)driver->cuEventDestroy_v2(s->join);
     }
+    weir_parts_stream_gone(driver, s);
     return driver->cuStreamDestroy_v2(s->o.native);
 }
 
@@ -365,7 +366,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
     weir_forms_session_ends(session); /* or its streams would wait */
     (void)weir_session_enter(session, ctx->o.device);
     for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
-        (void)weir_stream_wait(session->driver, s->o.native, DESTROY_WAIT_NS);
+        (void)weir_stream_wait(session->driver, weir_stream_at(s), DESTROY_WAIT_NS);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         weir_objects_destroy_all(session, kinds[i], ctx);
@@ -432,6 +433,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_session_enter(session, stream->o.device));
+    weir_gate_stream_whole(session, stream);
     result = weir_order_begin(session, stream);
     if (result == CUDA_SUCCESS) {
         *ret_stream = stream->o.native;

@@ -45,7 +45,7 @@ static CUresult legacy_takes_in(struct weir_session *session, struct weir_ctx *c
         if (!s->dirty) {
             continue;
         }
-        result = join(session, &s->join, s->o.native, ctx->legacy->o.native);
+        result = join(session, &s->join, weir_stream_at(s), weir_stream_at(ctx->legacy));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -70,8 +70,8 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stre
     if (stream->seen_epoch != ctx->legacy_epoch) {
         bool recorded = ctx->event_epoch == ctx->legacy_epoch;
 
-        result = join(session, &ctx->legacy_event, recorded ? NULL : ctx->legacy->o.native,
-                      stream->o.native);
+        result = join(session, &ctx->legacy_event, recorded ? NULL : weir_stream_at(ctx->legacy),
+                      weir_stream_at(stream));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -94,7 +94,7 @@ CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stre
         return CUDA_SUCCESS;
     }
     stream->dirty = false;
-    return join(session, &stream->join, stream->o.native, ctx->legacy->o.native);
+    return join(session, &stream->join, weir_stream_at(stream), weir_stream_at(ctx->legacy));
 }
 
 CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns)

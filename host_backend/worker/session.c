@@ -480,7 +480,8 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         s->n_captures--;
         atomic_fetch_sub(&s->worker->quiet.captures, 1);
     }
-    while (weir_stream_wait(s->driver, stream->o.native, DRAIN_STEP_NS) == CUDA_ERROR_TIMEOUT) {
+    while (weir_stream_wait(s->driver, weir_stream_at(stream), DRAIN_STEP_NS) ==
+           CUDA_ERROR_TIMEOUT) {
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
             return false;
         }

@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/id_table.h"
 #include "host_backend/sched/gate.h"
+#include "host_backend/sched/part.h"
 #include "host_backend/worker/native_map.h"
 #include "host_backend/worker/ranges.h"
 #include "host_backend/worker/vmm_book.h"
@@ -82,7 +83,14 @@ struct weir_stream {
     uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
     CUevent join;           /* made at first need */
     struct weir_gate_stream gate;
+    struct weir_stream_parts *parts; /* once it was moved (sched/part.h); else NULL */
 };
+
+/** What the driver is given work for a stream in: it may be in a part of the device. */
+static inline CUstream weir_stream_at(const struct weir_stream *stream)
+{
+    return stream->parts != NULL ? stream->parts->at : stream->o.native;
+}
 
 struct weir_event {
     struct weir_object o;

@@ -9,6 +9,7 @@
 
 struct gate_fixture fx;
 struct run_log runs;
+struct part_log parts;
 
 /* ---------------------------------------------------------------- the clock */
 
@@ -75,13 +76,23 @@ static CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, u
     return CUDA_SUCCESS;
 }
 
+static bool is_of(const struct guest *guest, CUstream stream)
+{
+    bool is = stream == guest->stream.o.native;
+
+    for (uint32_t i = 0; guest->stream.parts != NULL && i < WEIR_PARTS_MAX && !is; i++) {
+        is = stream == guest->stream.parts->stream[i];
+    }
+    return is;
+}
+
 uint32_t marks_in(const struct guest *guest)
 {
     uint32_t n = 0;
 
     pthread_mutex_lock(&device.lock);
     for (uint32_t i = 0; i < device.n; i++) {
-        n += device.mark[i].stream == guest->stream.o.native;
+        n += is_of(guest, device.mark[i].stream);
     }
     pthread_mutex_unlock(&device.lock);
     return n;
@@ -93,7 +104,7 @@ void device_reaches_some(struct guest *guest, uint32_t marks)
     for (uint32_t i = 0; i < device.n && marks != 0; i++) {
         struct mark *m = &device.mark[i];
 
-        if (m->stream == guest->stream.o.native && !m->reached) {
+        if (is_of(guest, m->stream) && !m->reached) {
             m->reached = true;
             marks--;
             __atomic_store_n(m->word, m->value, __ATOMIC_RELEASE); /* meets A1 in mark.c */
@@ -140,6 +151,120 @@ static CUresult set_attribute(CUstream stream, CUstreamAttrID attribute,
     (void)attribute;
     (void)value;
     return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- parts of the device */
+
+static CUresult resource_of(CUdevice d, CUdevResource *ret, CUdevResourceType type)
+{
+    (void)d;
+    *ret = (CUdevResource){.type = type, .sm.smCount = GATE_SMS};
+    return CUDA_SUCCESS;
+}
+
+static CUresult split(CUdevResource *groups, unsigned *n, const CUdevResource *of,
+                      CUdevResource *rest, unsigned flags, unsigned least)
+{
+    (void)of;
+    (void)rest;
+    (void)flags;
+    (void)least;
+    for (unsigned i = 0; groups != NULL && i < *n; i++) {
+        groups[i].sm.smCount = 2;
+    }
+    *n = GATE_SMS / 2;
+    return CUDA_SUCCESS;
+}
+
+static CUresult describe(CUdevResourceDesc *ret, CUdevResource *groups, unsigned n)
+{
+    *ret = (CUdevResourceDesc)(uintptr_t)(n * groups->sm.smCount);
+    return CUDA_SUCCESS;
+}
+
+static CUresult green_create(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice d, unsigned flags)
+{
+    (void)d;
+    *ret = (CUgreenCtx)(uintptr_t)desc;
+    return flags == CU_GREEN_CTX_DEFAULT_STREAM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult green_destroy(CUgreenCtx ctx)
+{
+    (void)ctx;
+    return CUDA_SUCCESS;
+}
+
+static CUresult green_stream(CUstream *ret, CUgreenCtx ctx, unsigned flags, int priority)
+{
+    (void)priority;
+    *ret = malloc(1);
+    parts.sms = (uint32_t)(uintptr_t)ctx;
+    return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult stream_create(CUstream *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = malloc(1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_destroy(CUstream stream)
+{
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = malloc(1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_destroy(CUevent event)
+{
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent event, CUstream stream)
+{
+    (void)event;
+    parts.from = stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)event;
+    (void)flags;
+    parts.to = stream;
+    return CUDA_SUCCESS;
+}
+
+static void have_parts(struct weir_driver *d)
+{
+    d->cuDeviceGetDevResource = resource_of;
+    d->cuDevSmResourceSplitByCount = split;
+    d->cuDevResourceGenerateDesc = describe;
+    d->cuGreenCtxCreate = green_create;
+    d->cuGreenCtxDestroy = green_destroy;
+    d->cuGreenCtxStreamCreate = green_stream;
+    d->cuStreamCreate = stream_create;
+    d->cuStreamDestroy_v2 = stream_destroy;
+    d->cuStreamSynchronize = stream_synchronize;
+    d->cuEventCreate = event_create;
+    d->cuEventDestroy_v2 = event_destroy;
+    d->cuEventRecord = event_record;
+    d->cuStreamWaitEvent = wait_event;
 }
 
 /* ---------------------------------------------------------------- runs */
@@ -201,7 +326,7 @@ static void make_tenant(uint32_t index, const char *name, enum weir_priority pri
     fx.worker.tenants[index] = tenant;
 }
 
-static void open_gate(const char *policy, bool levels)
+static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill)
 {
     struct weir_worker *w = &fx.worker;
 
@@ -216,6 +341,9 @@ static void open_gate(const char *policy, bool levels)
     fx.driver.cuMemFreeHost = host_free;
     fx.driver.cuCtxSetCurrent = set_current;
     fx.driver.cuStreamSetAttribute = set_attribute;
+    if (fill == WEIR_SCHED_FILL_PARTS) {
+        have_parts(&fx.driver);
+    }
     w->driver = fx.driver;
     w->write_value_ok = true;
     w->n_devices = 1;
@@ -227,6 +355,7 @@ static void open_gate(const char *policy, bool levels)
     snprintf(w->config.forms.cache_dir, sizeof w->config.forms.cache_dir, "none");
     w->config.scheduler = weir_sched_settings_default();
     w->config.scheduler.starve_ms = 60000;
+    w->config.scheduler.fill = fill;
     snprintf(w->config.scheduler.policy, sizeof w->config.scheduler.policy, "%s", policy);
     pthread_mutex_init(&w->lock, NULL);
     weir_quiet_init(&w->quiet);
@@ -239,12 +368,17 @@ static void open_gate(const char *policy, bool levels)
 
 void gate_open(const char *policy)
 {
-    open_gate(policy, false);
+    open_gate(policy, false, WEIR_SCHED_FILL_NONE);
 }
 
 void gate_open_leveled(const char *policy)
 {
-    open_gate(policy, true);
+    open_gate(policy, true, WEIR_SCHED_FILL_LOWER);
+}
+
+void gate_open_parts(const char *policy)
+{
+    open_gate(policy, true, WEIR_SCHED_FILL_PARTS);
 }
 
 void gate_close(void)
@@ -305,11 +439,23 @@ struct weir_gate_queue *queue_of(const struct guest *guest)
     return atomic_load(&((struct guest *)(uintptr_t)guest)->session.gates[0]);
 }
 
+void finish(struct guest *guest)
+{
+    struct weir_gate_queue *q = queue_of(guest);
+
+    weir_gate_idle(&guest->session);
+    device_reaches(guest);
+    weir_gate_look(q);
+    await(locked(q->n == 0 && q->open_started == 0) &&
+          atomic_load(&q->done_ns) == atomic_load(&q->given_ns));
+}
+
 void guest_gone(struct guest *guest)
 {
     weir_gate_session_ends(&guest->session);
     device_reaches(guest);
     weir_gate_stream_gone(&guest->session, &guest->stream);
+    weir_parts_stream_gone(&fx.worker.driver, &guest->stream);
     weir_gate_session_gone(&guest->session);
     free(guest);
 }

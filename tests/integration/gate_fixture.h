@@ -32,11 +32,15 @@ extern struct gate_fixture fx;
 void gate_open(const char *policy);
 /* The same, on a device whose streams have levels. */
 void gate_open_leveled(const char *policy);
+/* The same, and its SMs can be divided by two; equals fill in parts of it. */
+void gate_open_parts(const char *policy);
 void gate_close(void);
 
 void clock_forward(uint64_t ns);
 
 struct guest *guest_new(uint32_t tenant, uint32_t sm_pct);
+/* All that it has given is done, and known to be. */
+void finish(struct guest *guest);
 /* It ends as sessions do: what it has in flight is still there, and then its streams are gone. */
 void guest_gone(struct guest *guest);
 
@@ -86,6 +90,13 @@ struct run_log {
     atomic_int stop_says; /* CUresult of weir_run_stop() */
 };
 extern struct run_log runs;
+
+/* What the driver was last told of parts of the device. */
+struct part_log {
+    uint32_t sms;      /* of the part that a stream was made in */
+    CUstream from, to; /* of which one waits for what the other has been given */
+};
+extern struct part_log parts;
 
 /* Wait until an expression holds; fails the test after ten seconds. */
 #define await(expression)                                                                          \

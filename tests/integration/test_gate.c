@@ -14,18 +14,6 @@ static bool is_alone(const struct guest *guest)
     return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
 }
 
-/* All that it has given is done, and known to be. */
-static void finish(struct guest *guest)
-{
-    struct weir_gate_queue *q = queue_of(guest);
-
-    weir_gate_idle(&guest->session);
-    device_reaches(guest);
-    weir_gate_look(q);
-    await(locked(q->n == 0 && q->open_started == 0) &&
-          atomic_load(&q->done_ns) == atomic_load(&q->given_ns));
-}
-
 /* Nobody else has had work for a while: its next item passes beside the scheduler. */
 static void make_alone(struct guest *guest)
 {
