@@ -2,108 +2,13 @@
  * `complement`: classes and divisions by hand, from measures as the core would bring them; and on
  * a device with a kernel that saturates the memory.
  */
-#include "tests/lib/tl_cmocka.h"
-#include "tests/lib/tl_sim.h"
-#include <stdlib.h>
-#include <string.h>
-
-#define SMS  128u
-#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
+#include "tests/unit/sched/pair_desk.h"
 
 /* ---- by hand ---- */
 
-struct desk {
-    struct weir_sched_config config;
-    struct weir_policy policy;
-    struct weir_policy_tenant tenant[4];
-    struct weir_policy_group group;
-};
-
-static const struct weir_policy_ops *ops(void)
-{
-    return weir_policy_find("complement");
-}
-
 static int desk_make(void **state)
 {
-    struct desk *desk = calloc(1, sizeof(*desk));
-
-    assert_non_null(desk);
-    weir_sched_config_init(&desk->config, SMS);
-    desk->policy = (struct weir_policy){.ops = ops(), .config = &desk->config};
-    desk->policy.state = calloc(1, ops()->state_bytes);
-    assert_non_null(desk->policy.state);
-    for (uint32_t i = 0; i < 4; i++) {
-        desk->tenant[i] = (struct weir_policy_tenant){
-            .id = 1 + i,
-            .sm_limit = SMS,
-            .priority = WEIR_SCHED_NORMAL,
-            .gap_ns = UINT64_MAX,
-            .kernel = {.key = 10 * (1 + i),
-                       .blocks = 1000,
-                       .blocks_per_sm = 4,
-                       .need_sms = SMS,
-                       .predicted_ns = 1000000,
-                       .class = WEIR_SCHED_KERNEL,
-                       .movable = true},
-        };
-    }
-    *state = desk;
-    return 0;
-}
-
-static int desk_drop(void **state)
-{
-    struct desk *desk = *state;
-
-    free(desk->policy.state);
-    free(desk);
-    return 0;
-}
-
-/* Ask with some of the tenants ready, the first of them leading. Returns who is beside, or -1. */
-static int ask(struct desk *desk, const char *ready)
-{
-    const struct weir_policy_tenant *list[4];
-    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
-
-    for (; ready[view.ready_count] != '\0'; view.ready_count++) {
-        list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
-    }
-    memset(&desk->group, 0, sizeof(desk->group));
-    desk->group.count = 1;
-    ops()->together(&desk->policy, &view, &desk->group);
-    assert_in_range(desk->group.count, 1, 2);
-    if (desk->group.count == 1) {
-        return -1;
-    }
-    assert_in_range(desk->group.member[0].place.sm_count, 1, SMS - 1);
-    assert_int_equal(desk->group.member[0].place.sm_count + desk->group.member[1].place.sm_count,
-                     SMS);
-    return ready[desk->group.member[1].ready] - 'a';
-}
-
-/* Both finish a kernel where the last answer had them, at those speeds; 0: it teaches nothing. */
-static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
-{
-    const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
-    const double speed[] = {speed_a, speed_b};
-
-    for (int i = 0; i < 2; i++) {
-        struct weir_policy_measure measure = {
-            .key = tenant[i]->kernel.key,
-            .sm_count = desk->group.member[i].place.sm_count,
-            .partner_key = tenant[1 - i]->kernel.key,
-            .partner_sm_count = desk->group.member[1 - i].place.sm_count,
-            .blocks = 1000,
-            .samples = 1,
-            .block_ns = 1000 / speed[i],
-        };
-
-        if (speed[i] > 0) {
-            ops()->measured(&desk->policy, &measure);
-        }
-    }
+    return pair_desk_make(state, "complement");
 }
 
 /* What two kernels of those kinds do in company: 'm' saturates the memory at a quarter of the SMs,
@@ -121,7 +26,8 @@ static double speed_of(char kind, char other, uint32_t sms)
 
 /* Ask and finish as the core does, until the pair is settled or refused. Returns the last answer.
  */
-static int try_out(struct desk *desk, const char *ready, const char *kinds, uint32_t *ret_samples)
+static int try_out(struct pair_desk *desk, const char *ready, const char *kinds,
+                   uint32_t *ret_samples)
 {
     int with = -1;
 
@@ -143,7 +49,7 @@ static int try_out(struct desk *desk, const char *ready, const char *kinds, uint
 
 static void memory_beside_compute_gets_the_sms_it_needs(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
     uint32_t samples;
 
     /* The first answer is halves, to be tried. */
@@ -172,7 +78,7 @@ static void memory_beside_compute_gets_the_sms_it_needs(void **state)
 
 static void like_kernels_run_alone(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
     uint32_t samples;
 
     assert_int_equal(try_out(desk, "ab", "ccmm", &samples), -1);
@@ -190,7 +96,7 @@ static void like_kernels_run_alone(void **state)
 /* After it has been seen beside one of each kind, nothing is tried any more: the table says it. */
 static void classes_spare_the_trying(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
     uint32_t samples;
 
     assert_int_equal(try_out(desk, "ac", "ccmm", &samples), 2);
@@ -203,7 +109,7 @@ static void classes_spare_the_trying(void **state)
 
 static void small_kernel_gets_what_it_needs(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
 
     desk->tenant[1].kernel.need_sms = 20;
     assert_int_equal(ask(desk, "ab"), 1);
@@ -214,7 +120,7 @@ static void small_kernel_gets_what_it_needs(void **state)
 
 static void what_cannot_share_runs_alone(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
     struct weir_policy_kernel *kernel = &desk->tenant[1].kernel;
 
     kernel->movable = false;
@@ -239,36 +145,11 @@ static void what_cannot_share_runs_alone(void **state)
     assert_int_equal(ask(desk, "ab"), 1);
 }
 
-/* Samples that never come (it is stopped each time) are not waited for without end. */
-static void what_cannot_be_measured_runs_alone(void **state)
-{
-    struct desk *desk = *state;
-    int tries = 0;
-
-    while (ask(desk, "ab") == 1) {
-        assert_in_range(++tries, 1, 50);
-    }
-    assert_int_equal(ask(desk, "ab"), -1);
-}
-
-/* One of the two is disturbed each time, the other measured again and again. */
-static void a_pair_of_which_one_is_never_measured_runs_alone(void **state)
-{
-    struct desk *desk = *state;
-    int tries = 0;
-
-    while (ask(desk, "ab") == 1) {
-        assert_in_range(++tries, 1, 60);
-        finish(desk, 0, 1, 0.5, 0);
-    }
-    assert_in_range(tries, 30, 60);
-}
-
-/* Nor is trying gone on with, pair after pair, by programs that never have the same two side by
+/* Trying is not gone on with, pair after pair, by programs that never have the same two side by
  * side. */
 static void trying_has_an_end(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
     int tries = 0;
 
     for (uint64_t i = 0; i < 2000; i++) {
@@ -283,52 +164,19 @@ static void trying_has_an_end(void **state)
 
 static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_sms)
 {
-    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
-                                .flags = BOTH,
-                                .key = key,
-                                .blocks = 10000,
-                                .blocks_per_sm = 8,
-                                .enough_sms = enough_sms,
-                                .predicted = true,
-                                .think_ns = 2000};
+    struct tl_sim_load load = endless(key, duration_us);
+
+    load.enough_sms = enough_sms;
+    return load;
 }
 
-/* Progress of all, of what the device does with one at a time. */
 static double run_pair(const char *policies, uint64_t duration_us, uint32_t enough_a,
                        uint32_t enough_b)
 {
-    struct tl_sim_params params;
-    struct tl_sim *sim;
     struct tl_sim_load load[] = {kernels(1, duration_us, enough_a),
                                  kernels(2, duration_us * 3 / 4, enough_b)};
-    struct weir_policy_set set;
-    struct weir_sched_counts counts;
-    double progress = 0;
 
-    tl_sim_params_init(&params, SMS);
-    params.check = true;
-    sim = tl_sim_create(&params);
-    assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
-    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        if (set.policy[i] != NULL) {
-            assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
-        }
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
-    }
-    tl_sim_run(sim, 400000000);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct tl_sim_stats stats;
-
-        tl_sim_stats(sim, i, &stats);
-        progress += (double)stats.finished * (double)load[i].duration_ns / 400e6;
-    }
-    weir_sched_count(tl_sim_sched(sim), &counts);
-    assert_int_equal(counts.nonsense, 0);
-    assert_int_equal(counts.rescues, 0);
-    tl_sim_destroy(sim);
-    return progress;
+    return run_two(policies, load, 400000000);
 }
 
 static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
@@ -418,16 +266,14 @@ static void four_tenants_find_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_beside_compute_gets_the_sms_it_needs, desk_make,
-                                        desk_drop),
-        cmocka_unit_test_setup_teardown(like_kernels_run_alone, desk_make, desk_drop),
-        cmocka_unit_test_setup_teardown(classes_spare_the_trying, desk_make, desk_drop),
-        cmocka_unit_test_setup_teardown(small_kernel_gets_what_it_needs, desk_make, desk_drop),
-        cmocka_unit_test_setup_teardown(what_cannot_share_runs_alone, desk_make, desk_drop),
-        cmocka_unit_test_setup_teardown(a_pair_of_which_one_is_never_measured_runs_alone, desk_make,
-                                        desk_drop),
-        cmocka_unit_test_setup_teardown(what_cannot_be_measured_runs_alone, desk_make, desk_drop),
-        cmocka_unit_test_setup_teardown(trying_has_an_end, desk_make, desk_drop),
+        AT_DESK(memory_beside_compute_gets_the_sms_it_needs),
+        AT_DESK(like_kernels_run_alone),
+        AT_DESK(classes_spare_the_trying),
+        AT_DESK(small_kernel_gets_what_it_needs),
+        AT_DESK(what_cannot_share_runs_alone),
+        AT_DESK(a_pair_of_which_one_is_never_measured_runs_alone),
+        AT_DESK(what_cannot_be_measured_runs_alone),
+        AT_DESK(trying_has_an_end),
         cmocka_unit_test(memory_and_compute_gain_and_likes_lose_nothing),
         cmocka_unit_test(who_is_left_has_all_sms),
         cmocka_unit_test(four_tenants_find_each_other),

@@ -3,14 +3,8 @@
  * measures as the core would bring them; and on a device.
  */
 #include "sched/policy/tensor.h"
-#include "tests/lib/tl_cmocka.h"
-#include "tests/lib/tl_sim.h"
+#include "tests/unit/sched/pair_desk.h"
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define SMS  128u
-#define BOTH (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)
 
 /* ---- searches and model ---- */
 
@@ -83,98 +77,9 @@ static void pair_takes_as_long_as_both_stages(void **state)
 
 /* ---- by hand ---- */
 
-struct desk {
-    struct weir_sched_config config;
-    struct weir_policy policy;
-    struct weir_policy_tenant tenant[4];
-    struct weir_policy_group group;
-};
-
-static const struct weir_policy_ops *ops(void)
-{
-    return weir_policy_find("tensor");
-}
-
 static int desk_make(void **state)
 {
-    struct desk *desk = calloc(1, sizeof(*desk));
-
-    assert_non_null(desk);
-    weir_sched_config_init(&desk->config, SMS);
-    desk->policy = (struct weir_policy){.ops = ops(), .config = &desk->config};
-    desk->policy.state = calloc(1, ops()->state_bytes);
-    assert_non_null(desk->policy.state);
-    for (uint32_t i = 0; i < 4; i++) {
-        desk->tenant[i] = (struct weir_policy_tenant){
-            .id = 1 + i,
-            .sm_limit = SMS,
-            .priority = WEIR_SCHED_NORMAL,
-            .gap_ns = UINT64_MAX,
-            .kernel = {.key = 10 * (1 + i),
-                       .blocks = 1000,
-                       .blocks_per_sm = 8,
-                       .need_sms = SMS,
-                       .predicted_ns = 1000000,
-                       .class = WEIR_SCHED_KERNEL,
-                       .movable = true,
-                       .tensor = i == 0},
-        };
-    }
-    *state = desk;
-    return 0;
-}
-
-static int desk_drop(void **state)
-{
-    struct desk *desk = *state;
-
-    free(desk->policy.state);
-    free(desk);
-    return 0;
-}
-
-/* Ask with some of the tenants ready, the first of them leading. Returns who is beside, or -1. */
-static int ask(struct desk *desk, const char *ready)
-{
-    const struct weir_policy_tenant *list[4];
-    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
-
-    for (; ready[view.ready_count] != '\0'; view.ready_count++) {
-        list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
-    }
-    memset(&desk->group, 0, sizeof(desk->group));
-    desk->group.count = 1;
-    ops()->together(&desk->policy, &view, &desk->group);
-    assert_in_range(desk->group.count, 1, 2);
-    if (desk->group.count == 1) {
-        return -1;
-    }
-    return ready[desk->group.member[1].ready] - 'a';
-}
-
-/* Both finish a kernel where the last answer had them, at those speeds; 0: it teaches nothing. */
-static void finish(struct desk *desk, int a, int b, double speed_a, double speed_b)
-{
-    const struct weir_policy_tenant *tenant[] = {&desk->tenant[a], &desk->tenant[b]};
-    const double speed[] = {speed_a, speed_b};
-
-    for (int i = 0; i < 2; i++) {
-        struct weir_policy_measure measure = {
-            .key = tenant[i]->kernel.key,
-            .sm_count = desk->group.member[i].place.sm_count,
-            .quota = desk->group.member[i].place.quota,
-            .partner_key = tenant[1 - i]->kernel.key,
-            .partner_sm_count = desk->group.member[1 - i].place.sm_count,
-            .partner_quota = desk->group.member[1 - i].place.quota,
-            .blocks = 1000,
-            .samples = 1,
-            .block_ns = 1000 / speed[i],
-        };
-
-        if (speed[i] > 0) {
-            ops()->measured(&desk->policy, &measure);
-        }
-    }
+    return pair_desk_make(state, "tensor");
 }
 
 /* On halves `enough` of 8 blocks are as fast as all; on the same SMs each has its share. */
@@ -192,7 +97,7 @@ struct kind {
 };
 
 /* Ask and finish as the core does, until nothing is tried any more. Returns the last answer. */
-static int try_out(struct desk *desk, const char *ready, const struct kind *kinds)
+static int try_out(struct pair_desk *desk, const char *ready, const struct kind *kinds)
 {
     for (int samples = 0; samples < 30; samples++) {
         int leader = ready[0] - 'a';
@@ -213,7 +118,7 @@ static int try_out(struct desk *desk, const char *ready, const struct kind *kind
 static void tensor_and_other_share_each_sm(void **state)
 {
     static const struct kind kinds[] = {{3, 0.9}, {6, 0.7}};
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
 
     /* Searched on halves, at the same time. */
     assert_int_equal(ask(desk, "ba"), 0);
@@ -233,22 +138,9 @@ static void tensor_and_other_share_each_sm(void **state)
     assert_int_equal(desk->group.member[1].place.quota, 3);
 }
 
-/* One of the two is disturbed each time, the other measured again and again. */
-static void a_pair_of_which_one_is_never_measured_runs_alone(void **state)
-{
-    struct desk *desk = *state;
-    int tries = 0;
-
-    while (ask(desk, "ab") == 1) {
-        assert_in_range(++tries, 1, 60);
-        finish(desk, 0, 1, 0.5, desk->group.member[1].place.sm_count != 0 ? 0.5 : 0);
-    }
-    assert_in_range(tries, 30, 60);
-}
-
 static void likes_are_not_paired(void **state)
 {
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
 
     desk->tenant[1].kernel.tensor = true;
     assert_int_equal(ask(desk, "ab"), -1);
@@ -262,7 +154,7 @@ static void pair_that_gains_most_is_taken(void **state)
 {
     /* b: 0.9 + 0.5; c: 0.9 + 0.7; d: 0.9 + 0.1. */
     static const struct kind kinds[] = {{3, 0.9}, {4, 0.5}, {4, 0.7}, {4, 0.1}};
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
 
     assert_int_equal(try_out(desk, "ab", kinds), 1);
     assert_int_equal(try_out(desk, "ac", kinds), 2);
@@ -278,16 +170,15 @@ static void pair_that_gains_most_is_taken(void **state)
 static void pair_without_room_is_not_made(void **state)
 {
     static const struct kind kinds[] = {{7, 0.9}, {4, 0.5}};
-    struct desk *desk = *state;
+    struct pair_desk *desk = *state;
 
     assert_int_equal(try_out(desk, "ab", kinds), -1); /* room for 1, needs 4 */
     assert_int_equal(ask(desk, "ba"), -1);
 }
 
-static void what_cannot_share_or_be_measured_runs_alone(void **state)
+static void what_cannot_share_runs_alone(void **state)
 {
-    struct desk *desk = *state;
-    int tries = 0;
+    struct pair_desk *desk = *state;
 
     desk->tenant[1].kernel.blocks_per_sm = 0;
     assert_int_equal(ask(desk, "ab"), -1);
@@ -295,64 +186,21 @@ static void what_cannot_share_or_be_measured_runs_alone(void **state)
     desk->tenant[0].kernel.movable = false;
     assert_int_equal(ask(desk, "ab"), -1);
     desk->tenant[0].kernel.movable = true;
-    while (ask(desk, "ab") == 1) {
-        assert_in_range(++tries, 1, 50);
-    }
-    assert_int_equal(ask(desk, "ab"), -1);
+    assert_int_equal(ask(desk, "ab"), 1);
 }
 
 /* ---- on the device ---- */
 
-static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us, uint32_t enough_blocks)
-{
-    return (struct tl_sim_load){.duration_ns = duration_us * 1000,
-                                .flags = BOTH,
-                                .key = key,
-                                .blocks = 10000,
-                                .blocks_per_sm = 8,
-                                .enough_blocks = enough_blocks,
-                                .predicted = true,
-                                .think_ns = 2000};
-}
-
-/* Progress of all, of what the device does with one at a time. */
 static double run_pair(const char *policies, uint64_t duration_us, uint32_t enough_a,
                        uint32_t enough_b)
 {
-    struct tl_sim_params params;
-    struct tl_sim *sim;
-    struct tl_sim_load load[] = {kernels(1, duration_us, enough_a),
-                                 kernels(2, duration_us * 3 / 4, enough_b)};
-    struct weir_policy_set set;
-    struct weir_sched_counts counts;
-    double progress = 0;
-    uint64_t for_ns = 400000000 + 200000 * duration_us; /* sampling is a small part */
+    struct tl_sim_load load[] = {endless(1, duration_us), endless(2, duration_us * 3 / 4)};
 
     load[0].flags |= WEIR_SCHED_TENSOR;
-    tl_sim_params_init(&params, SMS);
-    params.check = true;
-    sim = tl_sim_create(&params);
-    assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
-    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        if (set.policy[i] != NULL) {
-            assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
-        }
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
-    }
-    tl_sim_run(sim, for_ns);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct tl_sim_stats stats;
-
-        tl_sim_stats(sim, i, &stats);
-        progress += (double)stats.finished * (double)load[i].duration_ns / (double)for_ns;
-    }
-    weir_sched_count(tl_sim_sched(sim), &counts);
-    assert_int_equal(counts.nonsense, 0);
-    assert_int_equal(counts.rescues, 0);
-    tl_sim_destroy(sim);
-    return progress;
+    load[0].enough_blocks = enough_a;
+    load[1].enough_blocks = enough_b;
+    /* So long that searching is a small part. */
+    return run_two(policies, load, 400000000 + 200000 * duration_us);
 }
 
 static void pair_gains_and_the_rest_loses_little(void **state)
@@ -374,7 +222,6 @@ static void pair_gains_and_the_rest_loses_little(void **state)
 
 int main(void)
 {
-#define AT_DESK(test) cmocka_unit_test_setup_teardown(test, desk_make, desk_drop)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(search_finds_the_fewest_in_as_many_steps_as_bits),
         cmocka_unit_test(search_goes_as_by_hand),
@@ -385,7 +232,8 @@ int main(void)
         AT_DESK(likes_are_not_paired),
         AT_DESK(pair_that_gains_most_is_taken),
         AT_DESK(pair_without_room_is_not_made),
-        AT_DESK(what_cannot_share_or_be_measured_runs_alone),
+        AT_DESK(what_cannot_share_runs_alone),
+        AT_DESK(what_cannot_be_measured_runs_alone),
         cmocka_unit_test(pair_gains_and_the_rest_loses_little),
     };
 
