@@ -19,6 +19,7 @@ struct order {
     enum told what;
     weir_sched_id item;
     struct weir_sched_place place;
+    bool filler;
 };
 
 struct desk {
@@ -33,9 +34,10 @@ static inline void note(struct desk *b, enum told what, weir_sched_id item,
                         const struct weir_sched_place *place)
 {
     assert_true(b->count < LOG_MAX);
-    b->order[b->count].what = what;
-    b->order[b->count].item = item;
-    b->order[b->count].place = place != NULL ? *place : (struct weir_sched_place){0};
+    b->order[b->count] = (struct order){.what = what, .item = item};
+    if (place != NULL) {
+        b->order[b->count].place = *place;
+    }
     b->count++;
 }
 
@@ -44,10 +46,10 @@ static inline void on_start(void *user, weir_sched_id item, void *item_user,
 {
     struct desk *desk = user;
 
-    (void)filler;
     (void)item_user;
     assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
-    note(user, START, item, place);
+    note(desk, START, item, place);
+    desk->order[desk->count - 1].filler = filler;
 }
 
 static inline void on_soon(void *user, weir_sched_id item, void *item_user)
@@ -82,9 +84,8 @@ static inline void on_timer(void *user, uint64_t at_ns)
     ((struct desk *)user)->timer_ns = at_ns;
 }
 
-static inline void desk_init(struct desk *b)
+static inline void desk_init_with(struct desk *b, const struct weir_sched_config *config)
 {
-    struct weir_sched_config config;
     struct weir_sched_env env = {.user = b,
                                  .start = on_start,
                                  .soon = on_soon,
@@ -96,8 +97,15 @@ static inline void desk_init(struct desk *b)
     memset(b, 0, sizeof(*b));
     b->now_ns = 1000;
     b->timer_ns = UINT64_MAX;
+    assert_int_equal(weir_sched_create(config, &env, &b->sched), WEIR_OK);
+}
+
+static inline void desk_init(struct desk *b)
+{
+    struct weir_sched_config config;
+
     weir_sched_config_init(&config, SMS);
-    assert_int_equal(weir_sched_create(&config, &env, &b->sched), WEIR_OK);
+    desk_init_with(b, &config);
 }
 
 static inline void desk_finish(struct desk *b)
@@ -106,15 +114,21 @@ static inline void desk_finish(struct desk *b)
     weir_sched_destroy(b->sched);
 }
 
-static inline weir_sched_id tenant(struct desk *b, enum weir_sched_priority priority,
-                                   uint32_t sm_limit)
+static inline weir_sched_id tenant_of_weight(struct desk *b, uint32_t weight,
+                                             enum weir_sched_priority priority, uint32_t sm_limit)
 {
     struct weir_sched_tenant_params params = {
-        .name = "t", .weight = 1, .sm_limit = sm_limit, .priority = priority};
+        .name = "t", .weight = weight, .sm_limit = sm_limit, .priority = priority};
     weir_sched_id id;
 
     assert_int_equal(weir_sched_tenant_add(b->sched, b->now_ns, &params, &id), WEIR_OK);
     return id;
+}
+
+static inline weir_sched_id tenant(struct desk *b, enum weir_sched_priority priority,
+                                   uint32_t sm_limit)
+{
+    return tenant_of_weight(b, 1, priority, sm_limit);
 }
 
 static inline weir_sched_id queue(struct desk *b, weir_sched_id tenant_id)
@@ -125,10 +139,21 @@ static inline weir_sched_id queue(struct desk *b, weir_sched_id tenant_id)
     return id;
 }
 
+static inline weir_sched_id bring(struct desk *b, weir_sched_id queue_id,
+                                  const struct weir_sched_item_params *params)
+{
+    weir_sched_id id = 0;
+
+    b->arriving = &id;
+    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, params, &id), WEIR_OK);
+    b->arriving = NULL;
+    assert_null(weir_sched_check(b->sched));
+    return id;
+}
+
 static inline weir_sched_id work(struct desk *b, weir_sched_id queue_id,
                                  enum weir_sched_class class, uint64_t predicted_us, uint32_t flags)
 {
-    weir_sched_id id = 0;
     struct weir_sched_item_params params = {.class = class,
                                             .flags = flags,
                                             .key = predicted_us,
@@ -136,11 +161,7 @@ static inline weir_sched_id work(struct desk *b, weir_sched_id queue_id,
                                             .blocks = 10000,
                                             .blocks_per_sm = 8};
 
-    b->arriving = &id;
-    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, &params, &id), WEIR_OK);
-    b->arriving = NULL;
-    assert_null(weir_sched_check(b->sched));
-    return id;
+    return bring(b, queue_id, &params);
 }
 
 static inline weir_sched_id kernel(struct desk *b, weir_sched_id queue_id, uint64_t predicted_us,

@@ -208,10 +208,8 @@ static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
 static weir_sched_id unknown_copy(struct desk *b, weir_sched_id queue_id, uint64_t mb)
 {
     struct weir_sched_item_params params = {.class = WEIR_SCHED_H2D, .bytes = mb * 1000000};
-    weir_sched_id id;
 
-    assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, &params, &id), WEIR_OK);
-    return id;
+    return bring(b, queue_id, &params);
 }
 
 /*
@@ -223,17 +221,14 @@ static void copies_that_always_have_company_are_learned_from(void **state)
     static const uint64_t mb[] = {10, 5, 11, 1, 8, 10};
     struct desk b;
     struct weir_sched_config config;
-    struct weir_sched_env env = {.user = &b, .start = on_start, .timer = on_timer};
     weir_sched_id q[2];
     weir_sched_id on[2];
 
     (void)state;
-    desk_init(&b);
-    weir_sched_destroy(b.sched);
     weir_sched_config_init(&config, SMS);
     config.inflight_ns = 50000000;
     assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
-    assert_int_equal(weir_sched_create(&config, &env, &b.sched), WEIR_OK);
+    desk_init_with(&b, &config);
     q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
     q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
     on[0] = unknown_copy(&b, q[0], mb[0]);
@@ -245,7 +240,7 @@ static void copies_that_always_have_company_are_learned_from(void **state)
         finished(&b, on[i % 2]);
     }
     assert_in_range(predicted_us(&b, unknown_copy(&b, q[0], 300)), 5990, 6010);
-    weir_sched_destroy(b.sched);
+    desk_finish(&b);
     weir_predict_destroy(config.predict);
 }
 

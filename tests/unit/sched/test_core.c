@@ -360,7 +360,6 @@ static void kernels_behind_anothers_teach_what_is_certain(void **state)
 {
     struct desk b;
     struct weir_sched_config config;
-    struct weir_sched_env env = {.user = &b, .start = on_start, .timer = on_timer};
     struct weir_sched_item_params unknown = {
         .class = WEIR_SCHED_KERNEL, .key = 7, .blocks = 10000, .blocks_per_sm = 8};
     weir_sched_id q[2];
@@ -368,17 +367,15 @@ static void kernels_behind_anothers_teach_what_is_certain(void **state)
     weir_sched_id item;
 
     (void)state;
-    desk_init(&b);
-    weir_sched_destroy(b.sched);
     weir_sched_config_init(&config, SMS);
     assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
-    assert_int_equal(weir_sched_create(&config, &env, &b.sched), WEIR_OK);
+    desk_init_with(&b, &config);
     q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
     q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
     for (int i = 0; i < 3; i++) { /* it ends 10 us after the other one, or has run beside it */
         other = kernel(&b, q[0], 3000, 0);
         later(&b, 100);
-        assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+        item = bring(&b, q[1], &unknown);
         later(&b, 2900);
         finished(&b, other);
         later(&b, 10);
@@ -386,13 +383,13 @@ static void kernels_behind_anothers_teach_what_is_certain(void **state)
         assert_int_equal(state_of(&b, item), WEIR_SCHED_GRANTED);
         finished(&b, item);
     }
-    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+    item = bring(&b, q[1], &unknown);
     later(&b, 500); /* nobody else is there */
     finished(&b, item);
-    assert_int_equal(weir_sched_arrive(b.sched, b.now_ns, q[1], &unknown, &item), WEIR_OK);
+    item = bring(&b, q[1], &unknown);
     assert_int_equal(predicted_us(&b, item), 500);
     finished(&b, item);
-    weir_sched_destroy(b.sched);
+    desk_finish(&b);
     weir_predict_destroy(config.predict);
 }
 

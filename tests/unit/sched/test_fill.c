@@ -3,56 +3,23 @@
  * kernels go in between or behind each other (sched/fill.c, sched/charge.c).
  */
 #include "sched/predict.h"
-#include "sched/sched.h"
-#include "tests/lib/tl_cmocka.h"
-#include <string.h>
+#include "tests/unit/sched/desk.h"
 
-#define SMS       10
-#define ITEMS_MAX 64
-#define LEADS     1000 /* the weight of one that goes on leading when another comes */
-
-/* What was started, in order. */
-struct desk {
-    struct weir_sched *sched;
-    uint64_t now_ns, timer_ns;
-    weir_sched_id started[ITEMS_MAX];
-    bool filler[ITEMS_MAX];
-    uint32_t count;
-};
-
-static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, bool filler)
-{
-    struct desk *d = user;
-
-    (void)item_user;
-    (void)place;
-    assert_true(d->count < ITEMS_MAX);
-    d->started[d->count] = item;
-    d->filler[d->count++] = filler;
-}
-
-static void on_timer(void *user, uint64_t at_ns)
-{
-    ((struct desk *)user)->timer_ns = at_ns;
-}
+#define WAVE  (8 * SMS) /* blocks that fit on the device at once */
+#define LEADS 1000      /* the weight of one that goes on leading when another comes */
 
 static void desk_init_learning(struct desk *d, enum weir_sched_fill fill,
                                struct weir_predict *predict)
 {
     struct weir_sched_config config;
-    struct weir_sched_env env = {.user = d, .start = on_start, .timer = on_timer};
 
-    memset(d, 0, sizeof(*d));
-    d->now_ns = 1000;
-    d->timer_ns = UINT64_MAX;
     weir_sched_config_init(&config, SMS);
     config.fill = fill;
     config.predict = predict;
-    assert_int_equal(weir_sched_create(&config, &env, &d->sched), WEIR_OK);
+    desk_init_with(d, &config);
 }
 
-static void desk_init(struct desk *d, enum weir_sched_fill fill)
+static void desk_init_filling(struct desk *d, enum weir_sched_fill fill)
 {
     desk_init_learning(d, fill, NULL);
 }
@@ -60,13 +27,8 @@ static void desk_init(struct desk *d, enum weir_sched_fill fill)
 static weir_sched_id queue_of_weight(struct desk *d, uint32_t weight,
                                      enum weir_sched_priority priority, weir_sched_id *ret_tenant)
 {
-    struct weir_sched_tenant_params params = {
-        .name = "t", .weight = weight, .sm_limit = 100, .priority = priority};
-    weir_sched_id queue;
-
-    assert_int_equal(weir_sched_tenant_add(d->sched, d->now_ns, &params, ret_tenant), WEIR_OK);
-    assert_int_equal(weir_sched_queue_add(d->sched, *ret_tenant, 100, &queue), WEIR_OK);
-    return queue;
+    *ret_tenant = tenant_of_weight(d, weight, priority, 100);
+    return queue(d, *ret_tenant);
 }
 
 static weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
@@ -75,64 +37,41 @@ static weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
     return queue_of_weight(d, 1, priority, ret_tenant);
 }
 
-/* Of one wave: its blocks take as long as itself. */
-static weir_sched_id kernel_of(struct desk *d, weir_sched_id queue, uint64_t us, uint32_t flags)
+/* A kernel of one wave: its blocks take as long as itself. */
+static weir_sched_id wave_of(struct desk *d, weir_sched_id queue_id, uint64_t us, uint32_t flags)
 {
     struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
                                             .flags = flags,
                                             .key = us,
                                             .predicted_ns = us * 1000,
-                                            .blocks = 80,
+                                            .blocks = WAVE,
                                             .blocks_per_sm = 8};
-    weir_sched_id id = 0;
 
-    assert_int_equal(weir_sched_arrive(d->sched, d->now_ns, queue, &params, &id), WEIR_OK);
-    assert_null(weir_sched_check(d->sched));
-    return id;
+    return bring(d, queue_id, &params);
 }
 
-static weir_sched_id kernel(struct desk *d, weir_sched_id queue, uint64_t us)
+static weir_sched_id wave(struct desk *d, weir_sched_id queue_id, uint64_t us)
 {
-    return kernel_of(d, queue, us, 0);
-}
-
-static void later(struct desk *d, uint64_t us)
-{
-    uint64_t until_ns = d->now_ns + us * 1000;
-
-    while (d->timer_ns <= until_ns) {
-        d->now_ns = d->timer_ns;
-        d->timer_ns = UINT64_MAX;
-        weir_sched_tick(d->sched, d->now_ns);
-        assert_null(weir_sched_check(d->sched));
-    }
-    d->now_ns = until_ns;
-    weir_sched_tick(d->sched, d->now_ns); /* charges what has passed */
-    assert_null(weir_sched_check(d->sched));
-}
-
-static void finished(struct desk *d, weir_sched_id item)
-{
-    assert_int_equal(weir_sched_finished(d->sched, d->now_ns, item, 0), WEIR_OK);
-    assert_null(weir_sched_check(d->sched));
+    return wave_of(d, queue_id, us, 0);
 }
 
 /* -1: not started; else whether it was started as a filler. */
 static int how(const struct desk *d, weir_sched_id item)
 {
     for (uint32_t i = 0; i < d->count; i++) {
-        if (d->started[i] == item) {
-            return d->filler[i];
+        if (d->order[i].what == START && d->order[i].item == item) {
+            return d->order[i].filler;
         }
     }
     return -1;
 }
 
-static uint64_t service_us(const struct desk *d, weir_sched_id tenant)
+static uint64_t service_us(const struct desk *d, weir_sched_id tenant_id)
 {
     struct weir_sched_tenant_info info;
 
-    assert_int_equal(weir_sched_tenant_query(d->sched, tenant, &info), WEIR_OK);
+    weir_sched_tick(d->sched, d->now_ns); /* charges what has passed */
+    assert_int_equal(weir_sched_tenant_query(d->sched, tenant_id, &info), WEIR_OK);
     return info.service_ns[WEIR_SCHED_COMPUTE] / SMS / 1000;
 }
 
@@ -142,11 +81,11 @@ static void lower_class_fills_and_pays_when_done(void **state)
     weir_sched_id high, low, high_queue, low_queue, leads, fills;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_LOWER);
+    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
     high_queue = queue_of(&d, WEIR_SCHED_HIGH, &high);
     low_queue = queue_of(&d, WEIR_SCHED_LOW, &low);
-    leads = kernel(&d, high_queue, 1000);
-    fills = kernel(&d, low_queue, 300);
+    leads = wave(&d, high_queue, 1000);
+    fills = wave(&d, low_queue, 300);
     assert_int_equal(how(&d, leads), 0);
     assert_int_equal(how(&d, fills), 1);
     later(&d, 500);
@@ -157,7 +96,7 @@ static void lower_class_fills_and_pays_when_done(void **state)
     later(&d, 500);
     finished(&d, leads);
     assert_int_equal(service_us(&d, high), 1000);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 static void nobody_fills_where_it_is_not_asked_for(void **state)
@@ -166,20 +105,20 @@ static void nobody_fills_where_it_is_not_asked_for(void **state)
     weir_sched_id tenant, a, b;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_NONE);
-    a = kernel(&d, queue_of(&d, WEIR_SCHED_HIGH, &tenant), 1000);
-    b = kernel(&d, queue_of(&d, WEIR_SCHED_LOW, &tenant), 100);
+    desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
+    a = wave(&d, queue_of(&d, WEIR_SCHED_HIGH, &tenant), 1000);
+    b = wave(&d, queue_of(&d, WEIR_SCHED_LOW, &tenant), 100);
     later(&d, 300);
     assert_int_equal(how(&d, a), 0);
     assert_int_equal(how(&d, b), -1);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 
-    desk_init(&d, WEIR_SCHED_FILL_LOWER); /* equals do not */
-    a = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 1000);
-    b = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 100);
+    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER); /* equals do not */
+    a = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 1000);
+    b = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 100);
     assert_int_equal(how(&d, a), 0);
     assert_int_equal(how(&d, b), 0); /* its turn, behind what runs */
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* All of one class: blocks of up to half a millisecond may, longer ones may not. */
@@ -190,14 +129,14 @@ static void equals_fill_with_short_blocks(void **state)
     uint32_t fillers[3] = {0};
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     for (int i = 0; i < 3; i++) {
         queue[i] = queue_of(&d, WEIR_SCHED_NORMAL, &tenant[i]);
     }
-    leader = kernel(&d, queue[0], 3000);
+    leader = wave(&d, queue[0], 3000);
     for (int k = 0; k < 8; k++) {
-        item[1][k] = kernel(&d, queue[1], 600);
-        item[2][k] = kernel(&d, queue[2], 80);
+        item[1][k] = wave(&d, queue[1], 600);
+        item[2][k] = wave(&d, queue[2], 80);
     }
     later(&d, 1500); /* the second leads, behind what runs; the third has what they leave */
     assert_int_equal(how(&d, leader), 0);
@@ -207,7 +146,7 @@ static void equals_fill_with_short_blocks(void **state)
     }
     assert_int_equal(fillers[1], 0);
     assert_true(fillers[2] > 0);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /*
@@ -220,14 +159,14 @@ static void equals_pay_for_their_work_and_not_for_waiting(void **state)
     weir_sched_id a, b, queue, leads[3], fills[2];
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
     for (int i = 0; i < 3; i++) {
-        leads[i] = kernel(&d, queue, 100);
+        leads[i] = wave(&d, queue, 100);
     }
     queue = queue_of(&d, WEIR_SCHED_NORMAL, &b);
     for (int i = 0; i < 2; i++) {
-        fills[i] = kernel(&d, queue, 40);
+        fills[i] = wave(&d, queue, 40);
     }
     assert_int_equal(how(&d, leads[2]), 0);
     assert_int_equal(how(&d, fills[1]), 1);
@@ -240,11 +179,11 @@ static void equals_pay_for_their_work_and_not_for_waiting(void **state)
     assert_int_equal(service_us(&d, b), 70);
     finished(&d, fills[0]);
     finished(&d, fills[1]); /* both in that time, but two that take 40 have cost 80 */
-    fills[0] = kernel(&d, queue, 50);
+    fills[0] = wave(&d, queue, 50);
     later(&d, 50);
     finished(&d, fills[0]);
     assert_int_equal(service_us(&d, b), 130);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 static void a_credit_is_used_up(void **state)
@@ -253,21 +192,21 @@ static void a_credit_is_used_up(void **state)
     weir_sched_id a, b, queue, kernels[2], fills;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    kernels[0] = kernel(&d, queue, 100);
-    fills = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 40);
+    kernels[0] = wave(&d, queue, 100);
+    fills = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 40);
     later(&d, 160);
     finished(&d, fills);
     finished(&d, kernels[0]);
     assert_int_equal(service_us(&d, a), 160);
-    kernels[1] = kernel(&d, queue, 500); /* nobody beside it */
+    kernels[1] = wave(&d, queue, 500); /* nobody beside it */
     later(&d, 100);
     assert_int_equal(service_us(&d, a), 200); /* 60 were paid before */
     later(&d, 500);
     finished(&d, kernels[1]); /* and it took longer: that is its own */
     assert_int_equal(service_us(&d, a), 700);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* Kernels that take a hundred times what is known of them are not paid back what nobody else had.
@@ -279,26 +218,26 @@ static void who_leads_is_not_paid_back_more_than_others_paid(void **state)
     int filled = 0;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
     queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
-    leads = kernel(&d, queue_a, 10);
-    fills = kernel(&d, queue_b, 40);
+    leads = wave(&d, queue_a, 10);
+    fills = wave(&d, queue_b, 40);
     for (int ms = 0; ms < 50; ms++) {
         later(&d, 1000);
-        next = kernel(&d, queue_a, 10);
+        next = wave(&d, queue_a, 10);
         finished(&d, leads);
         leads = next;
         if (how(&d, fills) >= 0) {
             filled += how(&d, fills);
             finished(&d, fills);
             d.count = 0;
-            fills = kernel(&d, queue_b, 40);
+            fills = wave(&d, queue_b, 40);
         }
     }
     assert_in_range(filled, 2, 40);
     assert_in_range(service_us(&d, a), 50000 - filled * 40 - 5000, 50000);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* Who had no turn without fillers for long gets one before it fills again. */
@@ -309,14 +248,14 @@ static void who_fills_has_a_clean_turn_now_and_then(void **state)
     int led = 0, filled = 0;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
     queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
-    leads = kernel(&d, queue_a, 1000);
-    fills = kernel(&d, queue_b, 1);
+    leads = wave(&d, queue_a, 1000);
+    fills = wave(&d, queue_b, 1);
     for (int ms = 0; ms < 2000 && led == 0; ms++) {
         later(&d, 1000);
-        next = kernel(&d, queue_a, 1000);
+        next = wave(&d, queue_a, 1000);
         finished(&d, leads);
         leads = next;
         filled += how(&d, fills) == 1;
@@ -324,12 +263,12 @@ static void who_fills_has_a_clean_turn_now_and_then(void **state)
         if (how(&d, fills) >= 0) {
             finished(&d, fills);
             d.count = 0;
-            fills = kernel(&d, queue_b, 1);
+            fills = wave(&d, queue_b, 1);
         }
     }
     assert_in_range(filled, 100, 500);
     assert_int_equal(led, 1);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* What is known of who had an equal beside it stays as it is, whatever it took. */
@@ -345,16 +284,16 @@ static void nothing_is_learned_beside_equals(void **state)
 
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         for (int n = 0; n < 4; n++) {
-            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 100, 80, 100000);
+            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 100, WAVE, 100000);
         }
         desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
         queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
-        leads = kernel(&d, queue, 100);
-        assert_int_equal(how(&d, kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 40)), 1);
+        leads = wave(&d, queue, 100);
+        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 40)), 1);
         later(&d, took_us[i]);
         finished(&d, leads);
-        assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, 80), 99900, 100100);
-        weir_sched_destroy(d.sched);
+        assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, WAVE), 99900, 100100);
+        desk_finish(&d);
         weir_predict_destroy(predict);
     }
 }
@@ -367,17 +306,17 @@ static void equals_share_what_they_are_sure_of(void **state)
 
     (void)state;
     for (int unsure = 0; unsure < 2; unsure++) { /* the leader's, the filler's */
-        desk_init(&d, WEIR_SCHED_FILL_ALL);
+        desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
         queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
         queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
-        leads = kernel_of(&d, queue_a, 60000, unsure == 0 ? WEIR_SCHED_UNSURE : 0);
-        fills = kernel_of(&d, queue_b, 50, unsure == 1 ? WEIR_SCHED_UNSURE : 0);
+        leads = wave_of(&d, queue_a, 60000, unsure == 0 ? WEIR_SCHED_UNSURE : 0);
+        fills = wave_of(&d, queue_b, 50, unsure == 1 ? WEIR_SCHED_UNSURE : 0);
         later(&d, 49000);
         assert_int_equal(how(&d, fills), -1);
         later(&d, 2000);
         assert_int_equal(how(&d, fills), 1);
         finished(&d, leads);
-        weir_sched_destroy(d.sched);
+        desk_finish(&d);
     }
 }
 
@@ -395,39 +334,39 @@ static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         for (uint64_t us = 50; us <= 150; us += 50) {
             for (int n = 0; n < 8; n++) {
-                weir_predict_learn(predict, WEIR_SCHED_KERNEL, us, 80, us * 1000);
+                weir_predict_learn(predict, WEIR_SCHED_KERNEL, us, WAVE, us * 1000);
             }
         }
         desk_init_learning(&d, WEIR_SCHED_FILL_LOWER, predict);
         queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
-        before = kernel(&d, queue, 30);
+        before = wave(&d, queue, 30);
         if (disturbed == 2) {
             later(&d, 30);
             finished(&d, before);
         }
         for (uint32_t i = 0; i < 3; i++) {
-            three[i] = kernel(&d, queue, 50 * (i + 1));
+            three[i] = wave(&d, queue, 50 * (i + 1));
         }
         if (disturbed != 2) {
             later(&d, 30);
             finished(&d, before);
         }
         if (disturbed == 1) { /* a lower class goes below them */
-            assert_int_equal(how(&d, kernel(&d, queue_of(&d, WEIR_SCHED_LOW, &other), 40)), 1);
+            assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_LOW, &other), 40)), 1);
         }
         later(&d, 570);
         weir_sched_done_together(d.sched, d.now_ns, three, 3);
         for (uint64_t us = 50; us <= 150; us += 50) { /* the mean of nine */
             uint64_t ns = disturbed != 0 ? us * 1000 : us * 1105;
 
-            assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, us, 80), ns - ns / 50,
+            assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, us, WAVE), ns - ns / 50,
                             ns + ns / 50);
         }
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(weir_sched_finished(d.sched, d.now_ns, three[i], WEIR_SCHED_UNKNOWN),
                              WEIR_OK);
         }
-        weir_sched_destroy(d.sched);
+        desk_finish(&d);
         weir_predict_destroy(predict);
     }
 }
@@ -446,15 +385,15 @@ static void what_was_seen_three_times_is_sure(void **state)
     queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
     for (int i = 0; i < 4; i++) {
         struct weir_sched_item_params params = {
-            .class = WEIR_SCHED_KERNEL, .key = 9, .blocks = 80, .blocks_per_sm = 8};
+            .class = WEIR_SCHED_KERNEL, .key = 9, .blocks = WAVE, .blocks_per_sm = 8};
 
-        assert_int_equal(weir_sched_arrive(d.sched, d.now_ns, queue, &params, &items[i]), WEIR_OK);
+        items[i] = bring(&d, queue, &params);
         assert_int_equal(weir_sched_item_query(d.sched, items[i], &info), WEIR_OK);
         assert_int_equal(info.params.flags, i < 3 ? WEIR_SCHED_UNSURE : 0);
         later(&d, 70);
         finished(&d, items[i]);
     }
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
     weir_predict_destroy(predict);
 }
 
@@ -464,16 +403,16 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
     weir_sched_id a, b, c, queue_a, queue_b, leads[6], fills[8], other;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_ALL);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
     queue_b = queue_of_weight(&d, 2, WEIR_SCHED_NORMAL, &b);
-    leads[0] = kernel(&d, queue_a, 60);
+    leads[0] = wave(&d, queue_a, 60);
     for (int i = 0; i < 8; i++) { /* twice as much as its bound */
-        fills[i] = kernel(&d, queue_b, 50);
+        fills[i] = wave(&d, queue_b, 50);
     }
-    other = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &c), 50);
+    other = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &c), 50);
     for (int i = 1; i < 6; i++) {
-        leads[i] = kernel(&d, queue_a, 60);
+        leads[i] = wave(&d, queue_a, 60);
     }
     assert_int_equal(how(&d, leads[1]), 0);
     assert_int_equal(how(&d, leads[2]), -1); /* 120 us in flight, of 100 */
@@ -486,16 +425,16 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
     assert_int_equal(how(&d, other), -1);
     assert_false(weir_sched_waits_for_room(d.sched, other));
     assert_false(weir_sched_waits_for_room(d.sched, 12345));
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 
-    desk_init(&d, WEIR_SCHED_FILL_NONE);
+    desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
     queue_a = queue_of(&d, WEIR_SCHED_NORMAL, &a);
-    leads[0] = kernel(&d, queue_a, 9000); /* longer than any turn */
-    (void)kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 50);
-    leads[1] = kernel(&d, queue_a, 60);
+    leads[0] = wave(&d, queue_a, 9000); /* longer than any turn */
+    (void)wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 50);
+    leads[1] = wave(&d, queue_a, 60);
     assert_int_equal(how(&d, leads[1]), -1);
     assert_false(weir_sched_waits_for_room(d.sched, leads[1]));
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* A newcomer's work does not go between what another has queued; but it waits for that only so
@@ -507,13 +446,13 @@ static void newcomer_waits_for_what_is_queued_but_not_for_long(void **state)
         struct desk d;
         weir_sched_id a, b, queue, queued[4], newcomer;
 
-        desk_init(&d, WEIR_SCHED_FILL_NONE);
+        desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
         queue = queue_of(&d, WEIR_SCHED_NORMAL, &a);
         for (int i = 0; i < 4; i++) { /* alone: all are granted */
-            queued[i] = kernel(&d, queue, 500);
+            queued[i] = wave(&d, queue, 500);
             assert_int_equal(how(&d, queued[i]), 0);
         }
-        newcomer = kernel(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 100);
+        newcomer = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 100);
         later(&d, 500); /* its turn has begun */
         assert_int_equal(how(&d, newcomer), -1);
         for (int i = 0; i < 3 && ends != 0; i++) {
@@ -523,7 +462,7 @@ static void newcomer_waits_for_what_is_queued_but_not_for_long(void **state)
             later(&d, 600);
         }
         assert_int_equal(how(&d, newcomer), 0);
-        weir_sched_destroy(d.sched);
+        desk_finish(&d);
     }
 }
 
@@ -534,12 +473,12 @@ static void what_goes_in_between_is_charged_to_whom_it_belongs(void **state)
     weir_sched_id a, b, queue_a, queue_b, runs, between;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_NONE);
+    desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
     queue_a = queue_of(&d, WEIR_SCHED_NORMAL, &a);
     queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
-    runs = kernel(&d, queue_a, 4000);
+    runs = wave(&d, queue_a, 4000);
     later(&d, 1000);
-    between = kernel(&d, queue_b, 200);
+    between = wave(&d, queue_b, 200);
     later(&d, 2000);
     assert_int_equal(how(&d, between), 0);
     assert_int_equal(service_us(&d, a), 3000);
@@ -548,7 +487,7 @@ static void what_goes_in_between_is_charged_to_whom_it_belongs(void **state)
     later(&d, 1000);
     finished(&d, runs);
     assert_int_equal(service_us(&d, a), 3800); /* of four milliseconds */
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 /* Named as the one that fills, an equal that must not is not waited for: each 10 us somebody
@@ -563,12 +502,12 @@ static void who_may_not_fill_wakes_nobody(void **state)
     uint32_t ticks = 0;
 
     (void)state;
-    desk_init(&d, WEIR_SCHED_FILL_LOWER);
+    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
     waits = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
     leads = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
-    long_one = kernel(&d, waits, 3000);
-    kernel(&d, waits, 100);
-    kernel(&d, leads, 100);
+    long_one = wave(&d, waits, 3000);
+    wave(&d, waits, 100);
+    wave(&d, leads, 100);
     later(&d, 2700);
     while (d.timer_ns <= 4000000) { /* it takes longer than was foreseen */
         d.now_ns = d.timer_ns;
@@ -578,7 +517,7 @@ static void who_may_not_fill_wakes_nobody(void **state)
     }
     assert_in_range(ticks, 0, 5);
     finished(&d, long_one);
-    weir_sched_destroy(d.sched);
+    desk_finish(&d);
 }
 
 int main(void)
