@@ -14,7 +14,6 @@
  * Everything here is a function of what the core knows and of the time it was given.
  */
 #include "sched/private.h"
-#include <string.h>
 
 static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
 {
@@ -53,41 +52,44 @@ void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
 
 /* ---- asking `next` ---- */
 
-static struct tenant *longest_waiting(struct weir_sched *sched, uint32_t *ret_index)
+static uint32_t longest_waiting(struct weir_sched *sched,
+                                const struct weir_policy_tenant *const *ready, uint32_t count)
 {
     uint32_t best = 0;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i]->waiting_since_ns < sched->ready[best]->waiting_since_ns) {
+    for (uint32_t i = 0; i < count; i++) {
+        view_refresh(sched, tenant_of(ready[i]));
+        if (ready[i]->waiting_since_ns < ready[best]->waiting_since_ns) {
             best = i;
         }
     }
-    *ret_index = best;
-    return tenant_of(sched->ready[best]);
+    return best;
 }
 
-static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why)
+/* Of these tenants; leader: NULL, or who has it until then. */
+static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why,
+                                          const struct tenant *leader,
+                                          const struct weir_policy_tenant *const *ready,
+                                          uint32_t count)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
-    struct reign *reign = &sched->reign;
     struct weir_policy_choice plain = {.slice_ns = 1000000, .preempt = true};
     struct weir_policy_choice choice;
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
         .why = why,
-        .ready = sched->ready,
-        .ready_count = sched->ready_count,
-        .leader = reign->leader != NULL ? &reign->leader->view : NULL,
-        .used_ns = reign->used_ns,
-        .slice_ns = reign->slice_ns,
+        .ready = ready,
+        .ready_count = count,
+        .leader = leader != NULL ? &leader->view : NULL,
+        .used_ns = sched->reign.used_ns,
+        .slice_ns = sched->reign.slice_ns,
     };
 
-    longest_waiting(sched, &plain.ready);
+    plain.ready = longest_waiting(sched, ready, count);
     choice = plain;
     sched->counts.decisions++;
     policy->ops->next(policy, &view, &choice);
-    if (choice.ready >= sched->ready_count || choice.sms > sched->config.sms) {
+    if (choice.ready >= count || choice.sms > sched->config.sms) {
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
@@ -125,7 +127,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
 {
     struct reign *reign = &sched->reign;
     struct tenant *old = reign->leader;
-    struct weir_policy_choice choice = ask_next(sched, why);
+    struct weir_policy_choice choice = ask_next(sched, why, old, sched->ready, sched->ready_count);
     struct tenant *leader = tenant_of(sched->ready[choice.ready]);
 
     sched->arrived = false;
@@ -198,31 +200,24 @@ static bool has_heirs(const struct weir_sched *sched, const struct tenant *leade
 static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct reign *reign = &sched->reign;
-    struct tenant *old = reign->leader;
+    const struct tenant *old = reign->leader;
     struct weir_policy_choice choice;
     struct tenant *next;
-    uint32_t at = 0;
+    uint32_t others = 0;
 
     if (reign->rescue || reign->linger_ns != 0 || reign->members != 1 || reign->spatial ||
         sched->policy[WEIR_POLICY_TOGETHER].ops != NULL || !is_spent(sched, wake_ns) ||
         !has_heirs(sched, old)) {
         return;
     }
-    while (sched->ready[at] != &old->view) {
-        at++;
-    }
     /* Asked without it, which stays ready until its last piece is done. */
-    sched->ready_count--;
-    memmove(&sched->ready[at], &sched->ready[at + 1],
-            (sched->ready_count - at) * sizeof(*sched->ready));
-    reign->leader = NULL;
-    choice = ask_next(sched, WEIR_POLICY_EMPTY);
-    next = tenant_of(sched->ready[choice.ready]);
-    reign->leader = old;
-    memmove(&sched->ready[at + 1], &sched->ready[at],
-            (sched->ready_count - at) * sizeof(*sched->ready));
-    sched->ready[at] = &old->view;
-    sched->ready_count++;
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        if (sched->ready[i] != &old->view) {
+            sched->order[others++] = sched->ready[i];
+        }
+    }
+    choice = ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->order, others);
+    next = tenant_of(sched->order[choice.ready]);
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
         group_of(sched);

@@ -191,7 +191,7 @@ struct weir_sched {
     uint64_t charged_ns; /* up to when service is charged */
 
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
-    const struct weir_policy_tenant **order; /* the same, leader first: for `together` */
+    const struct weir_policy_tenant **order; /* of them, those that one question is about */
     uint32_t ready_count, ready_capacity;
     uint32_t order_count; /* without those that share with nobody */
     struct reign reign;
