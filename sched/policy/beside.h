@@ -50,6 +50,33 @@ static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
                : (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
 }
 
+/* Half of the SMs for each; who came first has the first half. */
+static inline void beside_halves(const struct weir_policy *self,
+                                 const struct weir_policy_together_view *view, uint32_t index,
+                                 struct weir_policy_group *group)
+{
+    uint32_t half = self->config->sms / 2;
+    bool leads = view->ready[0]->id < view->ready[index]->id;
+
+    group->member[leads ? 0 : 1].place = (struct weir_sched_place){.sm_count = half};
+    group->member[leads ? 1 : 0].place =
+        (struct weir_sched_place){.sm_first = half, .sm_count = self->config->sms - half};
+}
+
+/* While something is tried: questions without it having been measured; then before it is again. */
+#define BESIDE_PATIENCE 32u
+#define BESIDE_AGAIN    20000u
+
+/* Is it still worth waiting for what a search wants measured? Counts on while it is not. */
+static inline bool beside_is_patient(uint32_t *asked)
+{
+    if (*asked <= BESIDE_PATIENCE) {
+        return true;
+    }
+    *asked = *asked < BESIDE_AGAIN ? *asked + 1 : 0;
+    return false;
+}
+
 /*
  * Programs of many kernels may never have the same two side by side for a whole one: trying would
  * go on for ever, pair after pair. After so many trials in a row that nothing came of there is a

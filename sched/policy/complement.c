@@ -31,7 +31,7 @@
  *
  * - The table says which pairs are tried; whether a pair goes on is measured. Its gain is the sum
  * of both speeds (1: as fast as one after the other; Slate's ANTT, T' < T, for two that are always
- *   there). Below MIN_GAIN it runs alone from then on, and is tried again after AGAIN questions.
+ *   there). Below MIN_GAIN it runs alone, and is tried again after BESIDE_AGAIN questions.
  * - Slate does not say how it divides the SMs. Here a division starts where the small one has what
  *   it needs, else at halves, and moves by an eighth as long as the measured gain rises.
  * - Two share, both of the leader's class: a lower class would slow a higher one down, which
@@ -49,8 +49,6 @@
 #define MIN_GAIN   1.03
 #define BETTER     1.01 /* a division has to be better by that to be taken */
 #define STEPS      8u   /* a step is an eighth of the SMs */
-#define PATIENCE   32u  /* questions while a pair is tried, without it having been measured */
-#define AGAIN      20000u
 #define MUCH       1.05 /* more: else who has waited longer goes first */
 #define UNTRIED    3.0  /* more than any gain: what is not known goes first */
 #define EXPECTED   1.3  /* of a pair that the table allows: who has a better one keeps it */
@@ -292,10 +290,10 @@ static double worth_of(struct weir_policy *self, const struct weir_policy_tenant
         return 0;
     }
     pair = pair_of(self, &leader->kernel, &other->kernel);
-    if (pair->asked > PATIENCE && !pair->refused) {
+    if (pair->asked > BESIDE_PATIENCE && !pair->refused) {
         pair_settle(pair);
     }
-    if (pair->refused && ++pair->asked < AGAIN) {
+    if (pair->refused && ++pair->asked < BESIDE_AGAIN) {
         return 0;
     }
     if (pair->refused) {

@@ -31,7 +31,7 @@
  *   kernel to compile, and a policy can only choose places for those there are.
  * - What is gained is compared with the shorter of both kernels: the longer one goes on beside the
  *   next.
- * - A pair that gains less than MIN_GAIN when measured is not made again for AGAIN questions.
+ * - A pair that gains less than MIN_GAIN when measured is not made for BESIDE_AGAIN questions.
  *
  * Source: ISPA (IEEE Transactions on Computers) 6.2 (block numbers), 6.3 (pairs), 6.4
  * (model), 6.5 (decision)
@@ -44,8 +44,6 @@
 #define BLOCKS_MAX 32u  /* on an SM: as many as any device has */
 #define AS_FAST    0.97 /* of the speed with all blocks; ISPA's predictions err by 2 to 4 % */
 #define MIN_GAIN   0.03 /* of the shorter kernel's time */
-#define PATIENCE   32u  /* questions while something is tried, without it having been measured */
-#define AGAIN      20000u
 #define EXPECTED   0.65 /* speed of each of a pair that was not measured: 30 % gained */
 #define UNTRIED    1e30 /* ns: what is not known goes first */
 
@@ -208,14 +206,9 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     return pair;
 }
 
-/* Is it still worth waiting for what this kernel's search wants measured? */
 static bool can_search(struct known_kernel *kernel)
 {
-    if (tensor_search_next(&kernel->search) == 0 || kernel->asked <= PATIENCE) {
-        return true;
-    }
-    kernel->asked = kernel->asked < AGAIN ? kernel->asked + 1 : 0;
-    return false;
+    return tensor_search_next(&kernel->search) == 0 || beside_is_patient(&kernel->asked);
 }
 
 static bool is_measured(const struct known_pair *pair)
@@ -225,11 +218,11 @@ static bool is_measured(const struct known_pair *pair)
 
 static bool is_refused(struct known_pair *pair)
 {
-    if (!pair->refused && !is_measured(pair) && pair->asked > PATIENCE) {
+    if (!pair->refused && !is_measured(pair) && pair->asked > BESIDE_PATIENCE) {
         pair->refused = true;
         pair->asked = 0;
     }
-    if (pair->refused && ++pair->asked >= AGAIN) {
+    if (pair->refused && ++pair->asked >= BESIDE_AGAIN) {
         pair->refused = false;
         pair->asked = 0;
         pair->speed[0] = pair->speed[1] = 0;
@@ -274,19 +267,11 @@ static void search_on(const struct weir_policy *self, const struct weir_policy_t
                       uint32_t index, struct known_kernel *const *kernel,
                       struct weir_policy_group *group)
 {
-    uint32_t half = self->config->sms / 2;
-    bool leads = view->ready[0]->id < view->ready[index]->id;
-
+    beside_halves(self, view, index, group);
     for (uint32_t i = 0; i < 2; i++) {
-        struct weir_sched_place *place = &group->member[i].place;
         uint32_t blocks = tensor_search_next(&kernel[i]->search);
 
-        *place = (struct weir_sched_place){.sm_count = half};
-        if ((i == 0) != leads) {
-            *place =
-                (struct weir_sched_place){.sm_first = half, .sm_count = self->config->sms - half};
-        }
-        place->quota = blocks != 0 ? blocks : kernel[i]->search.high;
+        group->member[i].place.quota = blocks != 0 ? blocks : kernel[i]->search.high;
         kernel[i]->asked += blocks != 0;
     }
     group->sample = true;

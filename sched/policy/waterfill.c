@@ -26,7 +26,7 @@
  *   it takes 1/blocks of an SM. Two kernels that are short of different things would fit better.
  * - The paper never asks whether sharing was good. Here the gain of a pair, the sum of both speeds
  *   (time alone / time there), is measured: below MIN_GAIN it goes to disjoint halves, and when
- * that is no better, one after the other; after AGAIN questions it is tried again.
+ * that is no better, one after the other; after BESIDE_AGAIN questions it is tried again.
  * - Two at a time: what three do to each other cannot be measured. The division takes any number.
  *
  * Source: Warped-Slicer (ISCA 2016) IV (Algorithm 1, threshold), IV-A (profiling)
@@ -39,8 +39,6 @@
 #define POINTS   3u /* of a curve: all blocks, half of them, a quarter */
 #define LIMIT    1.2
 #define MIN_GAIN 1.02
-#define PATIENCE 32u /* questions while something is tried, without it having been measured */
-#define AGAIN    20000u
 #define UNTRIED  10.0 /* more than any gain: what is not known goes first */
 
 /* ---- Algorithm 1 ---- */
@@ -328,12 +326,12 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
     struct known_pair *pair = pair_of(self, a, b);
     bool measured = pair->speed[0] > 0 && pair->speed[1] > 0;
 
-    if (pair->mode != REFUSED && !measured && pair->asked > PATIENCE) {
+    if (pair->mode != REFUSED && !measured && pair->asked > BESIDE_PATIENCE) {
         pair->mode = REFUSED;
         pair->asked = 0;
     }
     if (pair->mode == REFUSED) {
-        if (++pair->asked < AGAIN) {
+        if (++pair->asked < BESIDE_AGAIN) {
             return 0;
         }
         pair->key[0] = pair->key[1] = 0;
@@ -342,14 +340,9 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
     return measured ? pair->speed[0] + pair->speed[1] : pair->expected;
 }
 
-/* Is it still worth waiting for this kernel's samples? */
 static bool can_sample(struct known_kernel *kernel)
 {
-    if (missing(kernel) == POINTS || kernel->asked <= PATIENCE) {
-        return true;
-    }
-    kernel->asked = kernel->asked < AGAIN ? kernel->asked + 1 : 0;
-    return false;
+    return missing(kernel) == POINTS || beside_is_patient(&kernel->asked);
 }
 
 static double worth_of(struct weir_policy *self, struct known_kernel *a, struct known_kernel *b)
@@ -363,19 +356,6 @@ static double worth_of(struct weir_policy *self, struct known_kernel *a, struct 
     return pair_worth(self, a, b);
 }
 
-/* Half of the SMs for each; who came first has the first half. */
-static void place_apart(const struct weir_policy *self,
-                        const struct weir_policy_together_view *view, uint32_t index,
-                        struct weir_policy_group *group)
-{
-    uint32_t half = self->config->sms / 2;
-    bool leads = view->ready[0]->id < view->ready[index]->id;
-
-    group->member[leads ? 0 : 1].place = (struct weir_sched_place){.sm_count = half};
-    group->member[leads ? 1 : 0].place =
-        (struct weir_sched_place){.sm_first = half, .sm_count = self->config->sms - half};
-}
-
 /* At a quarter of its blocks on half of the SMs a kernel takes eight times as long. */
 static uint64_t sample_ns(const struct weir_policy_tenant *a, const struct weir_policy_tenant *b)
 {
@@ -386,7 +366,7 @@ static void take_samples(const struct weir_policy *self,
                          const struct weir_policy_together_view *view, uint32_t index,
                          struct known_kernel *const *kernel, struct weir_policy_group *group)
 {
-    place_apart(self, view, index, group);
+    beside_halves(self, view, index, group);
     for (int i = 0; i < 2; i++) {
         uint32_t point = missing(kernel[i]);
 
@@ -416,7 +396,7 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
         group->member[0].place = (struct weir_sched_place){.quota = pair->quota[first ? 0 : 1]};
         group->member[1].place = (struct weir_sched_place){.quota = pair->quota[first ? 1 : 0]};
     } else {
-        place_apart(self, view, index, group);
+        beside_halves(self, view, index, group);
     }
     if (pair->speed[0] == 0 || pair->speed[1] == 0) {
         group->sample = true;
