@@ -346,8 +346,6 @@ void group_learn(struct weir_sched *sched, const struct item *item);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
-const struct weir_sched_place *group_place(const struct weir_sched *sched,
-                                           const struct tenant *tenant); /* NULL: not a member */
 
 /* copies.c */
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);

@@ -348,7 +348,6 @@ static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
         is_wanted |= is_compute && unit->head && unit->state == WEIR_SIM_UNIT_QUEUED;
         if (is_compute ? weir_sim_unit_holds(unit) : unit->state == WEIR_SIM_UNIT_RUNNING) {
             unit->left -= unit->rate * ns;
-            unit->held += unit->share * ns;
             held += unit->share;
             dram += unit->speed * unit->work.memory;
             is_wanted |= is_compute;
@@ -455,7 +454,6 @@ static void tell(const struct weir_sim_unit *unit, uint64_t now_ns,
         .ended_ns = is_done ? unit->stop_ns : now_ns,
         .done_blocks =
             unit->work.engine == WEIR_SIM_COMPUTE ? unit->work.blocks - blocks_left(unit) : 0,
-        .held_sm_ns = (uint64_t)llround(unit->held),
     };
 }
 

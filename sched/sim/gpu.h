@@ -96,7 +96,6 @@ struct weir_sim_event {
     uint64_t begun_ns;    /* first began to run on the GPU */
     uint64_t ended_ns;    /* when it finished or stopped there */
     uint32_t done_blocks; /* of compute */
-    uint64_t held_sm_ns;  /* SM-nanoseconds that it has held, so far */
 };
 
 /* Somebody held SMs [sm_first, sm_first + sm_count), each to a share, for a time. */

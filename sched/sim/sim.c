@@ -439,14 +439,12 @@ static void count_finish(struct run *run, uint32_t i, const struct weir_sim_even
     struct weir_sim_tenant_result *tenant = &run->result->tenants[item->tenant];
     run->result->finished_ns[i] = run->now_ns;
     tenant->finished++;
-    tenant->last_ns = run->now_ns;
     if (is_copy(item->params.class)) {
         int way = item->params.class == WEIR_SCHED_D2H;
         tenant->copy_ns[way] += event->ended_ns - event->begun_ns;
         tenant->copied_bytes[way] += item->params.bytes;
     } else {
         tenant->kernels++;
-        tenant->turnaround_ns += run->now_ns - run->result->arrived_ns[i];
     }
     run->left--;
 }

@@ -50,15 +50,13 @@ struct weir_sim_tenant_result {
     uint64_t items; /* that came */
     uint64_t finished;
     uint64_t first_ns;   /* its first arrival */
-    uint64_t last_ns;    /* its last finish */
     double sm_ns;        /* held */
     uint64_t copy_ns[2]; /* to the device, from it: its engine's time */
     uint64_t copied_bytes[2];
     uint64_t stops;
     uint64_t waited_ns; /* sum over items, arrival to start */
     uint64_t waited_max_ns;
-    uint64_t kernels;       /* compute items that finished */
-    uint64_t turnaround_ns; /* sum over them, arrival to known to be finished */
+    uint64_t kernels; /* compute items that finished */
 };
 
 struct weir_sim_decisions {

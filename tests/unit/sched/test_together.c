@@ -136,7 +136,6 @@ static void group_shares_the_device_and_is_measured(void **state)
     tl_sim_destroy(sim);
 }
 
-/* Of three the first shares with nobody, from some time on; the others go on sharing. */
 /* Else a pair that has become slow would go on for as long as its kernels do. */
 static void group_is_asked_about_when_its_members_are_measured(void **state)
 {
@@ -152,6 +151,7 @@ static void group_is_asked_about_when_its_members_are_measured(void **state)
     tl_sim_destroy(sim);
 }
 
+/* Of three the first shares with nobody, from some time on; the others go on sharing. */
 static void exclusive_tenants_are_never_in_a_group(void **state)
 {
     struct weir_sched_tenant_params exclusive = {
