@@ -147,6 +147,17 @@ static void equals_fill_with_short_blocks(void **state)
     assert_int_equal(fillers[1], 0);
     assert_true(fillers[2] > 0);
     desk_finish(&d);
+
+    for (uint64_t us = 500; us <= 501; us++) { /* while another leads for long */
+        desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
+        queue[0] = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant[0]);
+        leader = wave(&d, queue[0], 3000);
+        item[1][0] = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant[1]), us);
+        later(&d, 1000);
+        assert_int_equal(how(&d, leader), 0);
+        assert_int_equal(how(&d, item[1][0]), us == 500 ? 1 : -1);
+        desk_finish(&d);
+    }
 }
 
 /*
@@ -425,6 +436,18 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
     assert_int_equal(how(&d, other), -1);
     assert_false(weir_sched_waits_for_room(d.sched, other));
     assert_false(weir_sched_waits_for_room(d.sched, 12345));
+    desk_finish(&d);
+
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL); /* what may not fill waits for its turn */
+    (void)wave(&d, queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a), 3000);
+    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    for (int i = 0; i < 4; i++) {
+        fills[i] = wave(&d, queue_b, 50);
+    }
+    other = wave(&d, queue_b, 600);
+    assert_int_equal(how(&d, fills[3]), 1);
+    assert_int_equal(how(&d, other), -1);
+    assert_false(weir_sched_waits_for_room(d.sched, other));
     desk_finish(&d);
 
     desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
