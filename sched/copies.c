@@ -17,7 +17,6 @@
  * Source: CuMAS (ICS 2016) 3.1, 3.2
  */
 #include "sched/private.h"
-
 #include <string.h>
 
 #define LONG_COPY_NS      300000u
@@ -127,10 +126,7 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
 
 static uint64_t rest_ns(const struct weir_sched *sched, const struct item *item)
 {
-    bool compute = resource_of(item) == WEIR_SCHED_COMPUTE;
-    uint64_t served_ns = compute ? item->served_ns / sched->config.sms : item->served_ns;
-
-    return item->counted_ns - min_u64(served_ns, item->counted_ns);
+    return item->counted_ns - min_u64(served_time_ns(sched, item), item->counted_ns);
 }
 
 /* Predicted rest of what is at work in a direction, or on the SMs. */
@@ -208,7 +204,7 @@ static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_n
     struct queue *queue;
     uint32_t at = 0;
 
-    memset(ret_busy_ns, 0, RESOURCES * sizeof *ret_busy_ns);
+    memset(ret_busy_ns, 0, RESOURCES * sizeof(*ret_busy_ns));
     while ((queue = table_next(&sched->queues, &at)) != NULL) {
         if (queue->first != NULL &&
             !(queue->first->is_front && resource_of(queue->first) == WEIR_SCHED_TO_DEVICE)) {

@@ -263,6 +263,11 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
+/* Service as time: of a copy engine, or of all SMs. */
+static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
+{
+    return is_compute(item) ? item->served_ns / sched->config.sms : item->served_ns;
+}
 
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);

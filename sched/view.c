@@ -13,24 +13,22 @@
 
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item)
 {
-    uint64_t served = is_compute(item) ? item->served_ns / sched->config.sms : item->served_ns;
+    uint64_t served_ns = served_time_ns(sched, item);
 
     if (item->predicted_ns == 0) {
         return 0;
     }
-    return served < item->predicted_ns ? item->predicted_ns - served : 1;
+    return served_ns < item->predicted_ns ? item->predicted_ns - served_ns : 1;
 }
 
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *first = queue->first;
-    uint64_t served;
 
     if (queue->on_device == 0) {
         return 0;
     }
-    served = is_compute(first) ? first->served_ns / sched->config.sms : first->served_ns;
-    return queue->device_ns - min_u64(served, first->counted_ns);
+    return queue->device_ns - min_u64(served_time_ns(sched, first), first->counted_ns);
 }
 
 enum weir_status ready_reserve(struct weir_sched *sched)
@@ -211,7 +209,7 @@ static const struct item *view_fixed(const struct weir_sched *sched, const struc
     uint64_t served_ns = 0;
 
     if (first != NULL) {
-        served_ns = min_u64(first->served_ns / sched->config.sms, first->predicted_ns);
+        served_ns = min_u64(served_time_ns(sched, first), first->predicted_ns);
         view->stoppable = false;
     }
     view->granted += queue->kernels;
