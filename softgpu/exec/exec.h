@@ -19,7 +19,7 @@ struct weir_exec_module;
 struct weir_exec_kernel;
 
 struct weir_exec_device_params {
-    uint32_t sm_count;            /* what kernels see as %nsmid, 1 .. 256 */
+    uint32_t sm_count;            /* what kernels see as %nsmid, 1 .. WEIR_EXEC_MAX_SMS */
     uint32_t thread_count;        /* host threads that stand for them, 1 .. sm_count */
     uint32_t compute_capability;  /* e.g. 90: what %-registers and target checks go by */
     uint32_t max_threads_per_sm;  /* 2048 */
@@ -28,9 +28,36 @@ struct weir_exec_device_params {
     uint32_t registers_per_sm;    /* 65536 */
 };
 
+/* A set of SMs: bit sm % 64 of word sm / 64. */
+#define WEIR_EXEC_MAX_SMS 256u
+struct weir_exec_sms {
+    uint64_t words[WEIR_EXEC_MAX_SMS / 64];
+};
+static inline void weir_exec_sms_add(struct weir_exec_sms *sms, uint32_t sm)
+{
+    sms->words[sm / 64] |= 1ull << sm % 64;
+}
+static inline bool weir_exec_sms_has(const struct weir_exec_sms *sms, uint32_t sm)
+{
+    return (sms->words[sm / 64] >> sm % 64 & 1) != 0;
+}
+uint32_t weir_exec_sms_count(const struct weir_exec_sms *sms);
+
 enum weir_status weir_exec_device_create(const struct weir_exec_device_params *params,
                                          struct weir_exec_device **ret_device) WEIR_MUST_CHECK;
 void weir_exec_device_destroy(struct weir_exec_device *device);
+
+/**
+ * The SMs in a row in which those that one host thread stands for are neighbours.
+ *
+ * Who cuts this row into parts gives them host threads of their own as far as there are any, so
+ * that what runs in one part takes as little as possible from the others.
+ *
+ * @param place  0 .. sm_count - 1.
+ * @return the SM, as kernels see it in %smid.
+ * @thread any
+ */
+uint32_t weir_exec_sm_at(const struct weir_exec_device *device, uint32_t place);
 
 /* Where a module's .global and .const variables live: the driver half supplies the memory. */
 struct weir_exec_memory {
@@ -141,6 +168,8 @@ struct weir_exec_launch {
     void (*print)(void *user, const char *text, size_t bytes);
     void *print_user;
     uint64_t heap_bytes; /* device malloc heap limit */
+    /* Where its blocks run; those that the device has not do not count. NULL: on all SMs. */
+    const struct weir_exec_sms *sms;
     /* Set by another thread to end the grid early (the process goes away). Read with relaxed loads.
      */
     const uint32_t *cancel;

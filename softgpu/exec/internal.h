@@ -317,8 +317,8 @@ struct weir_x_block {
 struct weir_x_core {
     struct weir_x_core *next; /* spare */
     struct weir_exec_device *device;
-    uint32_t index;
-    uint32_t turn; /* blocks begun: says which of its SMs the next one is on */
+    struct weir_exec_sms sms; /* that it stands for */
+    uint32_t turn;            /* blocks begun: says which of its SMs the next one is on */
     uint32_t sm;
     uint64_t range_generation;
     uint32_t n_ranges;
@@ -346,8 +346,9 @@ struct weir_x_grid {
     uint64_t shared_bytes;
     uint64_t local_bytes;
     uint64_t arena_bytes;
-    uint32_t max_resident; /* per core */
-    uint32_t cluster[3];   /* blocks */
+    uint32_t per_sm;          /* blocks that fit one */
+    struct weir_exec_sms sms; /* where they may run: never none */
+    uint32_t cluster[3];      /* blocks */
     uint32_t cluster_blocks;
     bool explicit_cluster; /* the launch or the kernel named a size */
     uint32_t *workspace;   /* what cooperative groups' grid barrier counts in */
@@ -606,6 +607,17 @@ WEIR_X_HANDLER(fence);
 WEIR_X_HANDLER(sreg);
 WEIR_X_HANDLER(frame_address);
 WEIR_X_HANDLER(unsupported);
+
+/* sms.c: sets of SMs. */
+/** Those that the host thread of this index stands for. */
+struct weir_exec_sms weir_x_sms_of_thread(const struct weir_exec_device *device, uint32_t index);
+/** Those that a launch may have, of the device's; none, if it names others alone. */
+struct weir_exec_sms weir_x_sms_of_launch(const struct weir_exec_device *device,
+                                          const struct weir_exec_launch *launch);
+struct weir_exec_sms weir_x_sms_common(const struct weir_exec_sms *a,
+                                       const struct weir_exec_sms *b);
+/** The member of number `n`, ascending; n below the count. */
+uint32_t weir_x_sms_at(const struct weir_exec_sms *sms, uint32_t n);
 
 /* texture.c: around each grid, so that no texture is freed under it. */
 void weir_x_textures_enter(void);

@@ -6,7 +6,9 @@
  * whole turn finished none (they may be waiting for blocks not begun yet), up to what occupancy
  * allows; so short blocks run one after the other in a warm cache, and blocks that wait for each
  * other all become resident. Blocks are handed out in ascending order under the device's lock;
- * grids take turns.
+ * grids take turns. A core stands for some SMs and gives them blocks in turn; a grid that is held
+ * to some SMs gets only the cores that stand for one of them, and of each as many blocks as those
+ * SMs hold.
  *
  * A grid of one or two blocks is run by the thread that launches it: waking an SM thread would cost
  * more than the work. A grid is over when no block is active and none is left (or it was stopped).
@@ -46,9 +48,9 @@ static void reserve_windows(void)
 enum weir_status weir_exec_device_create(const struct weir_exec_device_params *params,
                                          struct weir_exec_device **ret_device)
 {
-    if (params->sm_count == 0 || params->sm_count > 256 || params->thread_count == 0 ||
-        params->thread_count > params->sm_count || params->max_threads_per_sm < 32 ||
-        params->max_blocks_per_sm == 0) {
+    if (params->sm_count == 0 || params->sm_count > WEIR_EXEC_MAX_SMS ||
+        params->thread_count == 0 || params->thread_count > params->sm_count ||
+        params->max_threads_per_sm < 32 || params->max_blocks_per_sm == 0) {
         return WEIR_ERR_INVALID;
     }
     pthread_once(&windows_once, reserve_windows);
@@ -106,6 +108,36 @@ void weir_exec_device_destroy(struct weir_exec_device *device)
     free(device);
 }
 
+static void core_init(struct weir_x_core *core, struct weir_exec_device *device, uint32_t index)
+{
+    core->device = device;
+    core->sms = weir_x_sms_of_thread(device, index);
+}
+
+/* The SM of the next block: in turn those of the core that the grid may have. A thread that
+ * launches runs its small grids itself, whatever SMs they are for. */
+static uint32_t next_sm(struct weir_x_core *core, const struct weir_x_grid *grid)
+{
+    struct weir_exec_sms sms = weir_x_sms_common(&core->sms, &grid->sms);
+    uint32_t n = weir_exec_sms_count(&sms);
+    if (n == 0) {
+        sms = grid->sms;
+        n = weir_exec_sms_count(&sms);
+    }
+    return weir_x_sms_at(&sms, core->turn++ % n);
+}
+
+/* Blocks of a grid that a core may have at once: none where it stands for none of its SMs. */
+static uint32_t room_of(const struct weir_x_core *core, const struct weir_x_grid *grid)
+{
+    uint32_t room = CALLER_BLOCKS;
+    if (grid->n_blocks > CALLER_BLOCKS) {
+        struct weir_exec_sms sms = weir_x_sms_common(&core->sms, &grid->sms);
+        room = grid->per_sm * weir_exec_sms_count(&sms);
+    }
+    return room != 0 && room < grid->cluster_blocks ? grid->cluster_blocks : room;
+}
+
 static uint32_t resident_of(const struct weir_x_core *core, const struct weir_x_grid *grid)
 {
     uint32_t n = 0;
@@ -119,7 +151,7 @@ static bool has_block_locked(const struct weir_x_core *core, const struct weir_x
 {
     return grid->next_block < grid->n_blocks &&
            __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0 &&
-           resident_of(core, grid) + grid->cluster_blocks <= grid->max_resident;
+           resident_of(core, grid) + grid->cluster_blocks <= room_of(core, grid);
 }
 
 /* The next block for a core, of `only` or of any grid; the grid goes to the end of the line. */
@@ -216,9 +248,7 @@ static void join_cluster(struct weir_x_block **blocks, uint32_t n)
 /* Begin a whole cluster: one block, if there are no clusters. */
 static void begin_blocks(struct weir_x_core *core, struct weir_x_grid *grid, uint64_t linear)
 {
-    const struct weir_exec_device_params *params = &core->device->params;
-    uint32_t per_core = params->sm_count / params->thread_count;
-    core->sm = core->index + params->thread_count * (core->turn++ % (per_core == 0 ? 1 : per_core));
+    core->sm = next_sm(core, grid);
     struct weir_x_block *blocks[WEIR_X_MAX_CLUSTER] = {NULL};
     uint32_t n = 0;
     uint64_t first = in_order(grid, linear / grid->cluster_blocks) * grid->cluster_blocks;
@@ -360,8 +390,7 @@ static bool start_threads_locked(struct weir_exec_device *device)
 {
     while (device->n_threads < device->params.thread_count) {
         struct weir_x_core *core = &device->cores[device->n_threads];
-        core->device = device;
-        core->index = device->n_threads;
+        core_init(core, device, device->n_threads);
         if (pthread_create(&device->threads[device->n_threads], NULL, sm_main, core) != 0) {
             return device->n_threads != 0;
         }
@@ -370,11 +399,23 @@ static bool start_threads_locked(struct weir_exec_device *device)
     return true;
 }
 
+/* Is there a thread for it? Not all may have been started. */
+static bool has_core_locked(const struct weir_x_grid *grid)
+{
+    const struct weir_exec_device *device = grid->device;
+    for (uint32_t t = 0; t < device->n_threads; t++) {
+        if (room_of(&device->cores[t], grid) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum weir_status run_on_pool(struct weir_x_grid *grid)
 {
     struct weir_exec_device *device = grid->device;
     pthread_mutex_lock(&device->lock);
-    if (!start_threads_locked(device)) {
+    if (!start_threads_locked(device) || !has_core_locked(grid)) {
         pthread_mutex_unlock(&device->lock);
         return WEIR_ERR_NO_MEMORY;
     }
@@ -407,7 +448,7 @@ static struct weir_x_core *core_get(struct weir_exec_device *device)
     if (core == NULL) {
         core = calloc(1, sizeof *core);
         if (core != NULL) {
-            core->device = device;
+            core_init(core, device, 0);
         }
     }
     return core;
@@ -507,7 +548,6 @@ static bool measure(struct weir_x_grid *grid)
 {
     const struct weir_exec_launch *launch = grid->launch;
     const struct weir_exec_kernel *kernel = grid->kernel;
-    const struct weir_exec_device_params *params = &grid->device->params;
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
     if (launch->params_bytes < kernel->info.param_bytes || threads == 0 || threads > 1024 ||
         !take_cluster(grid)) {
@@ -520,17 +560,12 @@ static bool measure(struct weir_x_grid *grid)
         grid->n_blocks == 0) {
         return false;
     }
-    uint32_t fit = occupancy(grid->device, kernel, grid->threads, launch->dynamic_shared_bytes);
-    if (fit == 0 || (launch->cooperative && grid->n_blocks > (uint64_t)fit * params->sm_count)) {
+    grid->sms = weir_x_sms_of_launch(grid->device, launch);
+    uint32_t n_sms = weir_exec_sms_count(&grid->sms);
+    grid->per_sm = occupancy(grid->device, kernel, grid->threads, launch->dynamic_shared_bytes);
+    if (grid->per_sm == 0 || n_sms == 0 ||
+        (launch->cooperative && grid->n_blocks > (uint64_t)grid->per_sm * n_sms)) {
         return false;
-    }
-    grid->max_resident =
-        fit * ((params->sm_count + params->thread_count - 1) / params->thread_count);
-    if (grid->n_blocks <= CALLER_BLOCKS) {
-        grid->max_resident = CALLER_BLOCKS;
-    }
-    if (grid->max_resident < grid->cluster_blocks) {
-        grid->max_resident = grid->cluster_blocks;
     }
     grid->shared_bytes = shared_bytes(kernel, launch->dynamic_shared_bytes);
     grid->local_bytes = (kernel->stack_bytes + 15u) & ~15ull;
