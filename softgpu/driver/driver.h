@@ -74,6 +74,7 @@ enum weir_soft_kind {
     WEIR_SOFT_CHUNK,
     WEIR_SOFT_LINK,
     WEIR_SOFT_USER_OBJECT,
+    WEIR_SOFT_RESOURCE_DESC,
     WEIR_SOFT_KIND_COUNT
 };
 
@@ -167,6 +168,21 @@ CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx);
 /** Make the device's primary context object; called once by cuInit. */
 CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
 void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
+
+/* ------------------------------------------------------------------ parts of a device */
+
+/* Which SMs a green context will have. Immutable, kept for ever. */
+struct weir_soft_resource_desc {
+    struct weir_soft_object object;
+    struct weir_soft_device *device;
+    struct weir_exec_sms sms;
+};
+
+/** A resource of these SMs, or of all where sms is NULL. 1 without resource, 914 for other types.
+ */
+CUresult weir_soft_resource_get(const struct weir_soft_device *device,
+                                const struct weir_exec_sms *sms, CUdevResource *resource,
+                                CUdevResourceType type);
 
 /* ------------------------------------------------------------------ the address space */
 

@@ -60,4 +60,19 @@ static inline CUfunction sample_function(CUmodule module, const char *name)
     return function;
 }
 
+static inline CUdevResource sms_whole(void)
+{
+    CUdevResource resource;
+    OK(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    return resource;
+}
+
+/* Groups of so many SMs of device 0; how many there are. */
+static inline uint32_t sms_cut(CUdevResource *groups, uint32_t n, uint32_t least)
+{
+    CUdevResource all = sms_whole();
+    OK(cuDevSmResourceSplitByCount(groups, &n, &all, NULL, 0, least));
+    return n;
+}
+
 #endif

@@ -1,0 +1,249 @@
+/*
+ * Device resources: the SMs of a device, cut into parts for green contexts.
+ *
+ * A resource is a value of the program's. Beside what the program may read it holds which SMs it
+ * stands for and which cut it came from, in the bytes that are the driver's own; these are checked
+ * whenever one comes back. Nothing is reserved: two cuts alike give the same parts, and green
+ * contexts of both share their SMs.
+ *
+ * A part is a number of neighbours in the row in which SMs of one host thread stand together, so
+ * parts run beside each other as far as there are threads. %smid in a part is no range, then, as
+ * little as on a GPU. Parts come in multiples of two SMs, single ones where
+ * CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING is asked for; a device of 8 SMs could not be cut
+ * by the eights of compute capability 9.0.
+ */
+#include "softgpu/driver/driver.h"
+
+#include <string.h>
+
+#define PART_SMS 2u
+#define MAGIC    0x72697357u
+
+/* What stands in a CUdevResource's own bytes. */
+struct resource_data {
+    uint32_t magic;
+    int device;
+    uint64_t cut; /* which call made it; 0: not made by a cut */
+    struct weir_exec_sms sms;
+};
+_Static_assert(sizeof(struct resource_data) <= sizeof(((CUdevResource *)0)->_internal_padding),
+               "the driver's own bytes");
+
+/* ------------------------------------------------------------------ to and from the program */
+
+static uint32_t step_of(uint32_t n_sms, unsigned flags)
+{
+    return n_sms < PART_SMS || (flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0
+               ? 1
+               : PART_SMS;
+}
+
+static void resource_write(CUdevResource *resource, const struct resource_data *data,
+                           unsigned flags)
+{
+    uint32_t n_sms = weir_exec_sms_count(&data->sms);
+    memset(resource, 0, sizeof(*resource));
+    if (n_sms == 0) { /* a remainder of nothing */
+        resource->type = CU_DEV_RESOURCE_TYPE_INVALID;
+        return;
+    }
+    resource->type = CU_DEV_RESOURCE_TYPE_SM;
+    memcpy(resource->_internal_padding, data, sizeof(*data));
+    resource->sm.smCount = n_sms;
+    resource->sm.minSmPartitionSize = step_of(n_sms, flags);
+    resource->sm.smCoscheduledAlignment = step_of(n_sms, flags);
+}
+
+static CUresult resource_read(const CUdevResource *resource, struct resource_data *ret_data)
+{
+    if (resource->type != CU_DEV_RESOURCE_TYPE_SM) {
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    }
+    memcpy(ret_data, resource->_internal_padding, sizeof(*ret_data));
+    const struct weir_soft_device *device =
+        ret_data->magic == MAGIC ? weir_soft_device_at(ret_data->device) : NULL;
+    if (device == NULL || resource->sm.smCount == 0 ||
+        resource->sm.smCount != weir_exec_sms_count(&ret_data->sms)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t sm = device->sm_count; sm < WEIR_EXEC_MAX_SMS; sm++) {
+        if (weir_exec_sms_has(&ret_data->sms, sm)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_resource_get(const struct weir_soft_device *device,
+                                const struct weir_exec_sms *sms, CUdevResource *resource,
+                                CUdevResourceType type)
+{
+    struct resource_data data = {.magic = MAGIC, .device = device->ordinal};
+    if (resource == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (type != CU_DEV_RESOURCE_TYPE_SM) {
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    }
+    for (uint32_t sm = 0; sm < device->sm_count; sm++) {
+        if (sms == NULL || weir_exec_sms_has(sms, sm)) {
+            weir_exec_sms_add(&data.sms, sm);
+        }
+    }
+    resource_write(resource, &data, 0);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDeviceGetDevResource(CUdevice dev, CUdevResource *resource,
+                                          CUdevResourceType type)
+{
+    const struct weir_soft_device *device = weir_soft_device_at(dev);
+    return device == NULL ? CUDA_ERROR_INVALID_DEVICE
+                          : weir_soft_resource_get(device, NULL, resource, type);
+}
+
+CUresult weir_soft_cuCtxGetDevResource(CUcontext handle, CUdevResource *resource,
+                                       CUdevResourceType type)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
+    return weir_soft_resource_get(ctx->device, NULL, resource, type);
+}
+
+/* ------------------------------------------------------------------ cuts */
+
+/* The next `n` SMs of a resource, from this place of the device's row on. */
+static struct weir_exec_sms take_sms(const struct weir_soft_device *device,
+                                     const struct weir_exec_sms *from, uint32_t *place, uint32_t n)
+{
+    struct weir_exec_sms taken = {{0}};
+    for (; n > 0 && *place < device->sm_count; ++*place) {
+        uint32_t sm = weir_exec_sm_at(device->engine, *place);
+        if (weir_exec_sms_has(from, sm)) {
+            weir_exec_sms_add(&taken, sm);
+            n--;
+        }
+    }
+    return taken;
+}
+
+static CUresult check_flags(const struct weir_soft_device *device, unsigned flags)
+{
+    /* Clusters are on one host thread whatever the part: both flags are about their size. */
+    unsigned known = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
+    if (device->compute_capability >= 90) {
+        known |= CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
+    }
+    return (flags & ~known) != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *n_groups,
+                                               const CUdevResource *input, CUdevResource *remaining,
+                                               unsigned int flags, unsigned int least)
+{
+    WEIR_SOFT_LOCKED();
+    struct resource_data whole;
+    if (n_groups == NULL || input == NULL || (result != NULL && *n_groups == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(resource_read(input, &whole));
+    struct weir_soft_device *device = weir_soft_device_at(whole.device);
+    struct weir_exec_device *engine;
+    WEIR_SOFT_TRY(check_flags(device, flags));
+    uint32_t n_sms = weir_exec_sms_count(&whole.sms), step = step_of(n_sms, flags);
+    if (least > n_sms) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t size = least <= step ? step : (least + step - 1) / step * step;
+    if (whole.cut != 0 || size > n_sms) {
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    }
+    WEIR_SOFT_TRY(weir_soft_device_engine(device, &engine));
+    uint32_t n = n_sms / size, place = 0;
+    if (result != NULL && *n_groups < n) {
+        n = *n_groups;
+    }
+    struct resource_data part = {.magic = MAGIC, .device = whole.device};
+    part.cut = weir_soft_next_id();
+    for (uint32_t i = 0; i < n; i++) {
+        part.sms = take_sms(device, &whole.sms, &place, size);
+        if (result != NULL) {
+            resource_write(&result[i], &part, flags);
+        }
+    }
+    if (remaining != NULL) { /* it may be the input itself, which has been read */
+        part.sms = take_sms(device, &whole.sms, &place, n_sms);
+        resource_write(remaining, &part, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
+    }
+    *n_groups = n;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ descriptors */
+
+struct same_desc {
+    const struct weir_soft_device *device;
+    const struct weir_exec_sms *sms;
+    struct weir_soft_resource_desc *found;
+};
+
+static void compare_desc(void *object, void *user)
+{
+    struct weir_soft_resource_desc *desc = object;
+    struct same_desc *same = user;
+    if (desc->device == same->device && memcmp(&desc->sms, same->sms, sizeof(desc->sms)) == 0) {
+        same->found = desc;
+    }
+}
+
+/* Descriptors never change and nothing destroys them: there is one for each set of SMs. */
+static CUresult desc_of(struct weir_soft_device *device, const struct weir_exec_sms *sms,
+                        CUdevResourceDesc *ret)
+{
+    struct same_desc same = {.device = device, .sms = sms};
+    weir_soft_object_visit(WEIR_SOFT_RESOURCE_DESC, compare_desc, &same);
+    if (same.found == NULL) {
+        same.found = weir_soft_object_new(WEIR_SOFT_RESOURCE_DESC, sizeof(*same.found), NULL, NULL);
+        if (same.found == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        same.found->device = device;
+        same.found->sms = *sms;
+    }
+    *ret = (CUdevResourceDesc)same.found;
+    return CUDA_SUCCESS;
+}
+
+/* Add a resource to a sum of those of one cut; none may be there twice. */
+static CUresult sum_up(struct resource_data *sum, const struct resource_data *part)
+{
+    if (part->device != sum->device || part->cut == 0 || part->cut != sum->cut) {
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    }
+    for (uint32_t sm = 0; sm < WEIR_EXEC_MAX_SMS; sm++) {
+        if (weir_exec_sms_has(&part->sms, sm)) {
+            if (weir_exec_sms_has(&sum->sms, sm)) {
+                return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+            }
+            weir_exec_sms_add(&sum->sms, sm);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevResourceGenerateDesc(CUdevResourceDesc *ret, CUdevResource *resources,
+                                             unsigned int n)
+{
+    WEIR_SOFT_LOCKED();
+    struct resource_data sum, part;
+    if (ret == NULL || resources == NULL || n == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(resource_read(&resources[0], &sum));
+    for (unsigned i = 1; i < n; i++) {
+        WEIR_SOFT_TRY(resource_read(&resources[i], &part));
+        WEIR_SOFT_TRY(sum_up(&sum, &part));
+    }
+    return desc_of(weir_soft_device_at(sum.device), &sum.sms, ret);
+}
