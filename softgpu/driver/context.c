@@ -152,9 +152,9 @@ static void retire_streams(struct weir_soft_ctx *ctx)
 /* The lock is held, and let go of while waiting and in destructors. */
 static void ctx_teardown(struct weir_soft_ctx *ctx)
 {
-    static const enum weir_soft_kind kinds[] = {WEIR_SOFT_EVENT,      WEIR_SOFT_MODULE,
-                                                WEIR_SOFT_GRAPH_EXEC, WEIR_SOFT_ARRAY,
-                                                WEIR_SOFT_MIPMAP,     WEIR_SOFT_LINK};
+    static const enum weir_soft_kind kinds[] = {
+        WEIR_SOFT_EVENT,  WEIR_SOFT_MODULE, WEIR_SOFT_GRAPH_EXEC, WEIR_SOFT_ARRAY,
+        WEIR_SOFT_MIPMAP, WEIR_SOFT_LINK,   WEIR_SOFT_GREEN};
     __atomic_store_n(&ctx->closing, 1, __ATOMIC_RELEASE);
     wait_for_work(ctx);
     weir_soft_unlock();
@@ -175,32 +175,17 @@ static void ctx_teardown(struct weir_soft_ctx *ctx)
 
 /* ------------------------------------------------------------------ primary contexts */
 
-CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
+CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device)
 {
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!device->primary->active) {
+        WEIR_SOFT_TRY(ctx_activate(device->primary));
     }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    struct weir_soft_ctx *ctx = device->primary;
-    if (!ctx->active) {
-        WEIR_SOFT_TRY(ctx_activate(ctx));
-    }
-    ctx->retained++;
-    *ret = (CUcontext)ctx;
+    device->primary->retained++;
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device)
 {
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
     struct weir_soft_ctx *ctx = device->primary;
     if (ctx->retained == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -209,6 +194,28 @@ CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
         ctx_teardown(ctx);
     }
     return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
+    *ret = (CUcontext)device->primary;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    return device == NULL ? CUDA_ERROR_INVALID_DEVICE : weir_soft_ctx_release_primary(device);
 }
 
 CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)

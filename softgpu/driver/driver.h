@@ -75,6 +75,7 @@ enum weir_soft_kind {
     WEIR_SOFT_LINK,
     WEIR_SOFT_USER_OBJECT,
     WEIR_SOFT_RESOURCE_DESC,
+    WEIR_SOFT_GREEN,
     WEIR_SOFT_KIND_COUNT
 };
 
@@ -167,6 +168,9 @@ CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx);
 CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx);
 /** Make the device's primary context object; called once by cuInit. */
 CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
+CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
+/** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
+CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
 void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
 
 /* ------------------------------------------------------------------ parts of a device */
@@ -176,6 +180,14 @@ struct weir_soft_resource_desc {
     struct weir_soft_object object;
     struct weir_soft_device *device;
     struct weir_exec_sms sms;
+};
+
+struct weir_soft_green {
+    struct weir_soft_object object; /* its ctx is the device's primary context, which it retains */
+    struct weir_exec_sms sms;
+    uint64_t id;
+    bool destroyed;              /* what its streams then say */
+    struct weir_soft_task *held; /* counted: what streams made from now on wait for, or NULL */
 };
 
 /** A resource of these SMs, or of all where sms is NULL. 1 without resource, 914 for other types.
@@ -301,6 +313,8 @@ struct weir_soft_op_kernel {
     unsigned block[3];
     unsigned shared_bytes;
     bool cooperative;
+    bool in_part; /* runs on `sms` alone */
+    struct weir_exec_sms sms;
     int priority;
     void *params;    /* packed; owned */
     void **pointers; /* for cuGraphKernelNodeGetParams; owned */
@@ -431,6 +445,7 @@ struct weir_soft_stream {
     int priority;
     uint64_t id;
     bool legacy, per_thread, zombie;
+    struct weir_soft_green *green;     /* counted; NULL: on all SMs */
     struct weir_soft_task *tail;       /* counted */
     struct weir_soft_capture *capture; /* counted */
     struct weir_soft_nodes capture_nodes;
@@ -455,8 +470,10 @@ struct weir_soft_shared_event {
     uint32_t bell; /* futex: counts signals */
 };
 
-/** A stream of the current context by handle: 1, 2 or an object. */
+/** A stream of the current context by handle: 1, 2 or an object. 709 for those of a green context
+ * that is gone. */
 CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_stream);
+/** The priority is cut to the range that there is. */
 struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
                                                int priority);
 /** Queue or capture an operation; takes op, also on failure. */
@@ -598,6 +615,7 @@ struct weir_soft_launch_args {
     unsigned block[3];
     unsigned shared_bytes;
     bool cooperative;
+    const struct weir_exec_sms *sms; /* that it is held to, or NULL */
     void **params;
     void **extra;
     const CUlaunchAttribute *attributes;

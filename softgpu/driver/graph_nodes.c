@@ -21,6 +21,7 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
         .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
         .shared_bytes = params->sharedMemBytes,
         .cooperative = old != NULL && old->kernel.cooperative,
+        .sms = old != NULL && old->kernel.in_part ? &old->kernel.sms : NULL,
         .params = params->kernelParams,
         .extra = params->extra};
     WEIR_SOFT_TRY(weir_soft_launch_make(ctx, &args, ret_op));

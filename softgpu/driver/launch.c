@@ -49,7 +49,8 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
     uint64_t blocks = (uint64_t)args->grid[0] * args->grid[1] * args->grid[2];
-    if (cooperative && blocks > (uint64_t)per_sm * ctx->device->sm_count) {
+    uint32_t n_sms = args->sms != NULL ? weir_exec_sms_count(args->sms) : ctx->device->sm_count;
+    if (cooperative && blocks > (uint64_t)per_sm * n_sms) {
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     }
     return CUDA_SUCCESS;
@@ -199,6 +200,10 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
     memcpy(k->block, args->block, sizeof(k->block));
     k->shared_bytes = args->shared_bytes;
     k->cooperative = args->cooperative;
+    if (args->sms != NULL) {
+        k->in_part = true;
+        k->sms = *args->sms;
+    }
     CUresult rc = take_attributes(k, args->attributes, args->n_attributes);
     if (rc == CUDA_SUCCESS) {
         rc = check_cluster(k, function);
@@ -217,7 +222,7 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(const struct weir_soft_launch_args *args, CUstream stream_handle)
+static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
@@ -228,6 +233,7 @@ static CUresult launch(const struct weir_soft_launch_args *args, CUstream stream
     if (stream->object.ctx->device != current->device) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    args->sms = stream->green != NULL ? &stream->green->sms : NULL;
     WEIR_SOFT_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
     CUevent events[2] = {NULL, NULL};
     const struct weir_soft_op_kernel *k = &op->kernel;

@@ -20,8 +20,14 @@ static void stream_release(void *object)
 {
     struct weir_soft_stream *stream = object;
     weir_soft_task_put(stream->tail);
+    weir_soft_object_put(stream->green);
     weir_soft_capture_put(stream->capture);
     weir_soft_nodes_clear(&stream->capture_nodes);
+}
+
+static int clamped(int priority)
+{
+    return priority > 0 ? 0 : priority < -5 ? -5 : priority;
 }
 
 struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsigned flags,
@@ -33,7 +39,7 @@ struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsign
         return NULL;
     }
     stream->flags = flags;
-    stream->priority = priority;
+    stream->priority = clamped(priority);
     stream->id = weir_soft_next_id();
     stream->next = ctx->streams;
     ctx->streams = weir_soft_object_ref(stream);
@@ -144,6 +150,9 @@ CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_st
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (stream->green != NULL && stream->green->destroyed) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     *ret_stream = stream;
     return stream->object.ctx->sticky;
 }
@@ -228,7 +237,6 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
     struct weir_soft_stream *stream = weir_soft_stream_make(ctx, flags, priority);
     if (stream == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -251,6 +259,9 @@ CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
     struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
     if (stream == NULL || stream->legacy || stream->per_thread) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (stream->green != NULL && stream->green->destroyed) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     stream_destroy(stream);
     return CUDA_SUCCESS;
@@ -361,10 +372,7 @@ CUresult weir_soft_cuStreamGetCtx(CUstream handle, CUcontext *ret)
 CUresult weir_soft_cuStreamGetCtx_v2(CUstream handle, CUcontext *ret, CUgreenCtx *green)
 {
     WEIR_SOFT_TRY(weir_soft_cuStreamGetCtx(handle, ret));
-    if (green != NULL) {
-        *green = NULL;
-    }
-    return CUDA_SUCCESS;
+    return green != NULL ? weir_soft_cuStreamGetGreenCtx(handle, green) : CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,
@@ -432,7 +440,7 @@ CUresult weir_soft_cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
-        stream->priority = value->priority > 0 ? 0 : value->priority < -5 ? -5 : value->priority;
+        stream->priority = clamped(value->priority);
     } else {
         *mine = *value;
     }

@@ -1,0 +1,213 @@
+/*
+ * Green contexts: a part of the SMs, and streams whose kernels run on it alone.
+ *
+ * A green context is no context of its own: its streams are the primary context's, with its
+ * memory, functions, events and faults, and each remembers the green context that it was made in.
+ * A kernel takes the SMs along when it is launched or captured, so nothing that is queued or in a
+ * graph needs the green context any more; a node of a graph keeps the SMs that it was captured
+ * with, in whatever stream the graph is launched.
+ *
+ * Streams outlive their green context as handles that answer CUDA_ERROR_CONTEXT_IS_DESTROYED, until
+ * the primary context goes. A green context cannot be made current (cuCtxFromGreenCtx), so its
+ * default stream cannot be reached and is not made.
+ */
+#include "softgpu/driver/driver.h"
+
+static void green_release(void *object)
+{
+    struct weir_soft_green *green = object;
+    weir_soft_task_put(green->held);
+}
+
+/* A green context by handle; the error of its primary context, if that has one. */
+static CUresult green_find(CUgreenCtx handle, struct weir_soft_green **ret_green)
+{
+    struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
+    if (green == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_green = green;
+    return green->object.ctx->sticky;
+}
+
+/* ------------------------------------------------------------------ life */
+
+CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_handle, CUdevice dev,
+                                    unsigned int flags)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_device *device = weir_soft_device_at(dev);
+    const struct weir_soft_resource_desc *desc =
+        weir_soft_object_find(WEIR_SOFT_RESOURCE_DESC, desc_handle);
+    if (ret == NULL || desc == NULL || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (desc->device != device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
+    struct weir_soft_green *green =
+        weir_soft_object_new(WEIR_SOFT_GREEN, sizeof(*green), device->primary, green_release);
+    if (green == NULL) {
+        (void)weir_soft_ctx_release_primary(device);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    green->sms = desc->sms;
+    green->id = weir_soft_next_id();
+    *ret = (CUgreenCtx)green;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuGreenCtxDestroy(CUgreenCtx handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
+    if (green == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct weir_soft_ctx *ctx = green->object.ctx;
+    green->destroyed = true;
+    for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
+        if (s->green == green) {
+            weir_soft_capture_abandon(s);
+        }
+    }
+    weir_soft_object_retire(green);
+    return weir_soft_ctx_release_primary(ctx->device);
+}
+
+CUresult weir_soft_cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource *resource,
+                                            CUdevResourceType type)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    WEIR_SOFT_TRY(green_find(handle, &green));
+    return weir_soft_resource_get(green->object.ctx->device, &green->sms, resource, type);
+}
+
+CUresult weir_soft_cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    if (id == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(green_find(handle, &green));
+    *id = green->id;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ streams */
+
+CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsigned int flags,
+                                          int priority)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    if (ret == NULL || flags != CU_STREAM_NON_BLOCKING) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(green_find(handle, &green));
+    struct weir_soft_stream *stream = weir_soft_stream_make(green->object.ctx, flags, priority);
+    if (stream == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    stream->green = weir_soft_object_ref(green);
+    if (green->held != NULL) {
+        green->held->refs++;
+        stream->tail = green->held;
+    }
+    *ret = (CUstream)stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *ret)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_stream *stream;
+    if (ret == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    *ret = (CUgreenCtx)stream->green;
+    return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------------------ events */
+
+/* No stream may be capturing; captures under way end invalid. */
+static CUresult refuse_captures(const struct weir_soft_green *green)
+{
+    CUresult rc = CUDA_SUCCESS;
+    for (struct weir_soft_stream *s = green->object.ctx->streams; s != NULL; s = s->next) {
+        if (s->green == green && s->capture != NULL) {
+            s->capture->invalidated = true;
+            rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return rc;
+}
+
+CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    struct weir_soft_event *event;
+    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    if (event->object.ctx != green->object.ctx) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_SOFT_TRY(refuse_captures(green));
+    struct weir_soft_task *mark = weir_soft_task_new(green->object.ctx, NULL, 0);
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    bool ordered = true;
+    for (const struct weir_soft_stream *s = green->object.ctx->streams; s != NULL; s = s->next) {
+        ordered = (s->green != green || weir_soft_task_after(mark, s->tail)) && ordered;
+    }
+    weir_soft_task_start(mark);
+    weir_soft_event_set_task(event, mark);
+    weir_soft_task_put(mark);
+    return ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Streams that are made later begin behind the mark, too. */
+CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    struct weir_soft_event *event;
+    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_SOFT_TRY(refuse_captures(green));
+    if (event->capture != NULL) {
+        event->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    struct weir_soft_ctx *ctx = green->object.ctx;
+    struct weir_soft_task *held = weir_soft_task_new(ctx, NULL, 0);
+    if (held == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult rc = weir_soft_event_wait_in(event, held);
+    bool ordered = weir_soft_task_after(held, green->held);
+    for (struct weir_soft_stream *s = ctx->streams; s != NULL && ordered; s = s->next) {
+        struct weir_soft_task *mark =
+            s->green == green ? weir_soft_task_new(ctx, NULL, s->priority) : NULL;
+        if (mark != NULL) {
+            ordered = weir_soft_task_after(mark, held);
+            ordered = weir_soft_stream_push(s, mark) == CUDA_SUCCESS && ordered;
+            weir_soft_task_put(mark);
+        }
+        ordered = ordered && (s->green != green || mark != NULL);
+    }
+    weir_soft_task_start(held);
+    weir_soft_task_put(green->held);
+    green->held = held;
+    return rc != CUDA_SUCCESS ? rc : ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
