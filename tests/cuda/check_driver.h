@@ -52,6 +52,15 @@
     X(CtxGetLimit)                                                                                 \
     X(CtxSetLimit)                                                                                 \
     X(CtxSynchronize)                                                                              \
+    X(DeviceGetDevResource)                                                                        \
+    X(DevSmResourceSplitByCount)                                                                   \
+    X(DevResourceGenerateDesc)                                                                     \
+    X(GreenCtxCreate)                                                                              \
+    X(GreenCtxDestroy)                                                                             \
+    X(GreenCtxGetDevResource)                                                                      \
+    X(GreenCtxStreamCreate)                                                                        \
+    X(GreenCtxRecordEvent)                                                                         \
+    X(GreenCtxWaitEvent)                                                                           \
     X(ModuleLoadData)                                                                              \
     X(ModuleLoadDataEx)                                                                            \
     X(ModuleLoad)                                                                                  \
@@ -147,6 +156,9 @@
     X(StreamBeginCapture_v2)                                                                       \
     X(StreamEndCapture)                                                                            \
     X(StreamIsCapturing)                                                                           \
+    X(StreamWaitValue32_v2)                                                                        \
+    X(StreamWriteValue32_v2)                                                                       \
+    X(StreamGetGreenCtx)                                                                           \
     X(EventCreate)                                                                                 \
     X(EventRecord)                                                                                 \
     X(EventQuery)                                                                                  \
