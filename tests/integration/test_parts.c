@@ -1,0 +1,249 @@
+/* Parts of a device on softgpu: their sizes, a stream's order as it moves, and which SMs it gets.
+ */
+#include "../lib/tl_cmocka.h"
+#include "host_backend/sched/part.h"
+#include "host_backend/worker/session.h"
+#include "proto/driver_table.h"
+#include <stdlib.h>
+
+#define SMS    8 /* softgpu's, WEIR_SOFTGPU_SMS below; cut by two */
+#define BLOCKS 2048
+
+/* where: each block leaves a mark for its SM. */
+static const char where_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
+                                ".visible .entry where(.param .u64 marks)\n{\n"
+                                "    .reg .b32 %r<3>;\n    .reg .b64 %d<3>;\n"
+                                "    ld.param.u64 %d0, [marks];\n"
+                                "    mov.u32 %r0, %smid;\n    mov.u32 %r1, 1;\n"
+                                "    mul.wide.u32 %d1, %r0, 4;\n    add.s64 %d2, %d0, %d1;\n"
+                                "    st.global.u32 [%d2], %r1;\n    ret;\n}\n";
+
+static struct fixture {
+    struct weir_driver driver;
+    CUdevice device;
+    CUmodule module;
+    CUfunction where;
+    CUdeviceptr words; /* the gate, what was written behind it, and a mark for each SM */
+    struct weir_parts *parts;
+    struct weir_stream stream;
+} f;
+
+#define GATE      0u
+#define WORD      4u
+#define MARKS     64u
+#define DRV(call) assert_int_equal(f.driver.call, CUDA_SUCCESS)
+
+static int set_up_group(void **state)
+{
+    CUcontext context;
+    char why[200];
+
+    (void)state;
+    assert_int_equal(weir_driver_open(WEIR_TEST_SOFTGPU, &f.driver, why, sizeof why), WEIR_OK);
+    DRV(cuInit(0));
+    DRV(cuDeviceGet(&f.device, 0));
+    DRV(cuDevicePrimaryCtxRetain(&context, f.device));
+    DRV(cuCtxSetCurrent(context));
+    DRV(cuModuleLoadData(&f.module, where_ptx));
+    DRV(cuModuleGetFunction(&f.where, f.module, "where"));
+    DRV(cuMemAlloc_v2(&f.words, 4096));
+    return 0;
+}
+
+static int tear_down_group(void **state)
+{
+    (void)state;
+    DRV(cuMemFree_v2(f.words));
+    DRV(cuModuleUnload(f.module));
+    DRV(cuDevicePrimaryCtxRelease_v2(0));
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    CUstream native;
+
+    (void)state;
+    assert_int_equal(weir_parts_create(&f.driver, f.device, 0, &f.parts), WEIR_OK);
+    DRV(cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
+    f.stream = (struct weir_stream){.o.native = native};
+    DRV(cuMemsetD32_v2(f.words, 0, 1024));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    weir_parts_stream_gone(&f.driver, &f.stream);
+    DRV(cuStreamDestroy_v2(f.stream.o.native));
+    weir_parts_destroy(f.parts);
+    return 0;
+}
+
+static void move(uint32_t sms)
+{
+    assert_int_equal(weir_parts_move(f.parts, &f.stream, sms), CUDA_SUCCESS);
+}
+
+static void sizes_are_what_the_device_can_be_cut_into(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_parts_size(f.parts, 0), 0);
+    assert_int_equal(weir_parts_size(f.parts, 1), 2);
+    assert_int_equal(weir_parts_size(f.parts, 2), 2);
+    assert_int_equal(weir_parts_size(f.parts, 3), 4);
+    assert_int_equal(weir_parts_size(f.parts, SMS - 2), SMS - 2);
+    assert_int_equal(weir_parts_size(f.parts, SMS - 1), 0);
+    assert_int_equal(weir_parts_size(f.parts, SMS), 0);
+}
+
+static uint32_t word_at(uint32_t at)
+{
+    CUstream other;
+    uint32_t word;
+
+    DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    DRV(cuMemcpyDtoHAsync_v2(&word, f.words + at, sizeof word, other));
+    DRV(cuStreamSynchronize(other));
+    DRV(cuStreamDestroy_v2(other));
+    return word;
+}
+
+static void write(CUstream stream, uint32_t at, uint32_t value)
+{
+    DRV(cuStreamWriteValue32_v2(stream, f.words + at, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
+/* What is given behind the move waits for what was given before it, wherever the stream was. */
+static void order_holds_from(uint32_t from, uint32_t to)
+{
+    CUstream before, other;
+
+    move(from);
+    before = weir_stream_at(&f.stream);
+    write(before, GATE, 0);
+    write(before, WORD, 0);
+    DRV(cuStreamSynchronize(before));
+    DRV(cuStreamWaitValue32_v2(before, f.words + GATE, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    move(to);
+    assert_int_equal(before == weir_stream_at(&f.stream), from == to);
+    write(weir_stream_at(&f.stream), WORD, 7);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(word_at(WORD), 0);
+    }
+    DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    write(other, GATE, 1);
+    DRV(cuStreamSynchronize(weir_stream_at(&f.stream)));
+    assert_int_equal(word_at(WORD), 7);
+    DRV(cuStreamDestroy_v2(other));
+}
+
+static void order_holds_as_a_stream_moves(void **state)
+{
+    static const uint32_t sizes[] = {0, 2, 4, 6};
+
+    (void)state;
+    for (size_t from = 0; from < 4; from++) {
+        for (size_t to = 0; to < 4; to++) {
+            order_holds_from(sizes[from], sizes[to]);
+        }
+    }
+}
+
+/* SMs that a grid of many blocks has been on. */
+static uint32_t sms_used(void)
+{
+    CUdeviceptr marks = f.words + MARKS;
+    void *params[] = {&marks};
+    uint32_t mark[64], used = 0;
+
+    DRV(cuMemsetD32Async(marks, 0, 64, weir_stream_at(&f.stream)));
+    DRV(cuLaunchKernel(f.where, BLOCKS, 1, 1, 32, 1, 1, 0, weir_stream_at(&f.stream), params,
+                       NULL));
+    DRV(cuStreamSynchronize(weir_stream_at(&f.stream)));
+    DRV(cuMemcpyDtoH_v2(mark, marks, sizeof mark));
+    for (int i = 0; i < 64; i++) {
+        used += mark[i] != 0;
+    }
+    return used;
+}
+
+static void kernels_have_the_part_that_their_stream_is_in(void **state)
+{
+    (void)state;
+    assert_in_range(sms_used(), 3, SMS);
+    move(2);
+    assert_in_range(sms_used(), 1, 2);
+    move(4);
+    assert_in_range(sms_used(), 1, 4);
+    move(0);
+    assert_in_range(sms_used(), 3, SMS);
+    assert_ptr_equal(weir_stream_at(&f.stream), f.stream.o.native);
+}
+
+static CUresult refuse_event(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult refuse_to_split(CUdevResource *groups, unsigned *n, const CUdevResource *of,
+                                CUdevResource *rest, unsigned flags, unsigned least)
+{
+    (void)groups;
+    (void)of;
+    (void)rest;
+    (void)flags;
+    (void)least;
+    *n = 0;
+    return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+}
+
+static void drivers_that_cannot_are_told_from_those_that_can(void **state)
+{
+    struct weir_driver lacks = f.driver, refuses = f.driver, keeps_whole = f.driver;
+    struct weir_parts *parts = NULL;
+
+    (void)state;
+    lacks.cuGreenCtxStreamCreate =
+        (CUresult(*)(CUstream *, CUgreenCtx, unsigned, int))(void (*)(void))weir_driver_absent;
+    refuses.cuStreamWaitEvent = refuse_event;
+    keeps_whole.cuDevSmResourceSplitByCount = refuse_to_split;
+    assert_int_equal(weir_parts_create(&lacks, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_parts_create(&refuses, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_parts_create(&keeps_whole, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_null(parts);
+}
+
+/* Where it cannot follow it stays, and what it is given then is done. */
+static void a_stream_that_cannot_move_stays(void **state)
+{
+    CUresult (*wait)(CUstream, CUevent, unsigned) = f.driver.cuStreamWaitEvent;
+
+    (void)state;
+    move(2);
+    f.driver.cuStreamWaitEvent = refuse_event;
+    assert_int_equal(weir_parts_move(f.parts, &f.stream, 4), CUDA_ERROR_INVALID_HANDLE);
+    f.driver.cuStreamWaitEvent = wait;
+    assert_in_range(sms_used(), 1, 2);
+    move(4);
+    assert_in_range(sms_used(), 1, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sizes_are_what_the_device_can_be_cut_into, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(order_holds_as_a_stream_moves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(kernels_have_the_part_that_their_stream_is_in, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(drivers_that_cannot_are_told_from_those_that_can, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_stream_that_cannot_move_stays, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
+}
