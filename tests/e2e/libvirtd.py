@@ -92,7 +92,10 @@ class Libvirtd:
 
     def start(self):
         """Start it, or kill it and start another."""
-        self.init.say("start")
+        try:
+            self.init.say("start")
+        except BrokenPipeError:
+            raise lib.Stuck(self.init.tail()) from None
 
         def answers():
             if not self.init.alive():
