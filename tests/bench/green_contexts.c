@@ -540,7 +540,7 @@ static const struct {
 static void open_device(void)
 {
     int sms = 0, per_sm = 0, version = 0;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
     char name[96] = "";
     CUmodule module;
 
@@ -566,7 +566,6 @@ static void open_device(void)
     CHECK(cu.cuMemAlloc_v2(&b.marks, SMS_MAX * sizeof(unsigned)));
     CHECK(cu.cuMemAlloc_v2(&b.from, BYTES));
     CHECK(cu.cuMemAlloc_v2(&b.to, BYTES));
-    b.all.sm.smCount = b.sms;
     result = cu.cuDeviceGetDevResource(b.device, &b.all, CU_DEV_RESOURCE_TYPE_SM);
     printf("%s, driver %d\n", name, version);
     if (result != CUDA_SUCCESS) {
