@@ -206,7 +206,7 @@ static void place_stream(const struct weir_gate *gate, struct weir_stream *strea
 {
     if (gate->parts != NULL && (sms != 0 || stream->parts != NULL)) {
         /* Where it cannot be moved it stays, and what it is given is done there. */
-        (void)weir_parts_move(gate->parts, stream, weir_parts_size(gate->parts, sms));
+        (void)weir_parts_move(gate->parts, stream, sms);
     }
 }
 
@@ -518,6 +518,14 @@ static void apply_place(const struct weir_gate_pass *pass)
     }
 }
 
+/* It may go to its stream now, which is made such as it is to have. */
+static void let_pass(struct weir_gate_pass *pass)
+{
+    apply_priority(pass->queue, pass->stream, pass->item != NULL && pass->item->filler);
+    apply_place(pass);
+    add_given(pass->queue, pass->ns);
+}
+
 CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
                          const struct weir_gate_work *work, struct weir_gate_pass *ret_pass)
 {
@@ -541,9 +549,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
         predict(q->gate, work, pass);
         if (weir_gate_below(q, pass->ns)) {
-            apply_priority(q, stream, false);
-            apply_place(pass);
-            add_given(q, pass->ns);
+            let_pass(pass);
             return CUDA_SUCCESS;
         }
         mark_all(q);
@@ -551,18 +557,14 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
             return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
         }
         if (weir_gate_is_alone(q)) {
-            apply_priority(q, stream, false);
-            apply_place(pass);
-            add_given(q, pass->ns);
+            let_pass(pass);
             return CUDA_SUCCESS;
         }
     }
     WEIR_TRY(through(q, work, pass));
     q->gated++;
     begin_apart(pass);
-    apply_priority(q, stream, pass->item->filler);
-    apply_place(pass);
-    add_given(q, pass->ns);
+    let_pass(pass);
     return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 #include "host_backend/sched/part.h"
 
 #include "host_backend/worker/objects.h"
+#include "host_backend/worker/order.h"
 #include "proto/driver_table.h"
 #include <stdlib.h>
 
@@ -18,14 +19,6 @@ struct weir_parts {
 };
 
 /* ---------------------------------------------------------------- making */
-
-static bool has_functions(const struct weir_driver *d)
-{
-    return weir_driver_has(d, cuDeviceGetDevResource) &&
-           weir_driver_has(d, cuDevSmResourceSplitByCount) &&
-           weir_driver_has(d, cuDevResourceGenerateDesc) && weir_driver_has(d, cuGreenCtxCreate) &&
-           weir_driver_has(d, cuGreenCtxDestroy) && weir_driver_has(d, cuGreenCtxStreamCreate);
-}
 
 /* The device's SMs in groups as small as it allows. NULL: it cannot be divided. */
 static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsigned *ret_n)
@@ -73,14 +66,6 @@ static CUresult make_stream(const struct weir_parts *parts, uint32_t i, CUstream
                                                  CU_STREAM_NON_BLOCKING, parts->priority);
 }
 
-/* What `to` is given from now on waits for what `from` has been given so far. */
-static CUresult follow(const struct weir_driver *d, CUevent event, CUstream from, CUstream to)
-{
-    CUresult result = d->cuEventRecord(event, from);
-
-    return result == CUDA_SUCCESS ? d->cuStreamWaitEvent(to, event, 0) : result;
-}
-
 /* Do streams of the parts and of the primary context take each other's events? */
 static bool keeps_order(const struct weir_parts *parts)
 {
@@ -89,9 +74,8 @@ static bool keeps_order(const struct weir_parts *parts)
     CUevent event = NULL;
     bool good = make_stream(parts, 0, &there) == CUDA_SUCCESS &&
                 d->cuStreamCreate(&here, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
-                d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                follow(d, event, here, there) == CUDA_SUCCESS &&
-                follow(d, event, there, here) == CUDA_SUCCESS &&
+                weir_order_join(d, &event, here, there) == CUDA_SUCCESS &&
+                weir_order_join(d, &event, there, here) == CUDA_SUCCESS &&
                 d->cuStreamSynchronize(here) == CUDA_SUCCESS;
 
     if (event != NULL) {
@@ -109,15 +93,11 @@ static bool keeps_order(const struct weir_parts *parts)
 enum weir_status weir_parts_create(const struct weir_driver *driver, CUdevice device, int priority,
                                    struct weir_parts **ret_parts)
 {
-    CUdevResource *groups = NULL;
-    struct weir_parts *parts;
+    struct weir_parts *parts = calloc(1, sizeof *parts);
+    CUdevResource *groups;
     unsigned n = 0, step;
     bool good;
 
-    if (!has_functions(driver)) {
-        return WEIR_ERR_UNSUPPORTED;
-    }
-    parts = calloc(1, sizeof *parts);
     if (parts == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -151,10 +131,10 @@ void weir_parts_destroy(struct weir_parts *parts)
 
 /* ---------------------------------------------------------------- moving */
 
-/* The first part with so many SMs; parts->n: none has. */
+/* The first part with so many SMs; parts->n: none has, or all are asked for. */
 static uint32_t part_with(const struct weir_parts *parts, uint32_t sms)
 {
-    uint32_t i = 0;
+    uint32_t i = sms != 0 ? 0 : parts->n;
 
     while (i < parts->n && parts->part[i].sms < sms) {
         i++;
@@ -162,35 +142,13 @@ static uint32_t part_with(const struct weir_parts *parts, uint32_t sms)
     return i;
 }
 
-uint32_t weir_parts_size(const struct weir_parts *parts, uint32_t sms)
-{
-    uint32_t i = sms != 0 ? part_with(parts, sms) : parts->n;
-
-    return i < parts->n ? parts->part[i].sms : 0;
-}
-
-static CUresult stream_in(const struct weir_parts *parts, struct weir_stream *stream, uint32_t sms,
-                          CUstream *ret_stream)
-{
-    uint32_t i = part_with(parts, sms);
-    CUstream *there;
-
-    if (sms == 0 || i == parts->n) {
-        *ret_stream = stream->o.native;
-        return CUDA_SUCCESS;
-    }
-    there = &stream->parts->stream[i];
-    if (*there == NULL) {
-        WEIR_TRY(make_stream(parts, i, there));
-    }
-    *ret_stream = *there;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_parts_move(const struct weir_parts *parts, struct weir_stream *stream, uint32_t sms)
 {
-    CUstream to;
+    uint32_t i = part_with(parts, sms);
+    CUstream to = stream->o.native;
+    struct weir_stream_parts *p;
 
+    sms = i < parts->n ? parts->part[i].sms : 0;
     if (stream->parts == NULL ? sms == 0 : stream->parts->sms == sms) {
         return CUDA_SUCCESS;
     }
@@ -201,13 +159,16 @@ CUresult weir_parts_move(const struct weir_parts *parts, struct weir_stream *str
         }
         stream->parts->at = stream->o.native;
     }
-    if (stream->parts->moved == NULL) {
-        WEIR_TRY(parts->driver->cuEventCreate(&stream->parts->moved, CU_EVENT_DISABLE_TIMING));
+    p = stream->parts;
+    if (i < parts->n) {
+        if (p->stream[i] == NULL) {
+            WEIR_TRY(make_stream(parts, i, &p->stream[i]));
+        }
+        to = p->stream[i];
     }
-    WEIR_TRY(stream_in(parts, stream, sms, &to));
-    WEIR_TRY(follow(parts->driver, stream->parts->moved, stream->parts->at, to));
-    stream->parts->at = to;
-    stream->parts->sms = sms;
+    WEIR_TRY(weir_order_join(parts->driver, &stream->join, p->at, to));
+    p->at = to;
+    p->sms = sms;
     return CUDA_SUCCESS;
 }
 
@@ -222,9 +183,6 @@ void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_stream
         if (p->stream[i] != NULL) {
             (void)driver->cuStreamDestroy_v2(p->stream[i]);
         }
-    }
-    if (p->moved != NULL) {
-        (void)driver->cuEventDestroy_v2(p->moved);
     }
     free(p);
     stream->parts = NULL;

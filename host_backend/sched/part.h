@@ -24,8 +24,7 @@ struct weir_stream;
 /* Of a stream that has been moved: where it is, and its streams in the parts. */
 struct weir_stream_parts {
     CUstream at;
-    uint32_t sms; /* of the part that it is in; 0: in none */
-    CUevent moved;
+    uint32_t sms;                    /* of the part that it is in; 0: in none */
     CUstream stream[WEIR_PARTS_MAX]; /* by part; NULL: not made yet */
 };
 
@@ -47,13 +46,10 @@ enum weir_status weir_parts_create(const struct weir_driver *driver, CUdevice de
 /** No stream may have been left there. Accepts NULL. @thread main */
 void weir_parts_destroy(struct weir_parts *parts);
 
-/** The SMs of the smallest part with at least so many, 0: only all have. @thread any */
-uint32_t weir_parts_size(const struct weir_parts *parts, uint32_t sms);
-
 /**
  * Have what a stream is given from now on run on a part of the device, or on all of it.
  *
- * @param sms  what weir_parts_size() gives; 0: all.
+ * @param sms  it is the smallest part with at least so many; 0, or more than any has: all.
  * @return CUDA_SUCCESS, also where it is there already. Else it is where it was: an error of the
  *         driver, CUDA_ERROR_OUT_OF_MEMORY.
  * @thread session

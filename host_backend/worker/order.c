@@ -13,10 +13,9 @@ bool weir_stream_capturing(struct weir_session *session, const struct weir_strea
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Make waiter wait for what stream has been given so far, with an event that is made once. */
-static CUresult join(struct weir_session *session, CUevent *event, CUstream stream, CUstream waiter)
+CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstream stream,
+                         CUstream waiter)
 {
-    const struct weir_driver *driver = session->driver;
     CUresult result = CUDA_SUCCESS;
 
     if (*event == NULL) {
@@ -25,7 +24,7 @@ static CUresult join(struct weir_session *session, CUevent *event, CUstream stre
     if (result == CUDA_SUCCESS && stream != NULL) {
         result = driver->cuEventRecord(*event, stream);
     }
-    if (result == CUDA_SUCCESS && waiter != NULL) {
+    if (result == CUDA_SUCCESS) {
         result = driver->cuStreamWaitEvent(waiter, *event, 0);
     }
     return result;
@@ -45,7 +44,8 @@ static CUresult legacy_takes_in(struct weir_session *session, struct weir_ctx *c
         if (!s->dirty) {
             continue;
         }
-        result = join(session, &s->join, weir_stream_at(s), weir_stream_at(ctx->legacy));
+        result = weir_order_join(session->driver, &s->join, weir_stream_at(s),
+                                 weir_stream_at(ctx->legacy));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -70,8 +70,9 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stre
     if (stream->seen_epoch != ctx->legacy_epoch) {
         bool recorded = ctx->event_epoch == ctx->legacy_epoch;
 
-        result = join(session, &ctx->legacy_event, recorded ? NULL : weir_stream_at(ctx->legacy),
-                      weir_stream_at(stream));
+        result =
+            weir_order_join(session->driver, &ctx->legacy_event,
+                            recorded ? NULL : weir_stream_at(ctx->legacy), weir_stream_at(stream));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -94,7 +95,8 @@ CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stre
         return CUDA_SUCCESS;
     }
     stream->dirty = false;
-    return join(session, &stream->join, weir_stream_at(stream), weir_stream_at(ctx->legacy));
+    return weir_order_join(session->driver, &stream->join, weir_stream_at(stream),
+                           weir_stream_at(ctx->legacy));
 }
 
 CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns)

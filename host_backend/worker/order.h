@@ -30,6 +30,18 @@ CUresult weir_order_mark(struct weir_session *session, struct weir_stream *strea
 /** A stream is about to be destroyed: legacy work still waits for what it was given. */
 CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stream);
 
+/**
+ * Make a stream wait for what another has been given so far; what that is given later is not waited
+ * for, so the event can serve again.
+ *
+ * @param event   made if it is NULL; whose it is destroys it.
+ * @param stream  NULL: the event has been recorded before.
+ * @return CUDA_SUCCESS, or the driver's.
+ * @thread session, with the context
+ */
+CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstream stream,
+                         CUstream waiter);
+
 /** Is it under capture? Asks the driver only when the session has captures. */
 bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream);
 

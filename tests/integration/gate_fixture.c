@@ -456,6 +456,9 @@ void guest_gone(struct guest *guest)
     device_reaches(guest);
     weir_gate_stream_gone(&guest->session, &guest->stream);
     weir_parts_stream_gone(&fx.worker.driver, &guest->stream);
+    if (guest->stream.join != NULL) {
+        (void)fx.worker.driver.cuEventDestroy_v2(guest->stream.join);
+    }
     weir_gate_session_gone(&guest->session);
     free(guest);
 }
