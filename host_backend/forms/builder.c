@@ -1,6 +1,10 @@
 /*
- * A device's builder: one thread, nice, that takes modules from a bounded queue and makes their
- * twins ready, and the end of both.
+ * A device's builder: one thread that takes modules from a bounded queue and makes their twins
+ * ready, and the end of both.
+ *
+ * Making them takes seconds of a core, so that is done nicely, in a thread of its own each time:
+ * threads inherit how nice their maker is and, unprivileged, cannot become less so. The builder
+ * makes the one that watches runs, and the driver makes some in any call.
  */
 #include "host_backend/forms/private.h"
 
@@ -15,7 +19,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define BUILDER_NICE 10
+#define BUILD_NICE 10
 
 /* ---------------------------------------------------------------- a module */
 
@@ -184,11 +188,20 @@ static enum weir_status load(struct weir_forms_module *m)
     return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
-/* Another variant of a kernel's twin, or (NULL) all twins of the module. */
-static enum weir_status build(struct weir_forms_module *m, struct weir_forms_kernel *k,
-                              struct weir_forms_other *o, struct weir_forms_set **ret_set,
-                              struct weir_forms_build_report *report)
+/* Another variant of a kernel's twin, or (NULL, NULL) all twins of the module. */
+struct build {
+    struct weir_forms_module *module;
+    struct weir_forms_kernel *kernel;
+    struct weir_forms_other *other;
+    struct weir_forms_set *set;
+    struct weir_forms_build_report report;
+    enum weir_status status;
+};
+
+static void build_here(struct build *b)
 {
+    struct weir_forms_module *m = b->module;
+    const struct weir_forms_other *o = b->other;
     struct weir_forms *forms = m->device->forms;
     struct weir_worker_device *about = &forms->worker->devices[m->device->index];
     struct weir_forms_build_params params = {
@@ -198,22 +211,43 @@ static enum weir_status build(struct weir_forms_module *m, struct weir_forms_ker
         .driver_version = about->about.driver_version,
         .sm = m->device->sm,
         .twins = forms->config.twins,
-        .kernel = k != NULL ? k->info->name : NULL,
+        .kernel = b->kernel != NULL ? b->kernel->info->name : NULL,
         .max_regs = o != NULL ? o->max_regs : 0,
         .options = {m->option_ids, m->option_values, m->n_options},
         .tenant = m->tenant};
-    enum weir_status status;
     char *text;
 
-    status = extract(m, o != NULL ? &o->image : &m->image, &text, &params.text_bytes);
-    if (status != WEIR_OK) {
-        snprintf(report->why, sizeof report->why, "no text that its code was made from");
-        return status;
+    b->status = extract(m, o != NULL ? &b->other->image : &m->image, &text, &params.text_bytes);
+    if (b->status != WEIR_OK) {
+        snprintf(b->report.why, sizeof b->report.why, "no text that its code was made from");
+        return;
     }
     params.text = text;
-    status = weir_forms_build(&params, ret_set, report);
+    b->status = weir_forms_build(&params, &b->set, &b->report);
     free(text);
-    return status;
+}
+
+static void *build_nicely(void *user)
+{
+    struct build *b = user;
+    const struct weir_forms_device *device = b->module->device;
+
+    (void)prctl(PR_SET_NAME, "weir-build");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILD_NICE);
+    (void)device->forms->worker->driver.cuCtxSetCurrent(device->context);
+    build_here(b);
+    return NULL;
+}
+
+static void build(struct build *b)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, build_nicely, b) == 0) {
+        (void)pthread_join(thread, NULL);
+    } else {
+        build_here(b);
+    }
 }
 
 /* It has no copies of constants: these would have to follow the original's, too. */
@@ -245,14 +279,16 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 static void do_other(struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
     struct weir_forms_other *o = &k->others[variant];
-    struct weir_forms_build_report report = {0};
     struct weir_forms_module *m = k->module;
-    enum weir_status status = build(m, k, o, &o->set, &report);
-    bool ready = status == WEIR_OK && load_other(k, o);
+    struct build b = {.module = m, .kernel = k, .other = o};
+    bool ready;
 
+    build(&b);
+    o->set = b.set;
+    ready = b.status == WEIR_OK && load_other(k, o);
     weir_log_debug("forms: %s tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
                    variant == WEIR_FORMS_CAPPED ? "capped" : "roomy", m->tenant, k->info->name,
-                   o->max_regs, ready, report.cached, report.why);
+                   o->max_regs, ready, b.report.cached, b.report.why);
     /* R3: publishes the builder's fields; meets A3 in other_is_ready(). */
     atomic_store_explicit(&o->state, ready ? WEIR_FORMS_OTHER_READY : WEIR_FORMS_OTHER_NONE,
                           memory_order_release);
@@ -276,11 +312,14 @@ static bool have_runs(struct weir_forms_device *device)
 
 static void do_job(struct weir_forms_module *m)
 {
-    struct weir_forms_build_report report = {0};
+    struct build b = {.module = m};
     uint64_t start_ns = weir_clock_now_ns();
-    enum weir_status status = build(m, NULL, NULL, &m->set, &report);
+    enum weir_status status;
     bool ready;
 
+    build(&b);
+    status = b.status;
+    m->set = b.set;
     if (status == WEIR_OK && m->set->n_kernels != 0) {
         status = load(m);
     }
@@ -288,10 +327,10 @@ static void do_job(struct weir_forms_module *m)
 
     if (status != WEIR_OK) {
         weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
-                       weir_status_text(status), report.why);
+                       weir_status_text(status), b.report.why);
     } else {
         weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
-                       m->set->n_kernels, report.n_kernels, report.cached,
+                       m->set->n_kernels, b.report.n_kernels, b.report.cached,
                        (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
     }
     /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
@@ -338,7 +377,6 @@ static void *builder(void *user)
     struct weir_forms_job job;
 
     (void)prctl(PR_SET_NAME, "weir-forms");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILDER_NICE);
     (void)d->cuCtxSetCurrent(device->context);
     do {
         pthread_mutex_lock(&device->lock);
