@@ -16,6 +16,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define IDLE_SECONDS 10
@@ -211,6 +212,7 @@ static void run_one(struct weir_soft_task *task)
 static void *worker(void *unused)
 {
     (void)unused;
+    (void)prctl(PR_SET_NAME, "softgpu-stream");
     weir_soft_lock();
     for (;;) {
         struct weir_soft_task *task = pool.first;

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define BLOCK_ROUNDS  8u
@@ -334,6 +335,7 @@ static void *sm_main(void *arg)
     struct weir_x_core *core = arg;
     struct weir_exec_device *device = core->device;
     bool hungry = false;
+    (void)prctl(PR_SET_NAME, "softgpu-sm");
     pthread_mutex_lock(&device->lock);
     for (;;) {
         while (!device->stopping && core->n_resident == 0 && !any_work_locked(core)) {
