@@ -25,8 +25,6 @@
 #define OPEN_CONTENDED 16u
 #define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
 #define TIMED_SURE     64u /* .. and of those whose durations are known */
-#define HINT_USES      256u
-#define HINT_RETRY     8u /* while nothing is known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -269,70 +267,6 @@ void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *str
     }
 }
 
-/* ---------------------------------------------------------------- predictions */
-
-static bool is_copy(enum weir_sched_class class)
-{
-    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
-}
-
-static uint64_t size_of(const struct weir_gate_work *work)
-{
-    return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
-}
-
-static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_work *work)
-{
-    return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
-}
-
-static void ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
-                       struct weir_gate_pass *pass, uint64_t now_ns)
-{
-    struct weir_gate_hint *hint = work->hint;
-    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, size_of(work));
-
-    if (hint != NULL) {
-        hint->ns = ns;
-        hint->item_key = work->key;
-        hint->blocks = work->blocks;
-        hint->lonely = weir_sched_is_lonely(gate->sched, now_ns, work->key);
-        hint->uses = 0;
-    }
-    pass->guessed = ns == 0;
-    pass->ns = pass->guessed ? guess_ns(gate, work) : ns;
-}
-
-/* By what was said last, for a while, where that does without the lock. */
-static void predict(struct weir_gate *gate, const struct weir_gate_work *work,
-                    struct weir_gate_pass *pass)
-{
-    struct weir_gate_hint *hint = work->hint;
-
-    if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
-        hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
-        pass->guessed = hint->ns == 0;
-        pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
-        return;
-    }
-    pthread_mutex_lock(&gate->lock);
-    ask_locked(gate, work, pass, weir_clock_now_ns());
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    a = (a ^ b) * UINT64_C(0x9e3779b97f4a7c15);
-    return a ^ a >> 29;
-}
-
-uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes)
-{
-    uint64_t key = mix(kernel, (uint64_t)block[0] << 32 | block[1]);
-
-    return mix(key, (uint64_t)block[2] << 32 | shared_bytes);
-}
-
 /* ---------------------------------------------------------------- through the scheduler */
 
 static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
@@ -389,7 +323,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                             .blocks_per_sm = work->blocks_per_sm,
                                             .predicted_ns = pass->guessed ? 0 : pass->ns};
     struct weir_gate *gate = q->gate;
-    bool sure = is_copy(work->class) || work->key == 0 ||
+    bool sure = weir_gate_is_copy(work->class) || work->key == 0 ||
                 weir_predict_is_sure(gate->predict, work->class, work->key);
     struct weir_gate_item *item = take_item_locked(q);
     uint64_t now_ns = weir_clock_now_ns();
@@ -428,7 +362,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     pthread_mutex_lock(&gate->lock);
     weir_gate_seen_locked(gate, q->member, now_ns);
     close_locked(q, now_ns);
-    ask_locked(gate, work, pass, now_ns);
+    weir_gate_ask_locked(gate, work, pass, now_ns);
     status = bring_locked(q, work, pass, &item);
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {
@@ -475,8 +409,9 @@ static void begin_apart(const struct weir_gate_pass *pass)
 {
     const struct weir_gate_open *open = &pass->stream->gate.open;
 
-    if (open->n != 0 && (open->first == NULL || is_timed(pass) ||
-                         (is_copy(open->last_class) && pass->class != open->last_class))) {
+    if (open->n != 0 &&
+        (open->first == NULL || is_timed(pass) ||
+         (weir_gate_is_copy(open->last_class) && pass->class != open->last_class))) {
         mark(pass->queue, pass->stream);
     }
 }
@@ -545,10 +480,16 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     pass->stream = stream;
     pass->class = (uint8_t)work->class;
     pass->key = work->key;
-    pass->size = size_of(work);
+    pass->size = weir_gate_size_of(work);
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
-        predict(q->gate, work, pass);
-        if (weir_gate_below(q, pass->ns)) {
+        weir_gate_predict(q->gate, work, pass);
+        if (weir_gate_is_blind(q, work->hint)) {
+            mark_all(q);
+            if (!weir_gate_see(q, work, pass)) {
+                return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
+            }
+        }
+        if (weir_gate_below(q, pass->ns) && weir_gate_is_alone(q)) {
             let_pass(pass);
             return CUDA_SUCCESS;
         }
@@ -632,7 +573,7 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
         }
         return;
     }
-    if (is_copy(pass->class)) {
+    if (weir_gate_is_copy(pass->class)) {
         atomic_fetch_add_explicit(&q->bytes[pass->class == WEIR_SCHED_D2H], pass->size,
                                   memory_order_relaxed);
     }

@@ -65,19 +65,20 @@ struct weir_gate_queue {
 
     /* Session thread; the sums are read by others. */
     struct weir_stream *open_streams;
-    uint32_t gated;                /* items that the scheduler decided about */
-    atomic_uint_fast64_t given_ns; /* predicted, of all that was given */
-    atomic_uint_fast64_t open_ns;  /* of what passed beside, and no mark stands behind */
-    atomic_uint_fast64_t passed;   /* items that passed beside the scheduler */
-    atomic_uint_fast64_t bytes[2]; /* of all copies: to the device, from it */
-    uint64_t stalled_at_ns;        /* done_ns when it was let through for standing still */
+    const struct weir_gate_hint *last; /* of what was launched last, alone; never followed */
+    uint32_t gated;                    /* items that the scheduler decided about */
+    atomic_uint_fast64_t given_ns;     /* predicted, of all that was given */
+    atomic_uint_fast64_t open_ns;      /* of what passed beside, and no mark stands behind */
+    atomic_uint_fast64_t passed;       /* items that passed beside the scheduler */
+    atomic_uint_fast64_t bytes[2];     /* of all copies: to the device, from it */
+    uint64_t stalled_at_ns;            /* done_ns when it was let through for standing still */
     bool stalled;
 
     /* Under the gate's lock, but for reading done_ns. */
     atomic_uint_fast64_t done_ns; /* of given_ns */
     weir_sched_id open_started;   /* the scheduler's name for open_ns when it was first told */
     uint64_t looked_ns, done_seen_ns;
-    bool done_exactly;              /* done_seen_ns is when it was, not merely when we looked */
+    uint64_t done_late_ns;          /* so long before done_seen_ns it may have been done */
     struct weir_gate_item *waiting; /* brought, and not yet granted */
     bool ending;
 
@@ -212,6 +213,37 @@ void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_
 /** weir_gate_look_locked() with the lock, and what follows from it. */
 void weir_gate_look(struct weir_gate_queue *queue);
 
+/* predict.c. Session threads. */
+
+static inline bool weir_gate_is_copy(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+}
+
+/** In blocks or bytes. */
+static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
+{
+    return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
+}
+
+/** What the work is predicted to take, or guessed: pass->ns, and the work's hint. */
+void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
+                          struct weir_gate_pass *pass, uint64_t now_ns);
+
+/** The same, by the hint where that does, without the lock. */
+void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work,
+                       struct weir_gate_pass *pass);
+
+/** Has enough of a kernel of which nothing sure is known (hint; or NULL) passed beside the
+ * scheduler?
+ */
+bool weir_gate_is_blind(struct weir_gate_queue *queue, struct weir_gate_hint *hint);
+
+/** Then, with marks behind all that is open: wait, and predict again. false: the session is over.
+ */
+bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *work,
+                   struct weir_gate_pass *pass);
+
 /* wait.c. Session threads. */
 
 /** Is the queue's tenant alone, by what the scheduler last said? */
@@ -222,6 +254,14 @@ bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
 
 /** Wait until it may, or until the tenant is alone no more. false: the session is over. */
 bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
+
+/**
+ * Wait until as much is done as had been given when given_ns was so much, half a second at most, or
+ * until the tenant is alone no more.
+ * @param ret_done  is it?
+ * @return false: the session is over
+ */
+bool weir_gate_wait_done(struct weir_gate_queue *queue, uint64_t given_ns, bool *ret_done);
 
 /**
  * An item waits: while that is for room behind its own session's work, whose end is seen by marks

@@ -51,6 +51,35 @@ bool weir_gate_is_alone(const struct weir_gate_queue *q)
     return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
 }
 
+/* Between two looks at what is in flight. false: the session is over. */
+static bool look_again(struct weir_gate_queue *q)
+{
+    if (is_over(q->session)) {
+        return false;
+    }
+    if (q->session->n_waits != 0) {
+        weir_session_answer_waits(q->session);
+    }
+    nap(NAP_NS);
+    return true;
+}
+
+/* So long may nothing be done without it being strange: the oldest may be known to take its time.
+ */
+static uint64_t stall_ns(struct weir_gate_queue *q)
+{
+    const struct weir_gate_open *oldest;
+    uint64_t ns = STALL_NS;
+
+    pthread_mutex_lock(&q->lock);
+    oldest = &q->ring[q->first].work;
+    if (q->n != 0 && !oldest->guessed && oldest->ns * STUCK_SHARE > ns) {
+        ns = oldest->ns * STUCK_SHARE;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return ns;
+}
+
 /*
  * Alone, with much in flight: wait until some of it is done. What is in flight may itself wait for
  * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
@@ -60,7 +89,7 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 {
     uint64_t since_ns = weir_clock_now_ns(), done_ns = atomic_load(&q->done_ns);
 
-    for (;;) {
+    do {
         uint64_t now_done_ns, now_ns;
 
         weir_gate_look(q);
@@ -73,19 +102,27 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
             done_ns = now_done_ns;
             since_ns = now_ns;
         }
-        if ((q->stalled && q->stalled_at_ns == done_ns) || now_ns - since_ns > STALL_NS) {
+        if ((q->stalled && q->stalled_at_ns == done_ns) || now_ns - since_ns > stall_ns(q)) {
             q->stalled = true;
             q->stalled_at_ns = done_ns;
             return true;
         }
-        if (is_over(q->session)) {
-            return false;
+    } while (look_again(q));
+    return false;
+}
+
+static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret_done)
+{
+    uint64_t since_ns = weir_clock_now_ns();
+
+    do {
+        weir_gate_look(q);
+        *ret_done = (int64_t)(atomic_load(&q->done_ns) - given_ns) >= 0;
+        if (*ret_done || !weir_gate_is_alone(q) || weir_clock_now_ns() - since_ns > STUCK_NS) {
+            return true;
         }
-        if (q->session->n_waits != 0) {
-            weir_session_answer_waits(q->session);
-        }
-        nap(NAP_NS);
-    }
+    } while (look_again(q));
+    return false;
 }
 
 /*
@@ -221,6 +258,16 @@ bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
 
     weir_quiet_left(q->session);
     good = below_at_last(q, ns);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret_done)
+{
+    bool good;
+
+    weir_quiet_left(q->session);
+    good = done_at_last(q, given_ns, ret_done);
     weir_quiet_pass(q->session);
     return good;
 }

@@ -24,6 +24,7 @@
 #define NAP_NS      (20 * WEIR_NS_PER_US)
 #define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* where cores are few */
 #define EXACT_NS    (60 * WEIR_NS_PER_US) /* between two looks: then it is known when it was done */
+#define EXACT_PART  16u                   /* the same, of what the work took */
 #define LATE_FACTOR 4u
 
 /* ---------------------------------------------------------------- items */
@@ -331,16 +332,24 @@ void weir_gate_run_ended(void *user)
 
 /* ---------------------------------------------------------------- looking */
 
+/* Seen so late at most, is it known how long the work took? */
+static bool is_exact(uint64_t late_ns, uint64_t took_ns)
+{
+    return late_ns < EXACT_NS || late_ns < took_ns / EXACT_PART;
+}
+
 /* What passed beside the scheduler took so long: charged to the tenant, and learned from if alike.
  */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
-                          uint64_t now_ns, bool exactly)
+                          uint64_t now_ns, uint64_t late_ns)
 {
     struct weir_gate_member *m = q->member;
     uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
     uint64_t took_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    bool exactly = is_exact(late_ns, took_ns);
 
-    if (exactly && work->alike && (q->done_exactly || work->since_ns > q->done_seen_ns)) {
+    if (exactly && work->alike &&
+        (work->since_ns > q->done_seen_ns || is_exact(q->done_late_ns, took_ns))) {
         weir_predict_learn(q->gate->predict, (enum weir_sched_class)work->class, work->key,
                            work->size, took_ns / work->n);
     }
@@ -395,7 +404,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open
 }
 
 static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry *e, uint64_t now_ns,
-                              bool exactly)
+                              uint64_t late_ns)
 {
     struct weir_gate *gate = q->gate;
 
@@ -403,7 +412,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
         (void)weir_sched_finished(gate->sched, now_ns, e->started, 0);
         gate->n_items--;
     } else if (e->work.first == NULL) {
-        account_alone(q, &e->work, now_ns, exactly);
+        account_alone(q, &e->work, now_ns, late_ns);
     }
     finish_items_locked(q, &e->work, now_ns);
     weir_mark_put(gate->marks, &e->mark);
@@ -412,7 +421,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
                           atomic_load_explicit(&q->done_ns, memory_order_relaxed) + e->work.ns,
                           memory_order_release);
     q->done_seen_ns = now_ns;
-    q->done_exactly = exactly;
+    q->done_late_ns = late_ns;
 }
 
 /* What was open when it was adopted, and is now behind marks: its end is the last mark's. */
@@ -435,7 +444,7 @@ static void settle_open_locked(struct weir_gate_queue *q, uint64_t now_ns)
 
 void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    bool exactly = now_ns - q->looked_ns < EXACT_NS;
+    uint64_t late_ns = now_ns - q->looked_ns;
 
     pthread_mutex_lock(&q->lock);
     settle_open_locked(q, now_ns);
@@ -443,7 +452,7 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
         if (e->open && weir_mark_reached(q->gate->marks, &e->mark)) {
-            entry_done_locked(q, e, now_ns, exactly);
+            entry_done_locked(q, e, now_ns, late_ns);
             q->gate->event_ns = now_ns;
         }
     }

@@ -528,3 +528,29 @@ struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
     }
     return work;
 }
+
+bool is_alone(const struct guest *guest)
+{
+    return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
+}
+
+void make_alone(struct guest *guest)
+{
+    launch_once(guest, kernel_of(1, 0));
+    finish(guest);
+    while (!is_alone(guest)) {
+        clock_forward(5 * WEIR_NS_PER_MS);
+        launch_once(guest, kernel_of(1, 0));
+        finish(guest);
+    }
+}
+
+void looks_up(const struct launch *launch)
+{
+    struct guest *guest = launch->guest;
+    unsigned looks = atomic_load(&guest->looks);
+
+    weir_gate_session_wake(&guest->session);
+    await(atomic_load(&guest->looks) >= looks + 2);
+    assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
+}

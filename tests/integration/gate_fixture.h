@@ -75,6 +75,13 @@ void launch_once(struct guest *guest, struct weir_gate_work work);
 /* A kernel of a key; predicted if ns is not 0. */
 struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns);
 
+/* May its next item pass beside the scheduler? And let it be so: nobody else has had work for a
+ * while. */
+bool is_alone(const struct guest *guest);
+void make_alone(struct guest *guest);
+/* It waits in the gate, has looked up once from begin to end, and waits on. */
+void looks_up(const struct launch *launch);
+
 /* ---- the device */
 
 /* Marks that were put into a stream, ever; and let them all be reached. */

@@ -1,68 +1,14 @@
 /*
  * The gate (host_backend/sched) with the real scheduler behind it and everything else made up:
- * which work passes beside the scheduler, when marks are put, how those are told of who were alone,
- * who is let through for being stuck, what becomes of sessions that end in the gate, and of orders
- * that come before the work was given.
+ * when marks are put, who is let through for being stuck, what becomes of sessions that end in the
+ * gate, and of orders that come before the work was given.
  */
 #include "tests/integration/gate_fixture.h"
 
 #define LONG_NS (80 * WEIR_NS_PER_MS)
 #define RUN     ((struct weir_run *)(uintptr_t)0x1000) /* any name: its functions are wrapped */
 
-static bool is_alone(const struct guest *guest)
-{
-    return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
-}
-
-/* Nobody else has had work for a while: its next item passes beside the scheduler. */
-static void make_alone(struct guest *guest)
-{
-    launch_once(guest, kernel_of(1, 0));
-    finish(guest);
-    while (!is_alone(guest)) {
-        clock_forward(5 * WEIR_NS_PER_MS);
-        launch_once(guest, kernel_of(1, 0));
-        finish(guest);
-    }
-}
-
-/* It waits in the gate, has looked up once from begin to end, and waits on. */
-static void looks_up(const struct launch *launch)
-{
-    struct guest *guest = launch->guest;
-    unsigned looks = atomic_load(&guest->looks);
-
-    weir_gate_session_wake(&guest->session);
-    await(atomic_load(&guest->looks) >= looks + 2);
-    assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
-}
-
 /* ---------------------------------------------------------------- marks */
-
-static void alone_marks_are_put_seldom(void **state)
-{
-    struct guest *a;
-    uint32_t marks;
-
-    (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
-    marks = marks_in(a);
-    for (uint32_t i = 1; i <= 200; i++) {
-        launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
-        assert_int_equal(marks_in(a) - marks, i / 64);
-    }
-    assert_true(weir_gate_is_open(&a->session));
-    weir_gate_idle(&a->session);
-    assert_false(weir_gate_is_open(&a->session));
-    assert_int_equal(marks_in(a) - marks, 4);
-    weir_gate_idle(&a->session); /* nothing is open: no mark */
-    assert_int_equal(marks_in(a) - marks, 4);
-    finish(a);
-    guest_gone(a);
-    gate_close();
-}
 
 /* Beside another: one behind fifteen, before the sixteenth, and one behind that. */
 static void contended_marks_part_one_in_sixteen_from_the_others(void **state)
@@ -222,32 +168,6 @@ static void lonely_kernels_are_launched_as_they_are(void **state)
     gate_close();
 }
 
-static void a_bound_holds_alone_until_something_is_done(void **state)
-{
-    struct launch l;
-    struct guest *a;
-
-    (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
-    launch_once(a, kernel_of(7, 6 * WEIR_NS_PER_MS)); /* of 10 ms that may be in flight */
-    launch_begin(&l, a, kernel_of(7, 6 * WEIR_NS_PER_MS));
-    looks_up(&l);
-    device_reaches(a);
-    launch_await_given(&l);
-    launch_leave(&l);
-    launch_begin(&l, a, kernel_of(7, 0)); /* the last one never ends */
-    looks_up(&l);
-    clock_forward(25 * WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l);
-    assert_int_equal(l.result, CUDA_SUCCESS);
-    finish(a);
-    guest_gone(a);
-    gate_close();
-}
-
 static void a_failed_call_leaves_nothing_behind(void **state)
 {
     struct guest *a, *b;
@@ -273,88 +193,6 @@ static void a_failed_call_leaves_nothing_behind(void **state)
         launch_once(b, kernel_of(2, 0)); /* now it is contended */
         finish(b);
     }
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
-}
-
-/* ---------------------------------------------------------------- alone, and then not */
-
-static void who_was_alone_is_told_of_when_another_comes(void **state)
-{
-    struct guest *a, *b;
-    struct launch newcomer;
-    struct weir_sched_counts counts;
-
-    (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
-    for (int i = 0; i < 70; i++) { /* 64 behind a mark, six open */
-        launch_once(a, kernel_of(1, 0));
-    }
-    counts = counts_now();
-    assert_int_equal(counts.items, 0);
-    launch_begin(&newcomer, b, kernel_of(2, 0));
-    launch_await_waiting(&newcomer); /* for what a has queued, but not for long */
-    assert_false(is_alone(a));
-    counts = counts_now();
-    assert_int_equal(counts.items, 3); /* what stands behind the mark, what is open, and b's */
-    assert_true(locked(queue_of(a)->open_started != 0));
-    clock_forward(2 * WEIR_NS_PER_MS);
-    launch_await_given(&newcomer);
-    launch_leave(&newcomer);
-    finish(a);
-    finish(b);
-    counts = counts_now();
-    assert_int_equal(counts.items, 0);
-    assert_int_equal(counts.arrivals, counts.finishes);
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
-}
-
-static void who_slips_through_in_that_moment_is_adopted(void **state)
-{
-    struct guest *a, *b;
-    struct launch slips;
-
-    (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
-    launch_begin(&slips, a, kernel_of(1, 0));
-    launch_await_given(&slips); /* beside the scheduler, and still in the driver's call */
-    assert_null(slips.pass.item);
-    launch_once(b, kernel_of(2, 0));
-    assert_int_equal(counts_now().items, 1);
-    launch_leave(&slips);
-    await(counts_now().items == 2); /* by the thread: the session does nothing more */
-    finish(a);
-    finish(b);
-    assert_int_equal(counts_now().items, 0);
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
-}
-
-static void the_way_opens_again_when_one_is_left(void **state)
-{
-    struct guest *a, *b;
-
-    (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
-    launch_once(b, kernel_of(2, 0));
-    finish(b);
-    assert_false(is_alone(a));
-    make_alone(a);
-    make_alone(b);
-    assert_false(is_alone(a));
     guest_gone(a);
     guest_gone(b);
     gate_close();
@@ -414,7 +252,7 @@ static void work_that_moves_on_lets_nothing_pass(void **state)
     weir_gate_idle(&a->session); /* a mark between them */
     launch_begin(&l, a, kernel_of(7, LONG_NS));
     looks_up(&l);
-    clock_forward(25 * WEIR_NS_PER_MS);
+    clock_forward(4 * LONG_NS + WEIR_NS_PER_MS); /* too long to be the first one's own time */
     launch_await_given(&l);
     launch_leave(&l);
     launch_begin(&l, b, kernel_of(2, 0));
@@ -727,17 +565,12 @@ static void who_copies_next_is_awake_when_its_turn_comes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(contended_marks_part_one_in_sixteen_from_the_others),
         cmocka_unit_test(contended_marks_part_copies_from_what_follows),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
         cmocka_unit_test(lonely_kernels_are_launched_as_they_are),
-        cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
-        cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),
-        cmocka_unit_test(who_slips_through_in_that_moment_is_adopted),
-        cmocka_unit_test(the_way_opens_again_when_one_is_left),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),
         cmocka_unit_test(work_that_moves_on_lets_nothing_pass),
         cmocka_unit_test(stuck_work_does_not_lift_a_limit),

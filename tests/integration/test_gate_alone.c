@@ -1,0 +1,276 @@
+/*
+ * The gate while a tenant is alone: what passes beside the scheduler, how much of it, and how that
+ * ends when another comes.
+ */
+#include "tests/integration/gate_fixture.h"
+
+#define LONG_NS (80 * WEIR_NS_PER_MS)
+
+static void alone_marks_are_put_seldom(void **state)
+{
+    struct guest *a;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    marks = marks_in(a);
+    for (uint32_t i = 1; i <= 200; i++) {
+        launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
+        assert_int_equal(marks_in(a) - marks, i / 64);
+    }
+    assert_true(weir_gate_is_open(&a->session));
+    weir_gate_idle(&a->session);
+    assert_false(weir_gate_is_open(&a->session));
+    assert_int_equal(marks_in(a) - marks, 4);
+    weir_gate_idle(&a->session); /* nothing is open: no mark */
+    assert_int_equal(marks_in(a) - marks, 4);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static void a_bound_holds_alone_until_something_is_done(void **state)
+{
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, kernel_of(7, 6 * WEIR_NS_PER_MS)); /* of 10 ms that may be in flight */
+    launch_begin(&l, a, kernel_of(7, 6 * WEIR_NS_PER_MS));
+    looks_up(&l);
+    device_reaches(a);
+    launch_await_given(&l);
+    launch_leave(&l);
+    launch_begin(&l, a, kernel_of(7, 0)); /* the last one never ends */
+    looks_up(&l);
+    clock_forward(25 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    assert_int_equal(l.result, CUDA_SUCCESS);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+/* The first of them takes its time, and nobody is to wait for all of them. */
+static void a_long_kernel_lets_nothing_pass_alone(void **state)
+{
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, kernel_of(7, LONG_NS));
+    launch_begin(&l, a, kernel_of(7, LONG_NS));
+    looks_up(&l);
+    clock_forward(2 * LONG_NS); /* as one may that other work is in the way of */
+    looks_up(&l);
+    device_reaches(a);
+    launch_await_given(&l);
+    launch_leave(&l);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static struct weir_gate_work never_seen(uint64_t key, struct weir_gate_hint *hint)
+{
+    struct weir_gate_work work = kernel_of(key, 0);
+
+    work.hint = hint;
+    return work;
+}
+
+/* So many times 20 us would be below any bound, and may be minutes. */
+static void a_kernel_never_seen_passes_a_few_times_alone(void **state)
+{
+    struct weir_gate_hint hint = {0}, other = {0};
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, never_seen(8, &other)); /* one mark follows it and four of the others */
+    for (int i = 0; i < 8; i++) {
+        launch_once(a, never_seen(7, &hint));
+    }
+    launch_begin(&l, a, never_seen(7, &hint));
+    looks_up(&l);
+    clock_forward(100 * WEIR_NS_PER_MS);
+    looks_up(&l);
+    device_reaches_some(a, 1);
+    launch_await_given(&l);
+    launch_leave(&l);
+    assert_int_equal(hint.ns, 0);
+    for (int i = 0; i < 3; i++) {
+        launch_once(a, never_seen(7, &hint));
+    }
+    launch_begin(&l, a, never_seen(7, &hint));
+    looks_up(&l);
+    clock_forward(8 * WEIR_NS_PER_MS); /* for the four of which nothing else is between marks */
+    looks_up(&l);
+    device_reaches_some(a, 1);
+    launch_await_given(&l);
+    launch_leave(&l);
+    assert_int_equal(hint.ns, 2 * WEIR_NS_PER_MS);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+/* Programs of many kernels: nothing can be learned of them from marks between a few. */
+static void kernels_in_turn_pass_as_ever_alone(void **state)
+{
+    struct weir_gate_hint hints[2] = {{0}, {0}};
+    struct guest *a;
+    uint32_t marks;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    marks = marks_in(a);
+    for (unsigned i = 1; i <= 128; i++) {
+        launch_once(a, never_seen(7 + i % 2, &hints[i % 2]));
+        assert_int_equal(marks_in(a) - marks, i / 64);
+    }
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+/* What has begun may wait for a later launch of the same. */
+static void what_nothing_is_seen_of_passes_in_the_end(void **state)
+{
+    static const int pass[] = {8, 8, 16, 32};
+    struct weir_gate_hint hint = {0};
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    launch_once(a, never_seen(7, &hint));
+    for (unsigned round = 0; round < sizeof pass / sizeof *pass; round++) {
+        for (int i = 1; i < pass[round]; i++) {
+            launch_once(a, never_seen(7, &hint));
+        }
+        launch_begin(&l, a, never_seen(7, &hint));
+        looks_up(&l);
+        clock_forward(490 * WEIR_NS_PER_MS);
+        looks_up(&l);
+        clock_forward(20 * WEIR_NS_PER_MS);
+        launch_await_given(&l);
+        launch_leave(&l);
+    }
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+static void who_was_alone_is_told_of_when_another_comes(void **state)
+{
+    struct guest *a, *b;
+    struct launch newcomer;
+    struct weir_sched_counts counts;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    for (int i = 0; i < 70; i++) { /* 64 behind a mark, six open */
+        launch_once(a, kernel_of(1, 0));
+    }
+    counts = counts_now();
+    assert_int_equal(counts.items, 0);
+    launch_begin(&newcomer, b, kernel_of(2, 0));
+    launch_await_waiting(&newcomer); /* for what a has queued, but not for long */
+    assert_false(is_alone(a));
+    counts = counts_now();
+    assert_int_equal(counts.items, 3); /* what stands behind the mark, what is open, and b's */
+    assert_true(locked(queue_of(a)->open_started != 0));
+    clock_forward(2 * WEIR_NS_PER_MS);
+    launch_await_given(&newcomer);
+    launch_leave(&newcomer);
+    finish(a);
+    finish(b);
+    counts = counts_now();
+    assert_int_equal(counts.items, 0);
+    assert_int_equal(counts.arrivals, counts.finishes);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+static void who_slips_through_in_that_moment_is_adopted(void **state)
+{
+    struct guest *a, *b;
+    struct launch slips;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    launch_begin(&slips, a, kernel_of(1, 0));
+    launch_await_given(&slips); /* beside the scheduler, and still in the driver's call */
+    assert_null(slips.pass.item);
+    launch_once(b, kernel_of(2, 0));
+    assert_int_equal(counts_now().items, 1);
+    launch_leave(&slips);
+    await(counts_now().items == 2); /* by the thread: the session does nothing more */
+    finish(a);
+    finish(b);
+    assert_int_equal(counts_now().items, 0);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+static void the_way_opens_again_when_one_is_left(void **state)
+{
+    struct guest *a, *b;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    make_alone(a);
+    launch_once(b, kernel_of(2, 0));
+    finish(b);
+    assert_false(is_alone(a));
+    make_alone(a);
+    make_alone(b);
+    assert_false(is_alone(a));
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone_marks_are_put_seldom),
+        cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
+        cmocka_unit_test(a_long_kernel_lets_nothing_pass_alone),
+        cmocka_unit_test(a_kernel_never_seen_passes_a_few_times_alone),
+        cmocka_unit_test(kernels_in_turn_pass_as_ever_alone),
+        cmocka_unit_test(what_nothing_is_seen_of_passes_in_the_end),
+        cmocka_unit_test(who_was_alone_is_told_of_when_another_comes),
+        cmocka_unit_test(who_slips_through_in_that_moment_is_adopted),
+        cmocka_unit_test(the_way_opens_again_when_one_is_left),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
