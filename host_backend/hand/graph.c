@@ -269,7 +269,8 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = weir_object_create(s, WEIR_KIND_EXEC, sizeof *o, in->x, native, NULL, &o);
+    result =
+        weir_object_create(s, WEIR_KIND_EXEC, sizeof(struct weir_exec), in->x, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuGraphExecDestroy(native);
     }
@@ -314,7 +315,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
                                 struct weir_op_graph_launch_out *out)
 {
-    struct weir_object *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
+    struct weir_exec *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_stream *stream = weir_hand_stream(s, in->s);
     struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
     struct weir_gate_pass pass;
@@ -324,6 +325,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     if (exec == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    work.hint = &exec->hint;
     WEIR_TRY(weir_order_begin(s, stream));
     if (s->uses_printf) {
         weir_gate_idle(s); /* it may wait for others */
@@ -332,7 +334,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     }
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    result = s->driver->cuGraphLaunch(exec->native, weir_stream_at(stream));
+    result = s->driver->cuGraphLaunch(exec->o.native, weir_stream_at(stream));
     weir_gate_leave(&pass, result);
     return result;
 }

@@ -34,7 +34,7 @@ struct weir_stream;
 struct weir_tenant;
 struct weir_worker;
 
-/* What is known of a kernel's duration, beside the kernel. Zeroed: nothing. Session thread. */
+/* What is known of a kernel's or a graph's duration, beside it. Zeroed: nothing. Session thread. */
 struct weir_gate_hint {
     uint64_t kernel;   /* its key, without a geometry; 0: not made yet */
     uint64_t item_key; /* that ns was asked for, .. */
@@ -79,7 +79,7 @@ struct weir_gate_work {
     uint32_t blocks;             /* kernels */
     uint32_t blocks_per_sm;      /* 0: not known */
     uint32_t flags;              /* enum weir_sched_item_flags */
-    struct weir_gate_hint *hint; /* of a kernel; or NULL */
+    struct weir_gate_hint *hint; /* of a kernel or graph; or NULL */
 };
 
 /* From enter to leave. */

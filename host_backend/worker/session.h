@@ -132,6 +132,12 @@ struct weir_function {
     uint32_t n_params;
 };
 
+/* An executable graph. */
+struct weir_exec {
+    struct weir_object o;
+    struct weir_gate_hint hint;
+};
+
 /* A linker's state, or a texture or surface object, has no more than the object. */
 
 /* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run.
