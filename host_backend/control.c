@@ -28,23 +28,39 @@ const char *weir_control_default_run_dir(void)
     return path;
 }
 
+/* One folder for each directory: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no room. */
+static bool name_folder(const char *dir, char *text, size_t bytes)
+{
+    size_t n = 0;
+
+    for (; *dir != 0; dir++) {
+        if (n + 2 >= bytes) {
+            return false;
+        }
+        if (*dir == '-' || *dir == '_') {
+            text[n++] = '_';
+        }
+        text[n++] = *dir;
+        if (*dir == '/') {
+            text[n - 1] = '-';
+        }
+    }
+    text[n] = 0;
+    return true;
+}
+
 bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes)
 {
     const char *dir = run_dir != NULL ? run_dir : weir_control_default_run_dir();
-    bool usual = strcmp(dir, "/run/weir") == 0;
+    char folder[256] = "";
     int len;
 
-    len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", usual ? "" : dir, tenant);
-    if (dir[0] != '/' || len < 0 || (size_t)len >= bytes) {
+    if (dir[0] != '/' ||
+        (strcmp(dir, "/run/weir") != 0 && !name_folder(dir, folder, sizeof folder))) {
         return false;
     }
-    /* One folder: "/tmp/a/run" becomes "weir-tmp-a-run". */
-    for (size_t i = 0; !usual && i < strlen(dir); i++) {
-        char *c = &text[strlen("/dev/shm/weir") + i];
-
-        *c = *c == '/' ? '-' : *c;
-    }
-    return true;
+    len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", folder, tenant);
+    return len >= 0 && (size_t)len < bytes;
 }
 
 static enum weir_status connect_admin(const char *run_dir, int *ret_fd)

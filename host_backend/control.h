@@ -73,7 +73,8 @@ const char *weir_control_default_run_dir(void);
 
 /**
  * The file that a tenant's virtual machine has as an NVDIMM: a folder of /dev/shm for each host,
- * /dev/shm/weir for the one in /run/weir.
+ * /dev/shm/weir for the one in /run/weir, else with the directory's name behind it, in which "/"
+ * is "-" and "-" and "_" have a "_" before them.
  * @param run_dir  the host's; NULL: the default.
  * @return false: the path does not fit, or run_dir is none that begins at the root
  * @thread main

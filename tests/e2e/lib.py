@@ -485,7 +485,9 @@ class Host:
     @property
     def vm_memory(self):
         """The folder of the files that machines have as NVDIMMs: one for each run directory."""
-        return "/dev/shm/weir" + ("" if self.run_dir == "/run/weir" else self.run_dir.replace("/", "-"))
+        if self.run_dir == "/run/weir":
+            return "/dev/shm/weir"
+        return "/dev/shm/weir" + re.sub("[-_]", r"_\g<0>", self.run_dir).replace("/", "-")
 
 
 @functools.cache

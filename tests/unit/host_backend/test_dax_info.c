@@ -89,6 +89,10 @@ static void each_host_has_a_folder_of_its_own(void **state)
         {"/run/weir", "/dev/shm/weir/vm1.nvdimm"},
         {"/tmp/a/run", "/dev/shm/weir-tmp-a-run/vm1.nvdimm"},
         {"/run/user/1000/weir", "/dev/shm/weir-run-user-1000-weir/vm1.nvdimm"},
+        {"/tmp/a/b-c", "/dev/shm/weir-tmp-a-b_-c/vm1.nvdimm"}, /* all of them others' */
+        {"/tmp/a/b/c", "/dev/shm/weir-tmp-a-b-c/vm1.nvdimm"},
+        {"/tmp/a/b_/c", "/dev/shm/weir-tmp-a-b__-c/vm1.nvdimm"},
+        {"/tmp/a/b/_c", "/dev/shm/weir-tmp-a-b-__c/vm1.nvdimm"},
         {"run", NULL}, /* of which folder? */
     };
     char text[256];
