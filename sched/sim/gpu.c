@@ -25,8 +25,7 @@
 enum weir_status weir_sim_gpu_create(const struct weir_sim_gpu_params *params,
                                      struct weir_sim_gpu **ret_gpu)
 {
-    if (!params->sms || params->sms > WEIR_SIM_SMS_MAX || !params->dram_mb_s || !params->h2d_mb_s ||
-        !params->d2h_mb_s) {
+    if (!params->sms || params->sms > WEIR_SIM_SMS_MAX || !params->h2d_mb_s || !params->d2h_mb_s) {
         return WEIR_ERR_INVALID;
     }
     struct weir_sim_gpu *gpu = calloc(1, sizeof *gpu);

@@ -23,7 +23,6 @@ struct weir_sim_gpu_params {
     const char *name;
     const char *about;
     uint32_t sms;
-    uint64_t dram_mb_s;
     uint64_t h2d_mb_s;
     uint64_t d2h_mb_s;
     uint64_t launch_ns;
