@@ -2,6 +2,7 @@
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
 #include "host_backend/sched/mark.h"
+#include "tests/integration/soft_driver.h"
 #include <string.h>
 #include <time.h>
 
@@ -19,16 +20,8 @@ static struct fixture {
 
 static int set_up_group(void **state)
 {
-    CUcontext context;
-    CUdevice device;
-    char why[200];
-
     (void)state;
-    assert_int_equal(weir_driver_open(WEIR_TEST_SOFTGPU, &f.driver, why, sizeof why), WEIR_OK);
-    DRV(cuInit(0));
-    DRV(cuDeviceGet(&device, 0));
-    DRV(cuDevicePrimaryCtxRetain(&context, device));
-    DRV(cuCtxSetCurrent(context));
+    (void)soft_driver_open(&f.driver);
     DRV(cuStreamCreate(&f.stream, CU_STREAM_NON_BLOCKING));
     DRV(cuMemAlloc_v2(&f.gate, 4));
     return 0;
@@ -39,7 +32,7 @@ static int tear_down_group(void **state)
     (void)state;
     DRV(cuMemFree_v2(f.gate));
     DRV(cuStreamDestroy_v2(f.stream));
-    DRV(cuDevicePrimaryCtxRelease_v2(0));
+    soft_driver_close(&f.driver);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "host_backend/sched/part.h"
 #include "host_backend/worker/session.h"
 #include "proto/driver_table.h"
+#include "tests/integration/soft_driver.h"
 #include <stdlib.h>
 
 #define SMS    8 /* softgpu's, WEIR_SOFTGPU_SMS below; cut by two */
@@ -20,7 +21,6 @@ static const char where_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n
 
 static struct fixture {
     struct weir_driver driver;
-    CUdevice device;
     CUmodule module;
     CUfunction where;
     CUdeviceptr words; /* the gate, what was written behind it, and a mark for each SM */
@@ -35,15 +35,8 @@ static struct fixture {
 
 static int set_up_group(void **state)
 {
-    CUcontext context;
-    char why[200];
-
     (void)state;
-    assert_int_equal(weir_driver_open(WEIR_TEST_SOFTGPU, &f.driver, why, sizeof why), WEIR_OK);
-    DRV(cuInit(0));
-    DRV(cuDeviceGet(&f.device, 0));
-    DRV(cuDevicePrimaryCtxRetain(&context, f.device));
-    DRV(cuCtxSetCurrent(context));
+    (void)soft_driver_open(&f.driver);
     DRV(cuModuleLoadData(&f.module, where_ptx));
     DRV(cuModuleGetFunction(&f.where, f.module, "where"));
     DRV(cuMemAlloc_v2(&f.words, 4096));
@@ -55,7 +48,7 @@ static int tear_down_group(void **state)
     (void)state;
     DRV(cuMemFree_v2(f.words));
     DRV(cuModuleUnload(f.module));
-    DRV(cuDevicePrimaryCtxRelease_v2(0));
+    soft_driver_close(&f.driver);
     return 0;
 }
 
@@ -64,7 +57,7 @@ static int set_up(void **state)
     CUstream native;
 
     (void)state;
-    assert_int_equal(weir_parts_create(&f.driver, f.device, 0, &f.parts), WEIR_OK);
+    assert_int_equal(weir_parts_create(&f.driver, 0, 0, &f.parts), WEIR_OK);
     DRV(cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
     f.stream = (struct weir_stream){.o.native = native};
     DRV(cuMemsetD32_v2(f.words, 0, 1024));
@@ -215,9 +208,9 @@ static void drivers_that_cannot_are_told_from_those_that_can(void **state)
         (CUresult(*)(CUstream *, CUgreenCtx, unsigned, int))(void (*)(void))weir_driver_absent;
     refuses.cuStreamWaitEvent = refuse_event;
     keeps_whole.cuDevSmResourceSplitByCount = refuse_to_split;
-    assert_int_equal(weir_parts_create(&lacks, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
-    assert_int_equal(weir_parts_create(&refuses, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
-    assert_int_equal(weir_parts_create(&keeps_whole, f.device, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_parts_create(&lacks, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_parts_create(&refuses, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_parts_create(&keeps_whole, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
     assert_null(parts);
 }
 

@@ -11,6 +11,7 @@
 #include "proto/driver_table.h"
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "tests/integration/soft_driver.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,15 +82,8 @@ static void load_twins(void)
 
 static int set_up_group(void **state)
 {
-    char why[200];
-    CUdevice device;
-
     (void)state;
-    assert_int_equal(weir_driver_open(WEIR_TEST_SOFTGPU, &f.driver, why, sizeof why), WEIR_OK);
-    DRV(cuInit(0));
-    DRV(cuDeviceGet(&device, 0));
-    DRV(cuDevicePrimaryCtxRetain(&f.context, device));
-    DRV(cuCtxSetCurrent(f.context));
+    f.context = soft_driver_open(&f.driver);
     load_twins();
     DRV(cuStreamCreate(&f.stream, CU_STREAM_NON_BLOCKING));
     DRV(cuMemAlloc_v2(&f.counts, (size_t)BLOCKS * 1000 * sizeof(uint32_t)));
@@ -102,7 +96,7 @@ static int tear_down_group(void **state)
     DRV(cuMemFree_v2(f.counts));
     DRV(cuStreamDestroy_v2(f.stream));
     DRV(cuModuleUnload(f.module));
-    DRV(cuDevicePrimaryCtxRelease_v2(0));
+    soft_driver_close(&f.driver);
     return 0;
 }
 
