@@ -22,6 +22,7 @@
 #define TURN_NS            (5 * WEIR_NS_PER_MS)
 #define STEADY_TURN_NS     (9 * WEIR_NS_PER_MS)
 #define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
+#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* alone, nothing done for so long is strange */
 
 /* A piece of work that the scheduler decides about. */
 struct weir_gate_item {
@@ -71,8 +72,8 @@ struct weir_gate_queue {
     atomic_uint_fast64_t open_ns;      /* of what passed beside, and no mark stands behind */
     atomic_uint_fast64_t passed;       /* items that passed beside the scheduler */
     atomic_uint_fast64_t bytes[2];     /* of all copies: to the device, from it */
-    uint64_t stalled_at_ns;            /* done_ns when it was let through for standing still */
-    bool stalled;
+    atomic_uint_fast64_t stalled_at;   /* done_ns, and one, when it was let through for standing
+                                          still; or 0 */
 
     /* Under the gate's lock, but for reading done_ns. */
     atomic_uint_fast64_t done_ns; /* of given_ns */

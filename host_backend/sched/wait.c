@@ -16,7 +16,8 @@
 #define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
-#define STALL_NS          (20 * WEIR_NS_PER_MS)
+#define EARLY_PART        8u             /* of what is in flight, so long before its end .. */
+#define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. at most, and what may be in flight, contended */
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
@@ -38,10 +39,15 @@ static bool is_over(struct weir_session *s)
            s->transport->ops->peer_gone(s->transport);
 }
 
+static uint64_t flying_ns(const struct weir_gate_queue *q)
+{
+    return atomic_load_explicit(&q->given_ns, memory_order_relaxed) -
+           atomic_load_explicit(&q->done_ns, memory_order_relaxed);
+}
+
 bool weir_gate_below(const struct weir_gate_queue *q, uint64_t ns)
 {
-    uint64_t flying = atomic_load_explicit(&q->given_ns, memory_order_relaxed) -
-                      atomic_load_explicit(&q->done_ns, memory_order_relaxed);
+    uint64_t flying = flying_ns(q);
 
     return flying + ns <= q->gate->alone_limit_ns || flying == 0;
 }
@@ -69,7 +75,7 @@ static bool look_again(struct weir_gate_queue *q)
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
     const struct weir_gate_open *oldest;
-    uint64_t ns = STALL_NS;
+    uint64_t ns = WEIR_GATE_STALL_NS;
 
     pthread_mutex_lock(&q->lock);
     oldest = &q->ring[q->first].work;
@@ -78,6 +84,38 @@ static uint64_t stall_ns(struct weir_gate_queue *q)
     }
     pthread_mutex_unlock(&q->lock);
     return ns;
+}
+
+/*
+ * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
+ * however long its queue: to let more pass would keep it that long.
+ */
+static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
+{
+    uint64_t since_ns = q->ring[q->first].work.since_ns;
+
+    return since_ns > q->first_ns ? since_ns : q->first_ns;
+}
+
+/*
+ * All that is in flight is behind one mark, and known to be nearly over: the next comes in time, or
+ * the device would wait for it. A newcomer then waits for that one, as if it had begun.
+ */
+static bool is_nearly_over(struct weir_gate_queue *q, uint64_t flying_ns)
+{
+    const struct weir_gate_open *oldest;
+    uint64_t now_ns = weir_clock_now_ns(), since_ns, early_ns;
+    bool over = false;
+
+    pthread_mutex_lock(&q->lock);
+    oldest = &q->ring[q->first].work;
+    since_ns = oldest_since_ns(q);
+    if (q->n == 1 && !oldest->guessed && oldest->ns == flying_ns) {
+        early_ns = oldest->ns / EARLY_PART < EARLY_MAX_NS ? oldest->ns / EARLY_PART : EARLY_MAX_NS;
+        over = now_ns + q->gate->inflight_ns + early_ns >= since_ns + oldest->ns;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return over;
 }
 
 /*
@@ -93,7 +131,7 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
         uint64_t now_done_ns, now_ns;
 
         weir_gate_look(q);
-        if (weir_gate_below(q, ns) || !weir_gate_is_alone(q)) {
+        if (weir_gate_below(q, ns) || is_nearly_over(q, flying_ns(q)) || !weir_gate_is_alone(q)) {
             return true;
         }
         now_done_ns = atomic_load(&q->done_ns);
@@ -102,9 +140,8 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
             done_ns = now_done_ns;
             since_ns = now_ns;
         }
-        if ((q->stalled && q->stalled_at_ns == done_ns) || now_ns - since_ns > stall_ns(q)) {
-            q->stalled = true;
-            q->stalled_at_ns = done_ns;
+        if (atomic_load(&q->stalled_at) == done_ns + 1 || now_ns - since_ns > stall_ns(q)) {
+            atomic_store(&q->stalled_at, done_ns + 1);
             return true;
         }
     } while (look_again(q));
@@ -123,17 +160,6 @@ static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
         }
     } while (look_again(q));
     return false;
-}
-
-/*
- * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
- * however long its queue: to let more pass would keep it that long.
- */
-static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
-{
-    uint64_t since_ns = q->ring[q->first].work.since_ns;
-
-    return since_ns > q->first_ns ? since_ns : q->first_ns;
 }
 
 /* How long an item waits before it passes because what the session has in flight does not end. */

@@ -348,10 +348,15 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     uint64_t took_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     bool exactly = is_exact(late_ns, took_ns);
 
+    bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
+
     if (exactly && work->alike &&
         (work->since_ns > q->done_seen_ns || is_exact(q->done_late_ns, took_ns))) {
+        /* What waited for work that was held back would be given longer each time. */
+        uint64_t own_ns = stalled && took_ns > WEIR_GATE_STALL_NS ? WEIR_GATE_STALL_NS : took_ns;
+
         weir_predict_learn(q->gate->predict, (enum weir_sched_class)work->class, work->key,
-                           work->size, took_ns / work->n);
+                           work->size, own_ns / work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
         took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */

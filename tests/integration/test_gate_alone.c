@@ -57,8 +57,8 @@ static void a_bound_holds_alone_until_something_is_done(void **state)
     gate_close();
 }
 
-/* The first of them takes its time, and nobody is to wait for all of them. */
-static void a_long_kernel_lets_nothing_pass_alone(void **state)
+/* Nobody is to wait for many of them. But the device is not to wait for the next. */
+static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
 {
     struct launch l;
     struct guest *a;
@@ -67,11 +67,64 @@ static void a_long_kernel_lets_nothing_pass_alone(void **state)
     gate_open("fair");
     a = guest_new(0, 0);
     make_alone(a);
+    clock_forward(WEIR_NS_PER_US);
     launch_once(a, kernel_of(7, LONG_NS));
     launch_begin(&l, a, kernel_of(7, LONG_NS));
     looks_up(&l);
-    clock_forward(2 * LONG_NS); /* as one may that other work is in the way of */
+    clock_forward(LONG_NS - 2 * WEIR_NS_PER_MS);
     looks_up(&l);
+    clock_forward(WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    launch_begin(&l, a, kernel_of(7, LONG_NS));
+    looks_up(&l);
+    clock_forward(2 * LONG_NS); /* it takes longer, as when other work is in its way */
+    looks_up(&l);
+    device_reaches_some(a, 1);
+    looks_up(&l);
+    device_reaches(a);
+    launch_await_given(&l);
+    launch_leave(&l);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+/* What may have waited for work that was held back is not taken to be as long as that. */
+static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
+{
+    struct weir_gate_hint hint = {0};
+    struct weir_gate_work work;
+    struct launch l;
+    struct guest *a;
+
+    (void)state;
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    clock_forward(WEIR_NS_PER_US);
+    launch_once(a, kernel_of(7, 15 * WEIR_NS_PER_MS));
+    weir_gate_idle(&a->session); /* a mark */
+    launch_begin(&l, a, kernel_of(8, LONG_NS));
+    looks_up(&l);
+    clock_forward(15 * WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    launch_begin(&l, a, kernel_of(8, 0));
+    looks_up(&l);
+    clock_forward(4 * 15 * WEIR_NS_PER_MS);
+    looks_up(&l);
+    clock_forward(WEIR_NS_PER_MS);
+    launch_await_given(&l);
+    launch_leave(&l);
+    weir_gate_look(queue_of(a));
+    device_reaches_some(a, 1);
+    weir_gate_look(queue_of(a));
+    work = kernel_of(7, 0);
+    work.hint = &hint;
+    launch_begin(&l, a, work);
+    looks_up(&l);
+    assert_in_range(hint.ns, 15 * WEIR_NS_PER_MS, 20 * WEIR_NS_PER_MS);
     device_reaches(a);
     launch_await_given(&l);
     launch_leave(&l);
@@ -263,7 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
-        cmocka_unit_test(a_long_kernel_lets_nothing_pass_alone),
+        cmocka_unit_test(a_long_kernel_lets_one_pass_when_it_is_nearly_over),
+        cmocka_unit_test(what_others_passed_by_is_not_learned_as_long_alone),
         cmocka_unit_test(a_kernel_never_seen_passes_a_few_times_alone),
         cmocka_unit_test(kernels_in_turn_pass_as_ever_alone),
         cmocka_unit_test(what_nothing_is_seen_of_passes_in_the_end),
