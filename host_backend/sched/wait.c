@@ -12,6 +12,7 @@
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
 #define SOON_NS           WEIR_NS_PER_MS /* predictions of long copies are so far off */
 #define NAP_NS            (20 * WEIR_NS_PER_US)
+#define NAP_MAX_NS        WEIR_NS_PER_MS
 #define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
 #define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
@@ -57,6 +58,34 @@ bool weir_gate_is_alone(const struct weir_gate_queue *q)
     return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
 }
 
+/*
+ * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
+ * however long its queue: to let more pass would keep it that long.
+ */
+static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
+{
+    uint64_t since_ns = q->ring[q->first].work.since_ns;
+
+    return since_ns > q->first_ns ? since_ns : q->first_ns;
+}
+
+/* Until the next look at what is in flight: half of what the oldest is known to need. */
+static uint64_t until_look_ns(struct weir_gate_queue *q)
+{
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = 0;
+
+    pthread_mutex_lock(&q->lock);
+    if (q->n != 0 && !q->ring[q->first].work.guessed) {
+        end_ns = oldest_since_ns(q) + q->ring[q->first].work.ns;
+    }
+    pthread_mutex_unlock(&q->lock);
+    end_ns -= end_ns < EARLY_MAX_NS ? end_ns : EARLY_MAX_NS;
+    if (end_ns <= now_ns + 2 * NAP_NS) {
+        return NAP_NS;
+    }
+    return (end_ns - now_ns) / 2 < NAP_MAX_NS ? (end_ns - now_ns) / 2 : NAP_MAX_NS;
+}
+
 /* Between two looks at what is in flight. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q)
 {
@@ -66,7 +95,7 @@ static bool look_again(struct weir_gate_queue *q)
     if (q->session->n_waits != 0) {
         weir_session_answer_waits(q->session);
     }
-    nap(NAP_NS);
+    nap(until_look_ns(q));
     return true;
 }
 
@@ -84,17 +113,6 @@ static uint64_t stall_ns(struct weir_gate_queue *q)
     }
     pthread_mutex_unlock(&q->lock);
     return ns;
-}
-
-/*
- * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
- * however long its queue: to let more pass would keep it that long.
- */
-static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
-{
-    uint64_t since_ns = q->ring[q->first].work.since_ns;
-
-    return since_ns > q->first_ns ? since_ns : q->first_ns;
 }
 
 /*
