@@ -5,6 +5,7 @@ fairness    tenants in endless loops of kernels of different lengths. A tenant's
             second, against its weight. Total: that sum over the time, 1.00 being as much as one alone.
 priority    a short kernel every now and then, with high priority, beside an endless loop of long ones:
             from launch to synchronised, and what the loop still gets.
+newcomer    a short kernel that comes beside a tenant that was alone, and what that got done: bench_alone.py.
 flep, antt, slate, waterfill, tensor
             the papers' pairs of kernels: bench_pairs.py.
 transfers   applications that copy, compute and copy back: bench_transfers.py.
@@ -30,6 +31,7 @@ import sys
 import tempfile
 import time
 
+import bench_alone
 import bench_pairs
 import bench_transfers
 
@@ -39,7 +41,7 @@ PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
 FILLS = {"fill": "all", "parts": "parts"}  # an arrangement's last word, and weir.toml's
-MEASURES = ("fairness", "priority", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
+MEASURES = ("fairness", "priority", "newcomer", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
 
@@ -475,6 +477,8 @@ class Bench:
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
+            "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
+                         ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
             "torch": (self.torch, ["Weir priority", "Weir fair fill", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
