@@ -278,6 +278,9 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     *slot = *vm;
     slot->id = ++sup->next_vm;
     clear_epoch(slot);
+    if (slot->nvdimm) {
+        weir_sup_vms_note(sup, tenant); /* the others come from the last host's note */
+    }
     tell(sup, tenant->worker, slot);
     return true;
 }

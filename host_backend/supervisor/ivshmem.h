@@ -55,7 +55,11 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Something came from a QEMU: its end, or nonsense. */
 void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm);
-/** Enter a machine with its descriptors, which are taken; false: there are too many. */
+/**
+ * Enter a machine with its descriptors, which are taken. One with an NVDIMM is noted before it is
+ * served: a host that is killed at once afterwards has a successor that knows it.
+ * @return false: there are too many
+ */
 bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm);
 /** Note a tenant's machines, for the host after this one. */
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);

@@ -220,7 +220,6 @@ static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, p
     weir_log_info("supervisor: virtual machine %stenant=%s pid=%d nvdimm=%lluMiB",
                   known ? "found again " : "", tenant->config.name, (int)pid,
                   (unsigned long long)(n->bytes >> 20));
-    weir_sup_vms_note(sup, tenant);
     return true;
 }
 
