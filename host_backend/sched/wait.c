@@ -58,29 +58,41 @@ bool weir_gate_is_alone(const struct weir_gate_queue *q)
     return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
 }
 
-/*
- * Since when the oldest work in flight has had no other before it. Work that moves on is not stuck,
- * however long its queue: to let more pass would keep it that long.
- */
-static uint64_t oldest_since_ns(const struct weir_gate_queue *q)
-{
-    uint64_t since_ns = q->ring[q->first].work.since_ns;
+/* The oldest work in flight, up to a mark. */
+struct oldest {
+    uint32_t n;  /* of them; 0: nothing is, and the rest is not valid */
+    bool known;  /* how long it takes: ns */
+    bool halted; /* its first run is stopped, or about to be */
+    uint64_t ns;
+    /* Since when it has had no other before it. Work that moves on is not stuck, however long its
+     * queue: to let more pass would keep it that long. */
+    uint64_t since_ns;
+};
 
-    return since_ns > q->first_ns ? since_ns : q->first_ns;
+static struct oldest oldest_of(struct weir_gate_queue *q)
+{
+    const struct weir_gate_open *work;
+    struct oldest oldest;
+
+    pthread_mutex_lock(&q->lock);
+    work = &q->ring[q->first].work;
+    oldest =
+        (struct oldest){.n = q->n,
+                        .known = !work->guessed,
+                        .halted = q->n != 0 && work->first != NULL && work->first->halted,
+                        .ns = work->ns,
+                        .since_ns = work->since_ns > q->first_ns ? work->since_ns : q->first_ns};
+    pthread_mutex_unlock(&q->lock);
+    return oldest;
 }
 
 /* Until the next look at what is in flight: half of what the oldest is known to need. */
 static uint64_t until_look_ns(struct weir_gate_queue *q)
 {
-    uint64_t now_ns = weir_clock_now_ns(), end_ns = 0;
+    struct oldest oldest = oldest_of(q);
+    uint64_t now_ns = weir_clock_now_ns() + EARLY_MAX_NS, end_ns = oldest.since_ns + oldest.ns;
 
-    pthread_mutex_lock(&q->lock);
-    if (q->n != 0 && !q->ring[q->first].work.guessed) {
-        end_ns = oldest_since_ns(q) + q->ring[q->first].work.ns;
-    }
-    pthread_mutex_unlock(&q->lock);
-    end_ns -= end_ns < EARLY_MAX_NS ? end_ns : EARLY_MAX_NS;
-    if (end_ns <= now_ns + 2 * NAP_NS) {
+    if (oldest.n == 0 || !oldest.known || end_ns <= now_ns + 2 * NAP_NS) {
         return NAP_NS;
     }
     return (end_ns - now_ns) / 2 < NAP_MAX_NS ? (end_ns - now_ns) / 2 : NAP_MAX_NS;
@@ -103,37 +115,24 @@ static bool look_again(struct weir_gate_queue *q)
  */
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
-    const struct weir_gate_open *oldest;
-    uint64_t ns = WEIR_GATE_STALL_NS;
+    struct oldest oldest = oldest_of(q);
+    uint64_t ns = oldest.ns * STUCK_SHARE;
 
-    pthread_mutex_lock(&q->lock);
-    oldest = &q->ring[q->first].work;
-    if (q->n != 0 && !oldest->guessed && oldest->ns * STUCK_SHARE > ns) {
-        ns = oldest->ns * STUCK_SHARE;
-    }
-    pthread_mutex_unlock(&q->lock);
-    return ns;
+    return oldest.n != 0 && oldest.known && ns > WEIR_GATE_STALL_NS ? ns : WEIR_GATE_STALL_NS;
 }
 
 /*
  * All that is in flight is behind one mark, and known to be nearly over: the next comes in time, or
  * the device would wait for it. A newcomer then waits for that one, as if it had begun.
  */
-static bool is_nearly_over(struct weir_gate_queue *q, uint64_t flying_ns)
+static bool is_nearly_over(struct weir_gate_queue *q)
 {
-    const struct weir_gate_open *oldest;
-    uint64_t now_ns = weir_clock_now_ns(), since_ns, early_ns;
-    bool over = false;
+    struct oldest oldest = oldest_of(q);
+    uint64_t early_ns =
+        oldest.ns / EARLY_PART < EARLY_MAX_NS ? oldest.ns / EARLY_PART : EARLY_MAX_NS;
 
-    pthread_mutex_lock(&q->lock);
-    oldest = &q->ring[q->first].work;
-    since_ns = oldest_since_ns(q);
-    if (q->n == 1 && !oldest->guessed && oldest->ns == flying_ns) {
-        early_ns = oldest->ns / EARLY_PART < EARLY_MAX_NS ? oldest->ns / EARLY_PART : EARLY_MAX_NS;
-        over = now_ns + q->gate->inflight_ns + early_ns >= since_ns + oldest->ns;
-    }
-    pthread_mutex_unlock(&q->lock);
-    return over;
+    return oldest.n == 1 && oldest.known && oldest.ns == flying_ns(q) &&
+           weir_clock_now_ns() + q->gate->inflight_ns + early_ns >= oldest.since_ns + oldest.ns;
 }
 
 /*
@@ -149,7 +148,7 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
         uint64_t now_done_ns, now_ns;
 
         weir_gate_look(q);
-        if (weir_gate_below(q, ns) || is_nearly_over(q, flying_ns(q)) || !weir_gate_is_alone(q)) {
+        if (weir_gate_below(q, ns) || is_nearly_over(q) || !weir_gate_is_alone(q)) {
             return true;
         }
         now_done_ns = atomic_load(&q->done_ns);
@@ -185,15 +184,9 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
 {
     uint32_t limit_pct = weir_gate_sm_limit_pct(q->session);
     uint64_t most_ns = limit_pct < 100 ? STUCK_LIMITED_NS : STUCK_PACE_MAX_NS;
-    const struct weir_gate_entry *oldest;
-    bool stuck;
+    struct oldest oldest = oldest_of(q);
 
-    pthread_mutex_lock(&q->lock);
-    oldest = &q->ring[q->first];
-    stuck = q->n != 0 && now_ns - oldest_since_ns(q) > STUCK_NS &&
-            (oldest->work.first == NULL || !oldest->work.first->halted);
-    pthread_mutex_unlock(&q->lock);
-    if (!stuck) {
+    if (oldest.n == 0 || oldest.halted || now_ns - oldest.since_ns <= STUCK_NS) {
         return UINT64_MAX;
     }
     ns *= 100 / limit_pct > STUCK_SHARE ? 100 / limit_pct : STUCK_SHARE;
@@ -217,7 +210,7 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
         "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
         "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u quota=%u",
         q->session->tenant->name, oldest->work.class,
-        (unsigned long long)((now_ns - oldest_since_ns(q)) / WEIR_NS_PER_MS),
+        (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS),
         item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
         run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count, run.place.quota);
 }

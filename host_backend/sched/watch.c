@@ -347,7 +347,6 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
     uint64_t took_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     bool exactly = is_exact(late_ns, took_ns);
-
     bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
 
     if (exactly && work->alike &&
@@ -361,7 +360,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
         took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */
     }
-    if (work->class == WEIR_SCHED_H2D || work->class == WEIR_SCHED_D2H) {
+    if (weir_gate_is_copy(work->class)) {
         m->alone_ns[work->class == WEIR_SCHED_D2H] += took_ns;
     } else {
         m->alone_sm_ns += took_ns * q->gate->sms;
