@@ -314,20 +314,18 @@ static void do_job(struct weir_forms_module *m)
 {
     struct build b = {.module = m};
     uint64_t start_ns = weir_clock_now_ns();
-    enum weir_status status;
     bool ready;
 
     build(&b);
-    status = b.status;
     m->set = b.set;
-    if (status == WEIR_OK && m->set->n_kernels != 0) {
-        status = load(m);
+    if (b.status == WEIR_OK && m->set->n_kernels != 0) {
+        b.status = load(m);
     }
-    ready = status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+    ready = b.status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
 
-    if (status != WEIR_OK) {
+    if (b.status != WEIR_OK) {
         weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
-                       weir_status_text(status), b.report.why);
+                       weir_status_text(b.status), b.report.why);
     } else {
         weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
                        m->set->n_kernels, b.report.n_kernels, b.report.cached,
