@@ -39,30 +39,19 @@ class Alone:
                                  "--depth", 64, "--slot-ms", SLOT_MS]),
                    bench.tenant([bench.load, "pulse", "--wait", *bench.kernel(SHORT_US), "--seconds", 0.001,
                                  "--gap-us", 0])]
-        host = bench.host_for(kind, tenants) if kind.startswith("Weir") else None
-        processes = []
-        try:
-            processes = bench.start(kind, host, tenants)
-            for p in processes:
-                p.wait_line("^ready$", WAIT_S)
+
+        def work(_host, processes):
             first, newcomer = processes
             begin_ms = time.monotonic() * 1e3
             first.say("go")
             time.sleep(after_s)
             end_ms = time.monotonic() * 1e3
             newcomer.say("go")
-            if newcomer.wait(WAIT_S) != 0:
-                raise bench.lib.Stuck(newcomer.tail())
+            bench.ends(newcomer, WAIT_S)
             return (bench.latency(newcomer.lines)[0],
                     self.alone(list(first.lines), begin_ms + WARM_MS, end_ms, bench.calibrate(us)[1]))
-        except (bench.lib.Stuck, BrokenPipeError) as error:
-            bench.notes.append(f"{kind}: {str(error)[-600:]}")
-            return None
-        finally:
-            for p in processes:
-                p.kill()
-            if host:
-                bench.end_host(kind, host)
+
+        return bench.attended(kind, tenants, work, WAIT_S)
 
     def newcomer(self, kinds):
         bench, rows = self.bench, []

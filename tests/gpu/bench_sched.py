@@ -184,27 +184,15 @@ class Bench:
             processes.append(self.lib.Process(argv, env=env, name=f"t{i}"))
         return processes
 
-    def together(self, kind, tenants, limit_s=60):
-        """The processes' lines, having been let loose at once; {} where one failed."""
+    def attended(self, kind, tenants, work, limit_s=60):
+        """What work(host, processes) gives, once all tenants are ready; None where one failed: a note says why."""
         host = self.host_for(kind, tenants) if kind.startswith("Weir") else None
         processes = []
         try:
             processes = self.start(kind, host, tenants)
             for p in processes:
                 p.wait_line("^ready$", limit_s)
-            for p in processes:
-                p.say("go")
-            if host and self.suite.options.trace_s:
-                time.sleep(0.5)
-                with self.recorded(kind, host):
-                    time.sleep(self.suite.options.trace_s)
-            for p in processes:
-                if p.wait(limit_s) != 0:
-                    raise self.lib.Stuck(p.tail())
-            if host:
-                rows = {r["name"]: r for r in host.status()["tenant"]}
-                self.used = [rows[f"t{i}"] for i in range(len(tenants))]
-            return [list(p.lines) for p in processes]
+            return work(host, processes)
         except (self.lib.Stuck, BrokenPipeError) as error:
             self.notes.append(f"{kind}: {str(error)[-600:]}")
             return None
@@ -213,6 +201,28 @@ class Bench:
                 p.kill()
             if host:
                 self.end_host(kind, host)
+
+    def together(self, kind, tenants, limit_s=60):
+        """The processes' lines, having been let loose at once; None where one failed."""
+        def work(host, processes):
+            for p in processes:
+                p.say("go")
+            if host and self.suite.options.trace_s:
+                time.sleep(0.5)
+                with self.recorded(kind, host):
+                    time.sleep(self.suite.options.trace_s)
+            for p in processes:
+                self.ends(p, limit_s)
+            if host:
+                rows = {r["name"]: r for r in host.status()["tenant"]}
+                self.used = [rows[f"t{i}"] for i in range(len(tenants))]
+            return [list(p.lines) for p in processes]
+
+        return self.attended(kind, tenants, work, limit_s)
+
+    def ends(self, process, limit_s):
+        if process.wait(limit_s) != 0:
+            raise self.lib.Stuck(process.tail())
 
     @contextlib.contextmanager
     def recorded(self, kind, host):
