@@ -140,18 +140,26 @@ class Shares(lib.Case):
             self.precedence(pid, -15)
         lib.until(self.all_have_work, 20, "what they began with, each for itself, is done")
 
-    def accounted(self):
-        rows = {row["name"]: row for row in self.served.status()["tenant"]}
-        return {t: rows[t]["service_sm_ns"] for t in WEIGHTS}
+    def accounted(self, until):
+        """Device time of each of them from now on."""
+        def now():
+            rows = {row["name"]: row for row in self.served.status()["tenant"]}
+            return {t: rows[t]["service_sm_ns"] for t in WEIGHTS}
+
+        before = now()
+        self.wait_until(until)
+        after = now()
+        return {t: after[t] - before[t] for t in before}
+
+    @staticmethod
+    def shares(weights):
+        return {t: w / sum(weights.values()) for t, w in weights.items()}
 
     def all_have_work(self):
         """Is each of them served what it should be, more or less, in half a second?"""
-        before = self.accounted()
-        time.sleep(0.5)
-        after = self.accounted()
-        total = max(sum(after.values()) - sum(before.values()), 1)
-        wanted = {t: w / sum(WEIGHTS.values()) for t, w in WEIGHTS.items()}
-        return all(abs((after[t] - before[t]) / total - wanted[t]) < 2 * CLOSE for t in wanted)
+        served = self.accounted(time.monotonic() + 0.5)
+        total = max(sum(served.values()), 1)
+        return all(abs(served[t] / total - share) < 2 * CLOSE for t, share in self.shares(WEIGHTS).items())
 
     def wait_until(self, when):
         lib.until(lambda: time.monotonic() >= when, max(when - time.monotonic(), 0) + 5, "the time is over", 0.01)
@@ -173,13 +181,10 @@ class Shares(lib.Case):
     def assertShares(self, weights):
         """From a second after now. The accounting is exact. What a kernel of softgpu takes depends on who else uses the
         machine's cores just then, so counts of kernels may take some seconds more to come to the same."""
-        wanted = {t: w / sum(weights.values()) for t, w in weights.items()}
+        wanted = self.shares(weights)
         begin = time.monotonic() + FOLLOWS_S
         self.wait_until(begin)
-        before = self.accounted()
-        self.wait_until(begin + MEASURE_S)
-        after = self.accounted()
-        accounted = self.assertClose({t: after[t] - before[t] for t in before}, wanted, "accounted")
+        accounted = self.assertClose(self.accounted(begin + MEASURE_S), wanted, "accounted")
         for seconds in COUNT_S:
             self.wait_until(begin + seconds)
             counts = self.counted(begin, begin + seconds)

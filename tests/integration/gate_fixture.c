@@ -508,6 +508,12 @@ void launch_leave(struct launch *launch)
     pthread_join(launch->thread, NULL);
 }
 
+void launch_end(struct launch *launch)
+{
+    launch_await_given(launch);
+    launch_leave(launch);
+}
+
 void launch_once(struct guest *guest, struct weir_gate_work work)
 {
     struct launch launch;

@@ -69,6 +69,8 @@ void launch_await_given(struct launch *launch);
 void launch_await_waiting(const struct launch *launch);
 /* The driver's call returns; joins. */
 void launch_leave(struct launch *launch);
+/* Both: once it has passed. */
+void launch_end(struct launch *launch);
 /* All of it, which must succeed. */
 void launch_once(struct guest *guest, struct weir_gate_work work);
 

@@ -120,14 +120,12 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     }
     marks = marks_in(a);
     launch_begin(&waits, a, known);
-    launch_await_given(&waits);
-    launch_leave(&waits); /* 240 us in flight, of 200 */
+    launch_end(&waits); /* 240 us in flight, of 200 */
     launch_begin(&waits, a, known);
     launch_await_waiting(&waits);
     await(marks_in(a) > marks && !weir_gate_is_open(&a->session));
     device_reaches(a);
-    launch_await_given(&waits);
-    launch_leave(&waits);
+    launch_end(&waits);
     finish(a);
     finish(b);
     guest_gone(a);
@@ -185,8 +183,7 @@ static void a_failed_call_leaves_nothing_behind(void **state)
 
         launch_begin(&l, a, kernel_of(1, 0));
         l.driver_says = CUDA_ERROR_INVALID_VALUE;
-        launch_await_given(&l);
-        launch_leave(&l);
+        launch_end(&l);
         assert_int_equal(atomic_load(&queue_of(a)->given_ns), given_ns);
         assert_false(weir_gate_is_open(&a->session));
         assert_int_equal(counts_now().withdrawals - before.withdrawals, contended);
@@ -221,8 +218,7 @@ static void stuck_work_lets_the_next_one_pass(void **state)
     launch_begin(&first, a, kernel_of(7, LONG_NS));
     launch_await_waiting(&first);
     clock_forward(10 * WEIR_NS_PER_MS); /* b's turn is over */
-    launch_await_given(&first);
-    launch_leave(&first);
+    launch_end(&first);
     launch_begin(&waits, a, kernel_of(7, 0)); /* behind 80 ms that are still to come */
     launch_await_waiting(&waits);
     clock_forward(600 * WEIR_NS_PER_MS);
@@ -253,13 +249,11 @@ static void work_that_moves_on_lets_nothing_pass(void **state)
     launch_begin(&l, a, kernel_of(7, LONG_NS));
     looks_up(&l);
     clock_forward(4 * LONG_NS + WEIR_NS_PER_MS); /* too long to be the first one's own time */
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     launch_begin(&l, b, kernel_of(2, 0));
     launch_await_waiting(&l);
     clock_forward(400 * WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l); /* never ends */
+    launch_end(&l); /* never ends */
     device_reaches_some(a, 1);
     await(locked(queue_of(a)->first_ns) != 0);
     launch_begin(&l, a, kernel_of(7, 0)); /* behind 80 ms that are still to come */
@@ -537,8 +531,7 @@ static void who_copies_next_is_awake_when_its_turn_comes(void **state)
     a = guest_new(0, 0);
     b = guest_new(2, 0);
     launch_begin(&first, a, copy); /* guessed: 2.5 ms */
-    launch_await_given(&first);
-    launch_leave(&first);
+    launch_end(&first);
     launch_begin(&next, b, copy);
     launch_await_waiting(&next);
     await(atomic_load(&fx.gate->spinners) == 1);

@@ -44,13 +44,11 @@ static void a_bound_holds_alone_until_something_is_done(void **state)
     launch_begin(&l, a, kernel_of(7, 6 * WEIR_NS_PER_MS));
     looks_up(&l);
     device_reaches(a);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     launch_begin(&l, a, kernel_of(7, 0)); /* the last one never ends */
     looks_up(&l);
     clock_forward(25 * WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     assert_int_equal(l.result, CUDA_SUCCESS);
     finish(a);
     guest_gone(a);
@@ -74,8 +72,7 @@ static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
     clock_forward(LONG_NS - 2 * WEIR_NS_PER_MS);
     looks_up(&l);
     clock_forward(WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     launch_begin(&l, a, kernel_of(7, LONG_NS));
     looks_up(&l);
     clock_forward(2 * LONG_NS); /* it takes longer, as when other work is in its way */
@@ -83,8 +80,7 @@ static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
     device_reaches_some(a, 1);
     looks_up(&l);
     device_reaches(a);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     finish(a);
     guest_gone(a);
     gate_close();
@@ -108,15 +104,13 @@ static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
     launch_begin(&l, a, kernel_of(8, LONG_NS));
     looks_up(&l);
     clock_forward(15 * WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     launch_begin(&l, a, kernel_of(8, 0));
     looks_up(&l);
     clock_forward(4 * 15 * WEIR_NS_PER_MS);
     looks_up(&l);
     clock_forward(WEIR_NS_PER_MS);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     weir_gate_look(queue_of(a));
     device_reaches_some(a, 1);
     weir_gate_look(queue_of(a));
@@ -126,8 +120,7 @@ static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
     looks_up(&l);
     assert_in_range(hint.ns, 15 * WEIR_NS_PER_MS, 20 * WEIR_NS_PER_MS);
     device_reaches(a);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     finish(a);
     guest_gone(a);
     gate_close();
@@ -161,8 +154,7 @@ static void a_kernel_never_seen_passes_a_few_times_alone(void **state)
     clock_forward(100 * WEIR_NS_PER_MS);
     looks_up(&l);
     device_reaches_some(a, 1);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     assert_int_equal(hint.ns, 0);
     for (int i = 0; i < 3; i++) {
         launch_once(a, never_seen(7, &hint));
@@ -172,8 +164,7 @@ static void a_kernel_never_seen_passes_a_few_times_alone(void **state)
     clock_forward(8 * WEIR_NS_PER_MS); /* for the four of which nothing else is between marks */
     looks_up(&l);
     device_reaches_some(a, 1);
-    launch_await_given(&l);
-    launch_leave(&l);
+    launch_end(&l);
     assert_int_equal(hint.ns, 2 * WEIR_NS_PER_MS);
     finish(a);
     guest_gone(a);
@@ -223,8 +214,7 @@ static void what_nothing_is_seen_of_passes_in_the_end(void **state)
         clock_forward(490 * WEIR_NS_PER_MS);
         looks_up(&l);
         clock_forward(20 * WEIR_NS_PER_MS);
-        launch_await_given(&l);
-        launch_leave(&l);
+        launch_end(&l);
     }
     finish(a);
     guest_gone(a);
@@ -254,8 +244,7 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
     assert_int_equal(counts.items, 3); /* what stands behind the mark, what is open, and b's */
     assert_true(locked(queue_of(a)->open_started != 0));
     clock_forward(2 * WEIR_NS_PER_MS);
-    launch_await_given(&newcomer);
-    launch_leave(&newcomer);
+    launch_end(&newcomer);
     finish(a);
     finish(b);
     counts = counts_now();
