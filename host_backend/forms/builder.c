@@ -448,6 +448,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
         device->sm = attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
                      attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
         pthread_mutex_init(&device->lock, NULL);
+        pthread_mutex_init(&device->needs.lock, NULL);
         pthread_cond_init(&device->work, NULL);
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
@@ -500,6 +501,7 @@ static void device_finish(struct weir_forms_device *device)
     }
     destroy_all(device->dead);
     pthread_cond_destroy(&device->work);
+    pthread_mutex_destroy(&device->needs.lock);
     pthread_mutex_destroy(&device->lock);
 }
 

@@ -20,25 +20,50 @@
 #define WEIR_FORMS_MOST_REGISTERS  255u   /* of a thread */
 #define WEIR_FORMS_NO_CARVEOUT     (-1)
 
+/** What a block takes of an SM's shared memory, bytes. @thread any */
+static inline uint64_t weir_forms_block_bytes(uint32_t shared_bytes)
+{
+    uint32_t step = WEIR_FORMS_SHARED_STEP;
+
+    return ((uint64_t)shared_bytes + step - 1) / step * step + WEIR_FORMS_SHARED_RESERVED;
+}
+
 /**
- * What an SM sets aside of its cache for so many blocks: the least size that suffices, in KiB.
+ * What an SM sets aside of its cache for so much: the least size that suffices, in KiB.
  *
  * A little more shared memory in each block can bring the next size, and the cache that it takes
- * may cost a kernel that gathers 40 % (H200, 2026-11-22).
+ * may cost a kernel that gathers 40 % (H200, 2026-11-22), or half of its speed (spmv, 32 KiB
+ * for 16; H200, 2026-11-23).
  * @thread any
  */
-static inline uint32_t weir_forms_carveout_kib(uint32_t shared_bytes, uint32_t blocks)
+static inline uint32_t weir_forms_aside_kib(uint64_t bytes)
 {
     static const uint32_t sizes[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
-    uint32_t step = WEIR_FORMS_SHARED_STEP;
-    uint64_t block = ((uint64_t)shared_bytes + step - 1) / step * step;
-    uint64_t bytes = blocks * (block + WEIR_FORMS_SHARED_RESERVED);
     size_t i = 0;
 
     while (i + 1 < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] * UINT64_C(1024) < bytes) {
         i++;
     }
     return sizes[i];
+}
+
+/** The same for so many blocks. @thread any */
+static inline uint32_t weir_forms_carveout_kib(uint32_t shared_bytes, uint32_t blocks)
+{
+    return weir_forms_aside_kib(blocks * weir_forms_block_bytes(shared_bytes));
+}
+
+/**
+ * So many KiB as the function attribute has it: a percentage of what an SM can set aside.
+ *
+ * @param sm_bytes  MAX_SHARED_MEMORY_PER_MULTIPROCESSOR; 0: not known, then it is all.
+ * @thread any
+ */
+static inline int weir_forms_carveout_percent(uint32_t kib, uint32_t sm_bytes)
+{
+    uint64_t percent = sm_bytes != 0 ? kib * UINT64_C(1024) * 100 / sm_bytes : 100;
+
+    return percent < 100 ? (int)percent : 100;
 }
 
 /**
@@ -55,7 +80,7 @@ static inline int weir_forms_carveout(uint32_t kernel_bytes, uint32_t kernel_blo
 
     return sm_bytes == 0 || weir_forms_carveout_kib(twin_bytes, twin_blocks) <= kib
                ? WEIR_FORMS_NO_CARVEOUT
-               : (int)(kib * UINT64_C(1024) * 100 / sm_bytes);
+               : weir_forms_carveout_percent(kib, sm_bytes);
 }
 
 /**

@@ -198,6 +198,26 @@ static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *ord
     p->ended = on_order_ended;
 }
 
+/* On its SMs there may be others' blocks, of kernels of which it is not known yet which. */
+static void set_carveout(struct weir_session *s, const struct weir_forms_choice *c,
+                         const struct weir_run_params *p)
+{
+    struct weir_forms_kernel *k = c->kernel;
+    struct weir_forms_device *device = k->module->device;
+    struct weir_forms_need own = {.kernel = k,
+                                  .owner = s,
+                                  .block_bytes = k->fit.block_bytes[c->variant],
+                                  .per_sm = c->blocks_per_sm};
+    uint32_t quota = p->place.quota != 0 ? p->place.quota : c->blocks_per_sm;
+    uint32_t kib = weir_forms_needs_kib(&device->needs, &own, quota, weir_clock_now_ns());
+    bool shares = p->place.quota != 0 && p->place.sm_count == 0;
+
+    weir_forms_beside_set(s->driver, p->twin,
+                          shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)
+                                 : WEIR_FORMS_NO_CARVEOUT,
+                          &k->fit.beside[c->variant]);
+}
+
 static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,
                       const struct weir_op_launch_in *in, struct weir_forms_order *order)
 {
@@ -240,7 +260,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         take_order(k, order, &p);
         p.place = drawn;
     }
-    weir_forms_beside_set(s->driver, p.twin, p.place.quota != 0, &k->fit.beside[variant]);
+    set_carveout(s, c, &p);
     p.timed =
         !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);

@@ -43,7 +43,8 @@ struct weir_forms_fit {
     uint32_t threads, shared_bytes;
     enum weir_ptx_form form;
     uint32_t native_blocks;
-    uint32_t per_sm[WEIR_FORMS_VARIANTS]; /* 0: does not fit, or is not there */
+    uint32_t per_sm[WEIR_FORMS_VARIANTS];      /* 0: does not fit, or is not there */
+    uint64_t block_bytes[WEIR_FORMS_VARIANTS]; /* of an SM's shared memory */
     struct weir_forms_beside beside[WEIR_FORMS_VARIANTS];
 };
 
@@ -164,6 +165,7 @@ struct weir_forms_device {
     uint32_t n_jobs, first_job;
     struct weir_forms_module *dead; /* to be unloaded by the builder */
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
+    struct weir_forms_needs needs;
 };
 
 struct weir_forms {

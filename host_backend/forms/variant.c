@@ -123,20 +123,21 @@ static void keep_cache(const struct weir_driver *d, struct weir_forms_kernel *k,
     CUfunction twin = weir_forms_twin_function(k, k->fit.form, variant);
     const struct weir_forms_twin *info = weir_forms_twin_info(k, k->fit.form, variant);
     uint32_t kernel_bytes = attribute(d, native, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-    uint32_t twin_bytes = attribute(d, twin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    uint32_t twin_bytes = attribute(d, twin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) +
+                          weir_forms_twin_shared(info, shared_bytes);
     int asked = WEIR_FORMS_NO_CARVEOUT;
 
+    k->fit.block_bytes[variant] = weir_forms_block_bytes(twin_bytes);
     if (native_blocks == 0 || k->fit.per_sm[variant] == 0 ||
         d->cuFuncGetAttribute(&asked, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, native) !=
             CUDA_SUCCESS ||
         asked != WEIR_FORMS_NO_CARVEOUT) {
         return;
     }
-    (void)d->cuFuncSetAttribute(
-        twin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-        weir_forms_carveout(kernel_bytes + shared_bytes, native_blocks,
-                            twin_bytes + weir_forms_twin_shared(info, shared_bytes),
-                            k->fit.per_sm[variant], k->module->device->sm_shared_bytes));
+    (void)d->cuFuncSetAttribute(twin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                weir_forms_carveout(kernel_bytes + shared_bytes, native_blocks,
+                                                    twin_bytes, k->fit.per_sm[variant],
+                                                    k->module->device->sm_shared_bytes));
 }
 
 /* Registers mean something where they are; a test with an even seed takes all twins in any case. */
@@ -186,10 +187,13 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         weir_forms_beside_set(d,
                               weir_forms_twin_function(k, k->fit.form, (enum weir_forms_variant)v),
-                              false, &k->fit.beside[v]);
+                              WEIR_FORMS_NO_CARVEOUT, &k->fit.beside[v]);
     }
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
-    k->fit = (struct weir_forms_fit){threads, shared_bytes, form, native_blocks, {0}, {{0}}};
+    k->fit = (struct weir_forms_fit){.threads = threads,
+                                     .shared_bytes = shared_bytes,
+                                     .form = form,
+                                     .native_blocks = native_blocks};
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
 
