@@ -39,8 +39,9 @@
  * all workers' additions, and a fence of the system puts all of it before finished.
  *
  * The SM of a worker is the one it started on; should the hardware move it, the counters still
- * add up. A worker over the quota leaves only if its own decrement shows that there were too many:
- * of those that come to an SM at the same time, as many stay as the quota allows.
+ * add up. A worker over the quota leaves by an exchange of just the count that is too high: of
+ * those that come to an SM at the same time as many stay as the quota allows. (An addition taken
+ * back where it was one too many let others in meanwhile: up to four where two were allowed.)
  */
 #include "ptx/pass/twin.h"
 
@@ -148,18 +149,17 @@ static void emit_look(struct weir_ptx_edit *edit)
         "ld.param.b32 %%quota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
         "setp.eq.u32 %%p, %%quota, 0;\n@%%p bra CLAIM;\n"
         "COUNT:\n"
-        "ld.volatile.global.u32 %%a, [%%wcnt+%zu];\n"
-        "setp.le.u32 %%p, %%a, %%quota;\n@%%p bra CLAIM;\n"
-        "atom.global.add.u32 %%a, [%%wcnt+%zu], -1;\n"
-        "setp.gt.u32 %%p, %%a, %%quota;\n@%%p bra GONE;\n"
-        "red.global.add.u32 [%%wcnt+%zu], 1;\nbra CLAIM;\n"
-        "GONE:\n"
+        "ld.volatile.global.u32 %%b, [%%wcnt+%zu];\n"
+        "EXCESS:\n"
+        "mov.b32 %%a, %%b;\nsetp.le.u32 %%p, %%a, %%quota;\n@%%p bra CLAIM;\n"
+        "sub.u32 %%b, %%a, 1;\n"
+        "atom.global.cas.b32 %%b, [%%wcnt+%zu], %%a, %%b;\n"
+        "setp.ne.u32 %%p, %%a, %%b;\n@%%p bra EXCESS;\n"
         "or.b32 %%wstate, %%wstate, %u;\n"
         "RETIRE:\n"
         "red.global.add.u32 [%%wctl+%zu], 1;\nbra NONE;\n",
         AT(next), WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range),
-        WEIR_PTX_ASK_NO_QUOTA, ARG(quota), AT(running), AT(running), AT(running), STATE_OUT,
-        AT(retired));
+        WEIR_PTX_ASK_NO_QUOTA, ARG(quota), AT(running), AT(running), STATE_OUT, AT(retired));
 }
 
 /* At CLAIM and NONE: the task in %wnext and %wend; none where they are equal. */
