@@ -349,6 +349,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
     uint32_t count = deal(sched, ns, parts);
+    bool waits = sched->front_last[0] != NULL && sched->front_last[0]->waits;
     bool led = false;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -358,6 +359,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
             continue;
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
+        item->beside_waits |= waits && !item->waits;
         led |= item->queue->tenant == sched->reign.leader;
         if (count == 1) {
             item->alone_ns += ns;

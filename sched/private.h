@@ -43,6 +43,7 @@ struct item {
     bool filler;        /* granted below the leader's work */
     bool fills_equal;   /* and the leader is of its own class */
     uint32_t part_sms;  /* and it is kept to so many SMs; 0: to none */
+    bool beside_waits;  /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
@@ -228,6 +229,13 @@ struct weir_sched {
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
 
+static inline enum weir_sched_fill fills_as(const struct item *item)
+{
+    return item->fills_equal ? WEIR_SCHED_FILL_ALL
+           : item->filler    ? WEIR_SCHED_FILL_LOWER
+                             : WEIR_SCHED_FILL_NONE;
+}
+
 static inline enum weir_sched_resource resource_of(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_H2D   ? WEIR_SCHED_TO_DEVICE
@@ -330,6 +338,7 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 void fill(struct weir_sched *sched, uint64_t *wake_ns);
 /** May an item of the tenant that fills be granted, if there is room? */
 bool fills(const struct weir_sched *sched, const struct item *item);
+uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant);
 /** A turn begins: nobody fills yet, and perhaps no equal may. */
 void fill_begin(struct weir_sched *sched);
 /** Is the leader's turn a clean one, and this at the front to be done before it? */

@@ -393,6 +393,51 @@ static void kernels_behind_anothers_teach_what_is_certain(void **state)
     weir_predict_destroy(config.predict);
 }
 
+/*
+ * Two of 3 ms, each of which had the device with another's of 5 ms. The first ended as if it had
+ * been alone, so the other seemed to wait; the second was stopped besides, and was at work for
+ * longer.
+ */
+static void what_was_beside_one_that_seemed_to_wait_is_doubted(void **state)
+{
+    struct weir_sched_config config;
+    struct desk b;
+    weir_sched_id q[2], other, next, run;
+
+    (void)state;
+    weir_sched_config_init(&config, SMS);
+    assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
+    for (int i = 0; i < 3; i++) {
+        weir_predict_learn(config.predict, WEIR_SCHED_KERNEL, 3000, 10000, 3000000);
+    }
+    desk_init_with(&b, &config);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, weir_policy_find("waterfill")),
+                     WEIR_OK);
+    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    other = kernel(&b, q[0], 5000, 0);
+    run = kernel(&b, q[1], 3000, WEIR_SCHED_STOPPABLE);
+    later(&b, 3400);
+    assert_int_equal(state_of(&b, run), WEIR_SCHED_GRANTED);
+    finished(&b, run);
+    run = kernel(&b, q[1], 3000, WEIR_SCHED_STOPPABLE);
+    next = kernel(&b, q[0], 5000, 0);
+    later(&b, 5300);
+    finished(&b, other);
+    later(&b, 1000);
+    assert_int_equal(state_of(&b, run), WEIR_SCHED_STOPPING);
+    assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, run, 7000), WEIR_OK);
+    assert_int_equal(state_of(&b, next), WEIR_SCHED_GRANTED);
+    later(&b, 5000);
+    finished(&b, next);
+    assert_int_equal(state_of(&b, run), WEIR_SCHED_GRANTED);
+    later(&b, 2000);
+    finished(&b, run);
+    assert_int_equal(weir_predict_ask(config.predict, WEIR_SCHED_KERNEL, 3000, 10000), 3000000);
+    desk_finish(&b);
+    weir_predict_destroy(config.predict);
+}
+
 /* Long copies are not taken for short ones, just because nobody has seen any yet. */
 static void unknown_work_counts_by_its_bytes(void **state)
 {
@@ -522,6 +567,7 @@ int main(void)
         cmocka_unit_test(limit_of_sms_places_movable_work),
         cmocka_unit_test(who_is_next_is_granted_before_a_task_s_last_kernel_ends),
         cmocka_unit_test(kernels_behind_anothers_teach_what_is_certain),
+        cmocka_unit_test(what_was_beside_one_that_seemed_to_wait_is_doubted),
         cmocka_unit_test(unknown_work_counts_by_its_bytes),
         cmocka_unit_test(items_of_a_queue_keep_their_order_over_classes),
         cmocka_unit_test(alone_word_opens_after_quiet_and_closes_for_others),
