@@ -489,7 +489,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
     tenant = item->queue->tenant;
     rest_ns = queue_rest_ns(sched, item->queue);
     if (tenant == reign->filler) {
-        return fills(sched, item) && rest_ns >= weir_sched_fill_bound_ns(&sched->config);
+        return fills(sched, item) && rest_ns >= fill_bound_ns(sched, tenant);
     }
     if (tenant == reign->leader && sched->ready_count > 1 &&
         reign->used_ns + rest_ns >= reign->slice_ns) {

@@ -82,9 +82,30 @@ static uint64_t block_ns(const struct weir_sched *sched, const struct item *item
     return item->predicted_ns / (waves != 0 ? waves : 1);
 }
 
-uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config)
+uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
+                                  enum weir_sched_fill fills)
 {
-    return (config->fill >= WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
+    return (fills >= WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
+}
+
+uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    bool equal = tenant->view.priority == sched->reign.leader->view.priority;
+
+    return weir_sched_fill_bound_ns(&sched->config,
+                                    equal ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_LOWER);
+}
+
+/* At the lowest level it would wait for all of theirs, and its tenant is no lower than they. */
+static bool is_below_lower(const struct weir_sched *sched)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    while (front != NULL &&
+           front->queue->tenant->view.priority >= sched->reign.leader->view.priority) {
+        front = front->front_next;
+    }
+    return front != NULL;
 }
 
 bool fills(const struct weir_sched *sched, const struct item *item)
@@ -95,9 +116,12 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms) {
         return false;
     }
-    return tenant->view.priority < leader->view.priority ||
-           (sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
-            item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS);
+    if (tenant->view.priority < leader->view.priority) {
+        return sched->equal_fillers == 0;
+    }
+    return sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
+           item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS &&
+           !is_below_lower(sched);
 }
 
 /* So many times as long does it take there, if it has the part for itself. */
@@ -130,7 +154,7 @@ static uint32_t part_sms(const struct weir_sched *sched, const struct tenant *te
     sms = needed > sms && needed <= sched->config.sms ? needed : sms;
     if (sms >= sched->config.sms ||
         (double)item->predicted_ns * slower(sched, item, (uint32_t)sms) >
-            (double)weir_sched_fill_bound_ns(&sched->config)) {
+            (double)fill_bound_ns(sched, tenant)) {
         return 0;
     }
     return (uint32_t)sms;
@@ -161,7 +185,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
     static const struct weir_sched_place anywhere;
     const struct tenant *tenant = queue->tenant;
     bool equal = tenant->view.priority == sched->reign.leader->view.priority;
-    uint64_t most_ns = weir_sched_fill_bound_ns(&sched->config);
+    uint64_t most_ns = fill_bound_ns(sched, tenant);
     uint64_t bound_ns = most_ns;
     struct item *item;
 

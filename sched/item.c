@@ -144,7 +144,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, item->filler);
-    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, item->filler);
+    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, fills_as(item));
 }
 
 /* It stops, is stopped, or goes on: its queue is to be seen to, and its tenant's view made anew. */

@@ -114,6 +114,17 @@ struct weir_sched_item_params {
     void *user;             /* handed to the environment */
 };
 
+/* Who may have what the leader's work leaves of the device, at a level below it. Each allows what
+ * those before it do. */
+enum weir_sched_fill {
+    WEIR_SCHED_FILL_NONE,
+    WEIR_SCHED_FILL_LOWER, /* tenants of lower classes */
+    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go, .. */
+    WEIR_SCHED_FILL_PARTS, /* .. these on as many SMs as their weights give them beside it */
+};
+
+extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
+
 /**
  * What the scheduler asks of the world. Every function is called inside a call into the scheduler,
  * with whatever lock its owner holds; none may block or call in again. `item_user` is the
@@ -123,12 +134,13 @@ struct weir_sched_env {
     void *user;
     /**
      * Give an item to the device. Of a STARTED item never called. Mandatory.
-     * filler: at a level at which others' blocks go first; only with config.fill. Its place is
+     * fills: not NONE: at a level at which others' blocks go first, beside work of a higher class
+     * (LOWER) or of its own (ALL); only as far as config.fill goes. Its place is
      * heeded if it is not MOVABLE, too, as far as the device can: with FILL_PARTS it is the least
      * number of SMs that it is to have, the first ones.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
-                  const struct weir_sched_place *place, bool filler);
+                  const struct weir_sched_place *place, enum weir_sched_fill fills);
     /**
      * A copy waits for the end of another that has no more than inflight_ns to go, and will be
      * given to the device then, if nobody comes before it: its thread may get ready. At most once
@@ -162,17 +174,6 @@ struct weir_sched_env {
 #define WEIR_SCHED_UNKNOWN    UINT64_MAX
 #define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
-/* Who may have what the leader's work leaves of the device, at a level below it. Each allows what
- * those before it do. */
-enum weir_sched_fill {
-    WEIR_SCHED_FILL_NONE,
-    WEIR_SCHED_FILL_LOWER, /* tenants of lower classes */
-    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go, .. */
-    WEIR_SCHED_FILL_PARTS, /* .. these on as many SMs as their weights give them beside it */
-};
-
-extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
-
 struct weir_sched_config {
     uint32_t sms;              /* of the device, 1 or more */
     uint64_t alone_ns;         /* predicted work in flight while one tenant has work */
@@ -197,9 +198,12 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 /**
  * Predicted work in flight of a queue that fills, ns; what it has done is worth seeing twice in
  * that.
+ *
+ * @param fills  as env.start has it: beside its equals (ALL, PARTS) it is less.
  * @thread any
  */
-uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config);
+uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
+                                  enum weir_sched_fill fills);
 
 /**
  * What an item counts as while nothing is known of how long such items take: of bytes by the speed

@@ -398,7 +398,7 @@ static bool is_timed(const struct weir_gate_pass *pass)
     bool each = !sure && pass->queue->gate->config.fill >= WEIR_SCHED_FILL_ALL;
 
     return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) &&
-           !pass->item->filler;
+           pass->item->fills == WEIR_SCHED_FILL_NONE;
 }
 
 /*
@@ -421,11 +421,13 @@ static bool is_mark_due(const struct weir_gate_pass *pass)
 {
     const struct weir_gate_open *open = &pass->stream->gate.open;
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
-    uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config) / 2;
+    uint64_t filler_ns =
+        weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->item->fills) / 2;
 
     return open->guessed || is_timed(pass) ||
-           (pass->item->filler ? open->n >= OPEN_ALONE || open->ns >= filler_ns
-                               : open->n >= OPEN_CONTENDED || open->ns >= least_ns);
+           (pass->item->fills != WEIR_SCHED_FILL_NONE
+                ? open->n >= OPEN_ALONE || open->ns >= filler_ns
+                : open->n >= OPEN_CONTENDED || open->ns >= least_ns);
 }
 
 static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
@@ -456,7 +458,8 @@ static void apply_place(const struct weir_gate_pass *pass)
 /* It may go to its stream now, which is made such as it is to have. */
 static void let_pass(struct weir_gate_pass *pass)
 {
-    apply_priority(pass->queue, pass->stream, pass->item != NULL && pass->item->filler);
+    apply_priority(pass->queue, pass->stream,
+                   pass->item != NULL && pass->item->fills != WEIR_SCHED_FILL_NONE);
     apply_place(pass);
     add_given(pass->queue, pass->ns);
 }

@@ -33,10 +33,10 @@ struct weir_gate_item {
     uint64_t brought_ns;
     struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
-    bool filler;        /* valid when granted */
-    bool sure;          /* what it takes is known */
-    atomic_bool halted; /* its run is stopped, or about to be */
-    atomic_bool soon;   /* it will be granted soon: its thread may spin */
+    enum weir_sched_fill fills; /* valid when granted */
+    bool sure;                  /* what it takes is known */
+    atomic_bool halted;         /* its run is stopped, or about to be */
+    atomic_bool soon;           /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */

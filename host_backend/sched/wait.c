@@ -312,7 +312,7 @@ bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
 bool weir_gate_wait_room(struct weir_gate_queue *q, const struct weir_gate_item *item)
 {
     struct weir_gate *gate = q->gate;
-    uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config);
+    uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config, gate->config.fill);
     bool room = true;
 
     while (!atomic_load_explicit(&item->granted, memory_order_acquire) && room && left_ns != 0) {

@@ -117,7 +117,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
 }
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
-                     const struct weir_sched_place *place, bool filler)
+                     const struct weir_sched_place *place, enum weir_sched_fill fills)
 {
     struct weir_gate_item *item = item_user;
     struct weir_gate_queue *q = item->queue;
@@ -126,7 +126,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     (void)id;
     item->order.place = (struct weir_run_place){
         .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
-    item->filler = filler;
+    item->fills = fills;
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
     if (q->waiting == item) {

@@ -302,9 +302,9 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
 
 uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    uint32_t best = filler_of_equals(self, view);
+    uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : filler_below(view);
+    return best != UINT32_MAX ? best : filler_of_equals(self, view);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)

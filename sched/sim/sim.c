@@ -108,12 +108,12 @@ static struct order *note(struct run *run, enum order_kind kind, void *item_user
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, bool filler)
+                     const struct weir_sched_place *place, enum weir_sched_fill fills)
 {
     struct order *order = note(user, ORDER_START, item_user, place);
     (void)item;
     if (order) {
-        order->filler = filler;
+        order->filler = fills != WEIR_SCHED_FILL_NONE;
     }
 }
 

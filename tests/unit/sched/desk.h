@@ -42,14 +42,14 @@ static inline void note(struct desk *b, enum told what, weir_sched_id item,
 }
 
 static inline void on_start(void *user, weir_sched_id item, void *item_user,
-                            const struct weir_sched_place *place, bool filler)
+                            const struct weir_sched_place *place, enum weir_sched_fill fills)
 {
     struct desk *desk = user;
 
     (void)item_user;
     assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
     note(desk, START, item, place);
-    desk->order[desk->count - 1].filler = filler;
+    desk->order[desk->count - 1].filler = fills != WEIR_SCHED_FILL_NONE;
 }
 
 static inline void on_soon(void *user, weir_sched_id item, void *item_user)

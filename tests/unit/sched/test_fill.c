@@ -99,6 +99,37 @@ static void lower_class_fills_and_pays_when_done(void **state)
     desk_finish(&d);
 }
 
+/* At the lowest level an equal would wait for what lower classes have on the device. */
+static void equals_do_not_fill_below_lower_classes(void **state)
+{
+    struct desk d;
+    weir_sched_id high[2], low, queue[2], low_queue, below, fills, leads;
+
+    (void)state;
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
+    queue[0] = queue_of_weight(&d, LEADS, WEIR_SCHED_HIGH, &high[0]);
+    queue[1] = queue_of(&d, WEIR_SCHED_HIGH, &high[1]);
+    low_queue = queue_of(&d, WEIR_SCHED_LOW, &low);
+    below = wave(&d, low_queue, 2000);
+    leads = wave(&d, queue[0], 3000);
+    later(&d, 100);
+    assert_int_equal(how(&d, leads), 0);
+    assert_int_equal(how(&d, below), 0); /* it came first */
+    fills = wave(&d, queue[1], 100);
+    later(&d, 1500);
+    assert_int_equal(how(&d, fills), -1);
+    finished(&d, below);
+    later(&d, 100);
+    assert_int_equal(how(&d, fills), 1);
+    below = wave(&d, low_queue, 100); /* nor does the other way round go well */
+    later(&d, 100);
+    assert_int_equal(how(&d, below), -1);
+    finished(&d, fills);
+    later(&d, 1100); /* who fills is chosen anew */
+    assert_int_equal(how(&d, below), 1);
+    desk_finish(&d);
+}
+
 static void nobody_fills_where_it_is_not_asked_for(void **state)
 {
     struct desk d;
@@ -627,6 +658,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lower_class_fills_and_pays_when_done),
+        cmocka_unit_test(equals_do_not_fill_below_lower_classes),
         cmocka_unit_test(nobody_fills_where_it_is_not_asked_for),
         cmocka_unit_test(equals_fill_with_short_blocks),
         cmocka_unit_test(equals_pay_for_their_work_and_not_for_waiting),

@@ -364,14 +364,14 @@ static enum weir_sched_resource engine_of(const struct piece *piece)
 }
 
 static void engines_start(void *user, weir_sched_id item, void *item_user,
-                          const struct weir_sched_place *place, bool filler)
+                          const struct weir_sched_place *place, enum weir_sched_fill fills)
 {
     struct engines *engines = user;
     struct piece *piece = item_user;
     enum weir_sched_resource engine = engine_of(piece);
     struct piece **end = &engines->first[engine];
 
-    (void)filler;
+    (void)fills;
     (void)place;
     piece->item = item;
     if (*end == NULL) {
