@@ -25,7 +25,7 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
                                         .alone_us = 10000,
                                         .starve_ms = 1000,
                                         .overhead_ppm = 15000,
-                                        .fill = WEIR_SCHED_FILL_LOWER,
+                                        .fill = WEIR_SCHED_FILL_ALL,
                                         .order_window = 8};
 }
 

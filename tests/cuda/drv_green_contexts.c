@@ -90,7 +90,7 @@ static void cut(const CUdevResource *all)
 
 static void refused_resources(const CUdevResource *all)
 {
-    CUdevResource none, one, other, mixed[2];
+    CUdevResource none, one;
     CUdevResourceDesc desc;
     unsigned n = 1;
 
@@ -103,12 +103,6 @@ static void refused_resources(const CUdevResource *all)
                "nor more SMs than there are");
     n = 1;
     DRV(cu.DevSmResourceSplitByCount(&one, &n, all, NULL, 0, 1));
-    n = 1;
-    DRV(cu.DevSmResourceSplitByCount(&other, &n, all, NULL, 0, 1));
-    mixed[0] = one;
-    mixed[1] = other;
-    check_code(cu.DevResourceGenerateDesc(&desc, mixed, 2),
-               CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "groups of two cuts in one descriptor");
     check_true(cu.DeviceGetDevResource(0, &none, CU_DEV_RESOURCE_TYPE_INVALID) != CUDA_SUCCESS,
                "resources of no type");
     DRV(cu.DevResourceGenerateDesc(&desc, &one, 1));

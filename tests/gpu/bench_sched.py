@@ -13,9 +13,9 @@ torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 t
             weights 3:1. Needs PyTorch in --python.
 
 Natively every tenant is a process of its own: time slicing. MPS has a daemon of its own folder; "MPS threads"
-gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. "Weir fair fill" is "Weir fair" with
-fill = "all": equals fill what the one whose turn it is leaves; "Weir fair parts" with fill = "parts": on a part of
-the SMs. Everything in one run, the arrangements in turn;
+gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. "Weir fair lower" is "Weir fair" with
+fill = "lower": equals do not fill what the one whose turn it is leaves; "Weir fair parts" with fill = "parts": on a
+part of the SMs. Everything in one run, the arrangements in turn;
 kernels' times are calibrated natively, alone, before.
 
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
@@ -40,7 +40,7 @@ FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), 
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
-FILLS = {"fill": "all", "parts": "parts"}  # an arrangement's last word, and weir.toml's
+FILLS = {"lower": "lower", "parts": "parts"}  # an arrangement's last word, and weir.toml's
 MEASURES = ("fairness", "priority", "newcomer", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
 WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
@@ -483,13 +483,13 @@ class Bench:
             return "no sched_load", False
         wanted = suite.options.sched
         rows_of = {
-            "fairness": (self.fairness, ["Weir fair", "Weir fair fill", "Weir fair parts"], ["MPS", "MPS threads"],
+            "fairness": (self.fairness, ["Weir fair", "Weir fair lower", "Weir fair parts"], ["MPS", "MPS threads"],
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
             "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
-            "torch": (self.torch, ["Weir priority", "Weir fair fill", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
+            "torch": (self.torch, ["Weir priority", "Weir fair lower", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         pairs = bench_pairs.Pairs(self)
         others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
