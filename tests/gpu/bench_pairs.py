@@ -258,10 +258,10 @@ class Pairs:
 
     def slate(self):
         pairs = [(a, b) for i, a in enumerate(SLATE) for b in SLATE[i:]]
-        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement"])
+        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement", "Weir fair,waterfill"])
 
     def waterfill(self):
         return self.throughput("waterfill", WATERFILL, ["Weir fair", "Weir fair,waterfill"])
 
     def tensor(self):
-        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor"])
+        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor", "Weir fair,waterfill"])
