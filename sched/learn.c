@@ -18,7 +18,7 @@
 #define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
 #define UNSURE              8u /* that part of its time at least, before a kernel's first is believed */
 #define TOGETHER_MAX        2.0 /* what several took is no more times as much as was predicted */
-#define DOUBTED             4u  /* times as much or less is gross enough to be learned from */
+#define DOUBTED             4u  /* more than so many times as much teaches all the same */
 #define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
 
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,

@@ -145,9 +145,9 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 /*
  * Blocks of a grid. The hardware places them: workers that meet the wrong SM leave, so that a range
  * needs as many as all SMs hold. And so does a quota, for the SMs that are emptiest get more
- * than it, which leave, and others fewer: with no more blocks than wanted that stayed so from
- * kernel to kernel once two had begun at the same time (rg 0.91 of its speed before, 0.52 then, and
- * spmv beside it 0.62 and 0.41; H200, 2026-11-23).
+ * than it, which leave, and others fewer: of two chains of kernels with no more blocks than wanted,
+ * nine and two an SM, half of the SMs had so many, and 16 of 132 none of the first (H200,
+ * 2026-11-23).
  */
 static uint32_t grid_blocks(const struct weir_run *run)
 {
