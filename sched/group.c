@@ -4,9 +4,17 @@
  * Four ways to one: the leader alone; the leader beside the one it took the device from (a
  * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside the one
  * that waits longest for the SMs that the limit leaves; what the policy `together` says.
+ *
+ * Nobody loses by the last one. What a policy puts together may suit two kernels and not their
+ * tenants' weights, or be a mistake: at 9:1 two got halves, and one of two equals an eighth of the
+ * SMs, as long as a wrong time alone made that look like a gain. In turns a leader would have
+ * been at work for its weight's part of both one's time. What it gets done beside the other, by
+ * what its kernels are known to take alone, is held against that, and what is missing it has the
+ * device to itself for.
  */
 #include "base/hash.h"
 #include "sched/private.h"
+#include <math.h>
 
 static void group_clear(struct weir_sched *sched)
 {
@@ -417,6 +425,53 @@ void group_note(struct weir_sched *sched)
     }
 }
 
+#define OWED_SLACK_NS 4000000 /* no group is asked for sooner */
+#define OWED_MAX_NS   40000000
+
+/* Of two that take turns, the part of the time that is the leader's; 0: there are not two. */
+static double leaders_part(const struct weir_sched *sched)
+{
+    const struct reign *reign = &sched->reign;
+
+    return reign->members == 2 && reign->member[0] == reign->leader
+               ? (double)reign->leader->view.weight /
+                     (reign->leader->view.weight + reign->member[1]->view.weight)
+               : 0;
+}
+
+void group_owe(struct weir_sched *sched, const struct item *item)
+{
+    struct tenant *tenant = item->queue->tenant;
+    double part = leaders_part(sched);
+    double owed;
+
+    if (part == 0 || tenant != sched->reign.leader || sched->reign.sample || sched->reign.spatial ||
+        sched->reign.beside || !is_compute(item) || item->interrupted || is_unsure(item) ||
+        item->predicted_ns == 0 || item->busy_ns == 0) {
+        return;
+    }
+    owed = (double)tenant->owed_ns +
+           (double)item->partner_ns * (part - (double)item->predicted_ns / (double)item->busy_ns);
+    tenant->owed_ns = (int64_t)fmin(fmax(owed, -OWED_SLACK_NS), OWED_MAX_NS);
+    tenant->part = part;
+    sched->group_stale |= tenant->owed_ns > OWED_SLACK_NS;
+}
+
+/* For so long the leader is to have the device to itself, to get what it is owed: of each moment,
+ * what in turns would be the other's. */
+static uint64_t owed_time_ns(struct weir_sched *sched)
+{
+    struct tenant *leader = sched->reign.leader;
+    double for_ns;
+
+    if (leader->owed_ns <= OWED_SLACK_NS) {
+        return 0;
+    }
+    for_ns = fmin((double)leader->owed_ns / (1 - leader->part), SLICE_MAX_NS);
+    leader->owed_ns -= (int64_t)(for_ns * (1 - leader->part));
+    return (uint64_t)for_ns;
+}
+
 static void spend(struct spent *spent, const struct item *item)
 {
     spent->ns += (double)item->busy_ns;
@@ -485,6 +540,11 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     plain.member[0].place = whole(sched, reign->leader);
     group = plain;
     sched->group_stale = false;
+    plain.valid_ns = view.ready_count > 1 ? owed_time_ns(sched) : 0;
+    if (plain.valid_ns != 0) {
+        group_take(sched, &plain);
+        return;
+    }
     policy->ops->together(policy, &view, &group);
     if (!group_is_sound(sched, &group)) {
         policy_blame(sched, WEIR_POLICY_TOGETHER, MISTAKE_NONSENSE, "made no sound group", NULL);

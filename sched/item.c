@@ -335,6 +335,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         learn(sched, item, took_ns);
     }
     group_learn(sched, item);
+    group_owe(sched, item);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
     for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
         reign->tried[i] |= reign->member[i] == tenant;

@@ -131,6 +131,8 @@ struct tenant {
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
     uint64_t clean_ns;          /* when it last began to lead without fillers; fill.c */
     uint64_t unsure_ns;         /* until then its durations are still to be learned */
+    int64_t owed_ns;            /* what it did not get done in groups that it led; group.c */
+    double part;                /* of both one's time, that was its own there */
     bool is_ready;
     bool stale;       /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
@@ -357,6 +359,7 @@ void group_outgrown(struct weir_sched *sched);
 void group_note(struct weir_sched *sched);
 /** An item is done: is it slower as it is than as a run? */
 void group_learn(struct weir_sched *sched, const struct item *item);
+void group_owe(struct weir_sched *sched, const struct item *item);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);

@@ -137,6 +137,52 @@ static void group_shares_the_device_and_is_measured(void **state)
 }
 
 /* Else a pair that has become slow would go on for as long as its kernels do. */
+/*
+ * Halves suit equals only. Who would get more in turns has the device to itself at times, and no
+ * more than that: what is gained by sharing stays where it is.
+ */
+static void nobody_gets_less_in_a_group_than_in_turns(void **state)
+{
+    static const struct {
+        uint32_t weight[2];
+        uint32_t enough_sms; /* of the second */
+        double least[2], most[2];
+    } cases[] = {
+        {{1, 1}, 0, {0.48, 0.48}, {0.52, 0.52}},
+        {{3, 1}, 0, {0.73, 0.22}, {0.77, 0.27}},
+        {{1, 9}, 0, {0.08, 0.87}, {0.13, 0.92}},
+        {{1, 1}, SMS / 2, {0.48, 0.95}, {0.52, 1.00}},
+        {{3, 1}, SMS / 2, {0.73, 0.45}, {0.77, 0.55}},
+        {{1, 3}, SMS / 2, {0.48, 0.95}, {0.52, 1.00}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tl_sim *sim = make(&halving);
+        struct tl_sim_load loads[2] = {kernels(11, 5000), kernels(22, 5000)};
+        struct tl_sim_stats before[2], after[2];
+
+        loads[1].enough_sms = cases[i].enough_sms;
+        for (uint32_t k = 0; k < 2; k++) {
+            tl_sim_tenant(sim, cases[i].weight[k], WEIR_SCHED_NORMAL, &loads[k]);
+        }
+        tl_sim_run(sim, 200000000);
+        tl_sim_stats(sim, 0, &before[0]);
+        tl_sim_stats(sim, 1, &before[1]);
+        tl_sim_run(sim, 1000000000);
+        for (uint32_t k = 0; k < 2; k++) {
+            double speed;
+
+            tl_sim_stats(sim, k, &after[k]);
+            speed = (double)(after[k].finished - before[k].finished) * 5e6 / 1e9;
+            if (speed < cases[i].least[k] || speed > cases[i].most[k]) {
+                fail_msg("case %zu: tenant %u does %.3f of what it does alone", i, k, speed);
+            }
+        }
+        tl_sim_destroy(sim);
+    }
+}
+
 static void group_is_asked_about_when_its_members_are_measured(void **state)
 {
     struct tl_sim *sim = make(&halving);
@@ -559,6 +605,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_shares_the_device_and_is_measured),
+        cmocka_unit_test(nobody_gets_less_in_a_group_than_in_turns),
         cmocka_unit_test(group_is_asked_about_when_its_members_are_measured),
         cmocka_unit_test(exclusive_tenants_are_never_in_a_group),
         cmocka_unit_test(exclusive_tenants_fill_no_gaps),
