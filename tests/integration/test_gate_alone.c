@@ -6,15 +6,48 @@
 
 #define LONG_NS (80 * WEIR_NS_PER_MS)
 
+/* A gate with one tenant, whose items pass beside the scheduler. */
+static struct guest *open_alone(void)
+{
+    struct guest *a;
+
+    gate_open("fair");
+    a = guest_new(0, 0);
+    make_alone(a);
+    return a;
+}
+
+/* All that was brought is done. */
+static void close_alone(struct guest *a)
+{
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
+/* The same of a, and another tenant that has no work yet. */
+static void open_two(struct guest **ret_a, struct guest **ret_b)
+{
+    gate_open("fair");
+    *ret_a = guest_new(0, 0);
+    *ret_b = guest_new(2, 0);
+    make_alone(*ret_a);
+}
+
+static void close_two(struct guest *a, struct guest *b)
+{
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
 static void alone_marks_are_put_seldom(void **state)
 {
     struct guest *a;
     uint32_t marks;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     marks = marks_in(a);
     for (uint32_t i = 1; i <= 200; i++) {
         launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
@@ -26,9 +59,7 @@ static void alone_marks_are_put_seldom(void **state)
     assert_int_equal(marks_in(a) - marks, 4);
     weir_gate_idle(&a->session); /* nothing is open: no mark */
     assert_int_equal(marks_in(a) - marks, 4);
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 static void a_bound_holds_alone_until_something_is_done(void **state)
@@ -37,9 +68,7 @@ static void a_bound_holds_alone_until_something_is_done(void **state)
     struct guest *a;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     launch_once(a, kernel_of(7, 6 * WEIR_NS_PER_MS)); /* of 10 ms that may be in flight */
     launch_begin(&l, a, kernel_of(7, 6 * WEIR_NS_PER_MS));
     looks_up(&l);
@@ -50,9 +79,7 @@ static void a_bound_holds_alone_until_something_is_done(void **state)
     clock_forward(25 * WEIR_NS_PER_MS);
     launch_end(&l);
     assert_int_equal(l.result, CUDA_SUCCESS);
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 /* Nobody is to wait for many of them. But the device is not to wait for the next. */
@@ -62,9 +89,7 @@ static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
     struct guest *a;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     clock_forward(WEIR_NS_PER_US);
     launch_once(a, kernel_of(7, LONG_NS));
     launch_begin(&l, a, kernel_of(7, LONG_NS));
@@ -81,9 +106,7 @@ static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
     looks_up(&l);
     device_reaches(a);
     launch_end(&l);
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 /* What may have waited for work that was held back is not taken to be as long as that. */
@@ -95,9 +118,7 @@ static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
     struct guest *a;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     clock_forward(WEIR_NS_PER_US);
     launch_once(a, kernel_of(7, 15 * WEIR_NS_PER_MS));
     weir_gate_idle(&a->session); /* a mark */
@@ -121,9 +142,7 @@ static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
     assert_in_range(hint.ns, 15 * WEIR_NS_PER_MS, 20 * WEIR_NS_PER_MS);
     device_reaches(a);
     launch_end(&l);
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 static struct weir_gate_work never_seen(uint64_t key, struct weir_gate_hint *hint)
@@ -142,9 +161,7 @@ static void a_kernel_never_seen_passes_a_few_times_alone(void **state)
     struct guest *a;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     launch_once(a, never_seen(8, &other)); /* one mark follows it and four of the others */
     for (int i = 0; i < 8; i++) {
         launch_once(a, never_seen(7, &hint));
@@ -166,9 +183,7 @@ static void a_kernel_never_seen_passes_a_few_times_alone(void **state)
     device_reaches_some(a, 1);
     launch_end(&l);
     assert_int_equal(hint.ns, 2 * WEIR_NS_PER_MS);
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 /* Programs of many kernels: nothing can be learned of them from marks between a few. */
@@ -179,17 +194,13 @@ static void kernels_in_turn_pass_as_ever_alone(void **state)
     uint32_t marks;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     marks = marks_in(a);
     for (unsigned i = 1; i <= 128; i++) {
         launch_once(a, never_seen(7 + i % 2, &hints[i % 2]));
         assert_int_equal(marks_in(a) - marks, i / 64);
     }
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 /* What has begun may wait for a later launch of the same. */
@@ -201,9 +212,7 @@ static void what_nothing_is_seen_of_passes_in_the_end(void **state)
     struct guest *a;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    make_alone(a);
+    a = open_alone();
     launch_once(a, never_seen(7, &hint));
     for (unsigned round = 0; round < sizeof pass / sizeof *pass; round++) {
         for (int i = 1; i < pass[round]; i++) {
@@ -216,9 +225,7 @@ static void what_nothing_is_seen_of_passes_in_the_end(void **state)
         clock_forward(20 * WEIR_NS_PER_MS);
         launch_end(&l);
     }
-    finish(a);
-    guest_gone(a);
-    gate_close();
+    close_alone(a);
 }
 
 static void who_was_alone_is_told_of_when_another_comes(void **state)
@@ -228,10 +235,7 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
     struct weir_sched_counts counts;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
+    open_two(&a, &b);
     for (int i = 0; i < 70; i++) { /* 64 behind a mark, six open */
         launch_once(a, kernel_of(1, 0));
     }
@@ -250,9 +254,7 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
     counts = counts_now();
     assert_int_equal(counts.items, 0);
     assert_int_equal(counts.arrivals, counts.finishes);
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
+    close_two(a, b);
 }
 
 static void who_slips_through_in_that_moment_is_adopted(void **state)
@@ -261,10 +263,7 @@ static void who_slips_through_in_that_moment_is_adopted(void **state)
     struct launch slips;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
+    open_two(&a, &b);
     launch_begin(&slips, a, kernel_of(1, 0));
     launch_await_given(&slips); /* beside the scheduler, and still in the driver's call */
     assert_null(slips.pass.item);
@@ -275,9 +274,7 @@ static void who_slips_through_in_that_moment_is_adopted(void **state)
     finish(a);
     finish(b);
     assert_int_equal(counts_now().items, 0);
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
+    close_two(a, b);
 }
 
 static void the_way_opens_again_when_one_is_left(void **state)
@@ -285,19 +282,14 @@ static void the_way_opens_again_when_one_is_left(void **state)
     struct guest *a, *b;
 
     (void)state;
-    gate_open("fair");
-    a = guest_new(0, 0);
-    b = guest_new(2, 0);
-    make_alone(a);
+    open_two(&a, &b);
     launch_once(b, kernel_of(2, 0));
     finish(b);
     assert_false(is_alone(a));
     make_alone(a);
     make_alone(b);
     assert_false(is_alone(a));
-    guest_gone(a);
-    guest_gone(b);
-    gate_close();
+    close_two(a, b);
 }
 
 int main(void)

@@ -136,7 +136,6 @@ static void group_shares_the_device_and_is_measured(void **state)
     tl_sim_destroy(sim);
 }
 
-/* Else a pair that has become slow would go on for as long as its kernels do. */
 /*
  * Halves suit equals only. Who would get more in turns has the device to itself at times, and no
  * more than that: what is gained by sharing stays where it is.
@@ -183,6 +182,7 @@ static void nobody_gets_less_in_a_group_than_in_turns(void **state)
     }
 }
 
+/* Else a pair that has become slow would go on for as long as its kernels do. */
 static void group_is_asked_about_when_its_members_are_measured(void **state)
 {
     struct tl_sim *sim = make(&halving);
