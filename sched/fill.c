@@ -9,7 +9,8 @@
  *
  * At the lowest level a filler still has all SMs between two of the leader's kernels, and a block
  * that runs is not taken off. Kept to a part of them, by weight, it is in the way of that part
- * only.
+ * only. And it has lower classes' work before it, which may be long: so either equals fill or lower
+ * classes do, once what the others have there is done.
  *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
@@ -88,12 +89,15 @@ uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
     return (fills >= WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
 }
 
+static bool is_equal(const struct weir_sched *sched, const struct tenant *filler)
+{
+    return filler->view.priority == sched->reign.leader->view.priority;
+}
+
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    bool equal = tenant->view.priority == sched->reign.leader->view.priority;
-
-    return weir_sched_fill_bound_ns(&sched->config,
-                                    equal ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_LOWER);
+    return weir_sched_fill_bound_ns(
+        &sched->config, is_equal(sched, tenant) ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_LOWER);
 }
 
 /* At the lowest level it would wait for all of theirs, and its tenant is no lower than they. */
@@ -184,7 +188,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
 {
     static const struct weir_sched_place anywhere;
     const struct tenant *tenant = queue->tenant;
-    bool equal = tenant->view.priority == sched->reign.leader->view.priority;
+    bool equal = is_equal(sched, tenant);
     uint64_t most_ns = fill_bound_ns(sched, tenant);
     uint64_t bound_ns = most_ns;
     struct item *item;

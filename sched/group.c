@@ -428,12 +428,13 @@ void group_note(struct weir_sched *sched)
 #define OWED_SLACK_NS 4000000 /* no group is asked for sooner */
 #define OWED_MAX_NS   40000000
 
-/* Of two that take turns, the part of the time that is the leader's; 0: there are not two. */
+/* Of two that a policy has put together, not only to see how they do, the part of the time that
+ * would be the leader's in turns; 0: there are no such two. */
 static double leaders_part(const struct weir_sched *sched)
 {
     const struct reign *reign = &sched->reign;
 
-    return reign->members == 2 && reign->member[0] == reign->leader
+    return reign->members == 2 && !reign->sample && !reign->spatial && !reign->beside
                ? (double)reign->leader->view.weight /
                      (reign->leader->view.weight + reign->member[1]->view.weight)
                : 0;
@@ -445,9 +446,8 @@ void group_owe(struct weir_sched *sched, const struct item *item)
     double part = leaders_part(sched);
     double owed;
 
-    if (part == 0 || tenant != sched->reign.leader || sched->reign.sample || sched->reign.spatial ||
-        sched->reign.beside || !is_compute(item) || item->interrupted || is_unsure(item) ||
-        item->predicted_ns == 0 || item->busy_ns == 0) {
+    if (part == 0 || tenant != sched->reign.leader || !is_compute(item) || item->interrupted ||
+        is_unsure(item) || item->predicted_ns == 0 || item->busy_ns == 0) {
         return;
     }
     owed = (double)tenant->owed_ns +

@@ -3,11 +3,6 @@
 
 #include "host_backend/forms/fit.h"
 
-static bool is_late(uint64_t at_ns, uint64_t now_ns)
-{
-    return at_ns == 0 || at_ns + WEIR_FORMS_NEEDS_NS < now_ns;
-}
-
 static void note_locked(struct weir_forms_needs *needs, const struct weir_forms_need *own,
                         uint64_t now_ns)
 {
@@ -33,8 +28,9 @@ uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_
     for (uint32_t i = 0; i < WEIR_FORMS_NEEDS && left != 0; i++) {
         const struct weir_forms_need *other = &needs->of[i];
         uint64_t bytes = (uint64_t)other->per_sm * left / own->per_sm * other->block_bytes;
+        bool of_late = now_ns <= needs->at_ns[i] + WEIR_FORMS_NEEDS_NS;
 
-        if (other->owner != own->owner && !is_late(needs->at_ns[i], now_ns) && bytes > most) {
+        if (other->owner != own->owner && of_late && bytes > most) {
             most = bytes;
         }
     }

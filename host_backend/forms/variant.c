@@ -116,27 +116,22 @@ static uint32_t blocks_on_sm(const struct weir_driver *d, CUfunction f, uint32_t
 }
 
 /* What the guest has asked for goes before. */
-static void keep_cache(const struct weir_driver *d, struct weir_forms_kernel *k, CUfunction native,
-                       uint32_t native_blocks, uint32_t shared_bytes,
-                       enum weir_forms_variant variant)
+static void keep_cache(const struct weir_driver *d, const struct weir_forms_kernel *k,
+                       CUfunction native, CUfunction twin, uint32_t twin_bytes,
+                       uint32_t twin_blocks)
 {
-    CUfunction twin = weir_forms_twin_function(k, k->fit.form, variant);
-    const struct weir_forms_twin *info = weir_forms_twin_info(k, k->fit.form, variant);
     uint32_t kernel_bytes = attribute(d, native, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-    uint32_t twin_bytes = attribute(d, twin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) +
-                          weir_forms_twin_shared(info, shared_bytes);
     int asked = WEIR_FORMS_NO_CARVEOUT;
 
-    k->fit.block_bytes[variant] = weir_forms_block_bytes(twin_bytes);
-    if (native_blocks == 0 || k->fit.per_sm[variant] == 0 ||
+    if (k->fit.native_blocks == 0 || twin_blocks == 0 ||
         d->cuFuncGetAttribute(&asked, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, native) !=
             CUDA_SUCCESS ||
         asked != WEIR_FORMS_NO_CARVEOUT) {
         return;
     }
     (void)d->cuFuncSetAttribute(twin, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                weir_forms_carveout(kernel_bytes + shared_bytes, native_blocks,
-                                                    twin_bytes, k->fit.per_sm[variant],
+                                weir_forms_carveout(kernel_bytes + k->fit.shared_bytes,
+                                                    k->fit.native_blocks, twin_bytes, twin_blocks,
                                                     k->module->device->sm_shared_bytes));
 }
 
@@ -196,19 +191,24 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
                                      .native_blocks = native_blocks};
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
+        uint32_t dynamic_bytes, twin_bytes;
+        CUfunction twin;
 
         if (v != WEIR_FORMS_PLAIN &&
             (form != WEIR_PTX_FORM_PERSISTENT || !other_is_ready(&k->others[v]))) {
             continue;
         }
-        k->fit.per_sm[v] = blocks_on_sm(
-            d, weir_forms_twin_function(k, form, variant), threads,
-            weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes));
+        twin = weir_forms_twin_function(k, form, variant);
+        dynamic_bytes =
+            weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes);
+        twin_bytes = attribute(d, twin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) + dynamic_bytes;
+        k->fit.per_sm[v] = blocks_on_sm(d, twin, threads, dynamic_bytes);
+        k->fit.block_bytes[v] = weir_forms_block_bytes(twin_bytes);
         if (v == WEIR_FORMS_ROOMY && !weir_forms_is_roomy_enough(k->fit.per_sm[v], native_blocks)) {
             k->fit.per_sm[v] = 0;
             continue;
         }
-        keep_cache(d, k, native, native_blocks, shared_bytes, variant);
+        keep_cache(d, k, native, twin, twin_bytes, k->fit.per_sm[v]);
     }
     look_for_others(d, k, native);
 }
