@@ -22,8 +22,10 @@
  * So shares are as good as predictions, and beside an equal nothing can be learned but what is
  * forgotten as soon as something better is known. Hence equals share only what both are sure of: a
  * tenant of whom something came that was not yet learned of often enough has turns of its own for a
- * while. And every tenant has a turn now and then in which none of its equals fills, which begins
- * when those that do are done; who had none for long does not fill, falls behind, and so gets one.
+ * while, and until such an item is done, which may wait for longer than that before it begins, no
+ * equal fills anything. And every tenant has a turn now and then in which none of its equals fills,
+ * which begins when those that do are done; who had none for long does not fill, falls behind, and
+ * so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
@@ -40,13 +42,25 @@
 #define DRAIN_NS     5000000u /* it waits for others' fillers that are under way, at most so long */
 #define UNSURE_NS    50000000u /* so long after something that is still to be learned */
 
+/* Does it begin its turn with something from which there is to be learned? */
+static bool has_to_learn(const struct tenant *tenant)
+{
+    const struct queue *queue = tenant->queues;
+
+    while (queue != NULL && (queue->listed == NULL || !is_to_learn(queue->listed))) {
+        queue = queue->next;
+    }
+    return queue != NULL;
+}
+
 void fill_begin(struct weir_sched *sched)
 {
     struct reign *reign = &sched->reign;
 
     reign->filler = NULL;
-    reign->clean = sched->config.fill >= WEIR_SCHED_FILL_ALL &&
-                   sched->now_ns - reign->leader->clean_ns >= CLEAN_NS;
+    reign->clean =
+        sched->config.fill >= WEIR_SCHED_FILL_ALL &&
+        (sched->now_ns - reign->leader->clean_ns >= CLEAN_NS || has_to_learn(reign->leader));
     if (reign->clean) {
         reign->leader->clean_ns = sched->now_ns;
         reign->clear_by_ns = sched->now_ns + DRAIN_NS;
@@ -60,9 +74,26 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
 
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
-    if (is_compute(item) && item->params.key != 0 && is_unsure(item)) {
+    if (is_to_learn(item)) {
         item->queue->tenant->unsure_ns = sched->now_ns + UNSURE_NS;
     }
+}
+
+void fill_grant(struct weir_sched *sched, const struct item *item)
+{
+    sched->fillers += item->filler;
+    sched->equal_fillers += item->fills_equal;
+    if (is_to_learn(item)) {
+        sched->to_learn++;
+        sched->to_learn_ns = sched->now_ns + UNSURE_NS;
+    }
+}
+
+/* Is something on the device that would be seen disturbed, and hence teach nothing? Not for ever,
+ * for it may be long. */
+static bool is_learning(const struct weir_sched *sched)
+{
+    return sched->to_learn != 0 && sched->now_ns < sched->to_learn_ns;
 }
 
 /* May this equal fill, as far as what is known of its work and of the leader's is true? */
@@ -124,7 +155,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return sched->equal_fillers == 0;
     }
     return sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
-           item->predicted_ns != 0 && block_ns(sched, item) <= BLOCK_MAX_NS &&
+           !is_unsure(item) && !is_learning(sched) && block_ns(sched, item) <= BLOCK_MAX_NS &&
            !is_below_lower(sched);
 }
 

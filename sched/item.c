@@ -121,8 +121,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     tenant->waited_ns += sched->now_ns - item->arrived_ns;
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
-    sched->fillers += item->filler;
-    sched->equal_fillers += item->fills_equal;
+    fill_grant(sched, item);
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
@@ -281,6 +280,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     front_remove(sched, item);
     sched->fillers -= item->filler;
     sched->equal_fillers -= item->fills_equal;
+    sched->to_learn -= is_to_learn(item);
     sched->equal_filled_ns = item->fills_equal ? sched->now_ns : sched->equal_filled_ns;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;

@@ -208,6 +208,8 @@ struct weir_sched {
     uint32_t fillers;         /* on the device, of the leader's class or another */
     uint32_t equal_fillers;   /* of them, of the leader's class .. */
     uint64_t equal_filled_ns; /* .. and when one was last there */
+    uint32_t to_learn;        /* items on the device that are to be learned from .. */
+    uint64_t to_learn_ns;     /* .. and until when they are to have no company of fillers */
     struct lonely lonely[LONELY_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
@@ -256,6 +258,11 @@ static inline bool is_stoppable(const struct item *item)
 static inline bool is_unsure(const struct item *item)
 {
     return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
+}
+/* Is there something to be learned from what it takes? */
+static inline bool is_to_learn(const struct item *item)
+{
+    return is_compute(item) && item->params.key != 0 && is_unsure(item);
 }
 static inline bool is_at_work(const struct item *item)
 {
@@ -347,6 +354,8 @@ void fill_begin(struct weir_sched *sched);
 bool fill_drains(const struct weir_sched *sched, const struct item *front);
 /** An item has come: is what it takes known? */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
+/** An item is granted. */
+void fill_grant(struct weir_sched *sched, const struct item *item);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

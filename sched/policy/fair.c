@@ -241,7 +241,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
 }
 
 /* Of those with work that waits, of the leader's class: who is furthest behind, and not ahead of V
- * by more than a slice. */
+ * by more than a slice. Whose kernel is not known well would not be let. */
 static uint32_t filler_of_equals(const struct weir_policy *self,
                                  const struct weir_policy_next_view *view)
 {
@@ -255,7 +255,7 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
         if (tenant != view->leader && tenant->priority == round.class && tenant->waiting != 0 &&
-            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
+            !tenant->kernel.unsure && ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
             best = i;
