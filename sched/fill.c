@@ -32,8 +32,12 @@
  */
 #include "sched/private.h"
 
-#define TURN_NS      1000000u /* a filler is chosen anew after that */
-#define BLOCK_MAX_NS 500000u  /* a leader's blocks wait no longer for one */
+#define TURN_NS 1000000u /* a filler is chosen anew after that */
+/* Where nobody fills it is asked again with the next event, or, of many who are ready, after that
+ * time each: the answer costs some tens of ns each. */
+#define FEW          8u
+#define ASK_NS       1000u
+#define BLOCK_MAX_NS 500000u /* a leader's blocks wait no longer for one */
 /* Times inflight_ns: by what it has queued who fills keeps nobody of higher classes waiting, and an
  * equal that fills no more than itself, when its turn comes. */
 #define DEPTH        8u
@@ -155,8 +159,8 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return sched->equal_fillers == 0;
     }
     return sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
-           !is_unsure(item) && !is_learning(sched) && block_ns(sched, item) <= BLOCK_MAX_NS &&
-           !is_below_lower(sched);
+           !is_unsure(item) && !is_learning(sched) && worth_filling(sched, leader, tenant) &&
+           block_ns(sched, item) <= BLOCK_MAX_NS && !is_below_lower(sched);
 }
 
 /* So many times as long does it take there, if it has the part for itself. */
@@ -255,12 +259,16 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
         reign->leader->exclusive || sched->ready_count < 2) {
         return;
     }
-    if (reign->filler == NULL || !reign->filler->is_ready || reign->filler->view.member ||
-        reign->filler->exclusive || sched->now_ns >= reign->filler_until_ns) {
+    if (reign->filler == NULL
+            ? sched->now_ns >= reign->nobody_until_ns
+            : !reign->filler->is_ready || reign->filler->view.member || reign->filler->exclusive ||
+                  sched->now_ns >= reign->filler_until_ns) {
         reign->filler = ask(sched);
         reign->filler_until_ns = sched->now_ns + TURN_NS;
+        reign->nobody_until_ns =
+            sched->now_ns + (sched->ready_count > FEW ? sched->ready_count * ASK_NS : 0);
     }
-    *wake_ns = min_u64(*wake_ns, reign->filler_until_ns);
+    *wake_ns = min_u64(*wake_ns, max_u64(reign->filler_until_ns, reign->nobody_until_ns));
     if (reign->filler == NULL) {
         return;
     }

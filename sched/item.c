@@ -342,6 +342,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     }
     fronts_yield(sched, item);
     charge_by_work(sched, item);
+    worth_done(sched, item);
     item_drop(sched, item);
 }
 

@@ -25,6 +25,7 @@
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
 #define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
 #define LONELY_SLOTS     256u
+#define WORTH_SLOTS      256u
 #define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
 #define UNSURE_MAX_NS    1000000u /* .. or so much */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
@@ -39,11 +40,13 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* in fronts; see charge.c */
     bool is_front;
-    bool waits;         /* as a front it does not hold the device, as has been seen */
-    bool filler;        /* granted below the leader's work */
-    bool fills_equal;   /* and the leader is of its own class */
-    uint32_t part_sms;  /* and it is kept to so many SMs; 0: to none */
-    bool beside_waits;  /* while it was served there was one that waited, as it seemed */
+    bool waits;           /* as a front it does not hold the device, as has been seen */
+    bool filler;          /* granted below the leader's work */
+    bool fills_equal;     /* and the leader is of its own class */
+    uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
+    weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
+    uint64_t shared_ns;   /* .. worth.c's mark for several. And how long */
+    bool beside_waits;    /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
@@ -156,6 +159,17 @@ struct lonely {
     uint64_t not_before_ns; /* runs are faster: nothing is said of it until then */
 };
 
+/* Two equals, of whom one filled below the other. */
+struct worth {
+    weir_sched_id one, other; /* tenants, the lesser id first */
+    struct worth_side {
+        uint64_t ns;     /* what its items took that had only the other's beside them .. */
+        double alone_ns; /* .. and what those take alone */
+    } side[2];
+    uint64_t barred_until_ns; /* in turns they are better off */
+    uint32_t bars;            /* judged so, in a row */
+};
+
 /* Who has the compute resource. */
 struct reign {
     struct tenant *leader;
@@ -164,7 +178,8 @@ struct reign {
     uint64_t linger_until_ns; /* 0: the leader has work */
     uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
     struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
-    uint64_t filler_until_ns; /* .. for so long; NULL: nobody, until then */
+    uint64_t filler_until_ns; /* .. for so long .. */
+    uint64_t nobody_until_ns; /* .. and if there is none, it is not asked again until then */
     bool clean;               /* none of its equals fills, for what is to be learned */
     bool preempt;
     bool has_equals; /* others of the leader's class, or above, are ready */
@@ -210,6 +225,12 @@ struct weir_sched {
     uint64_t equal_filled_ns; /* .. and when one was last there */
     uint32_t to_learn;        /* items on the device that are to be learned from .. */
     uint64_t to_learn_ns;     /* .. and until when they are to have no company of fillers */
+    struct worth worth[WORTH_SLOTS];
+    struct {
+        weir_sched_id queue;
+        uint64_t at_ns;
+        struct worth_side *side;
+    } seen; /* what was done last and told something of that */
     struct lonely lonely[LONELY_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
@@ -356,6 +377,14 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front);
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 /** An item is granted. */
 void fill_grant(struct weir_sched *sched, const struct item *item);
+
+/* worth.c */
+/** May one of the two fill below the other? */
+bool worth_filling(const struct weir_sched *sched, const struct tenant *a, const struct tenant *b);
+/** Time passes with what is on the device. */
+void worth_pass(struct weir_sched *sched, uint64_t ns);
+/** An item is done, and was not yet taken off the device. */
+void worth_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

@@ -13,6 +13,8 @@
 #define CALLS    200000u
 #define GROSS_NS 20000.0 /* the aim is 1000 with 64 tenants */
 #define FLIGHT   4096u
+#define NONE     WEIR_SCHED_FILL_NONE
+#define ALL      WEIR_SCHED_FILL_ALL
 
 struct flight {
     weir_sched_id item[FLIGHT]; /* a ring: started and not finished, in order */
@@ -80,8 +82,8 @@ static bool finish_first(struct weir_sched *sched, struct flight *flight, uint64
     return weir_sched_finished(sched, now_ns, item, 0) == WEIR_OK;
 }
 
-static struct result measure(const char *policy, uint32_t tenants, uint64_t duration_ns,
-                             uint32_t depth)
+static struct result measure(const char *policy, enum weir_sched_fill fill, uint32_t tenants,
+                             uint64_t duration_ns, uint32_t depth)
 {
     struct flight *flight = calloc(1, sizeof(*flight));
     struct weir_sched_env env = {.user = flight, .start = on_start, .timer = on_timer};
@@ -98,6 +100,7 @@ static struct result measure(const char *policy, uint32_t tenants, uint64_t dura
     assert_non_null(flight);
     assert_non_null(queues);
     weir_sched_config_init(&config, SMS);
+    config.fill = fill;
     assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_OK);
     assert_int_equal(weir_sched_policy_set(sched, 0, weir_policy_find(policy)), WEIR_OK);
     for (uint32_t i = 0; i < tenants; i++) {
@@ -144,24 +147,29 @@ static void deciding_is_quick(void **state)
 {
     static const struct {
         const char *policy;
+        enum weir_sched_fill fill;
         uint32_t tenants;
         uint64_t duration_ns;
         uint32_t depth; /* of each queue */
     } cases[] = {
-        {"fair", 1, 20000, 2},        {"fair", 1, 2000, 2000},   {"fair", 2, 20000, 2},
-        {"fair", 2, 2000, 2000},      {"fair", 64, 20000, 2},    {"fair", 64, 20000000, 2},
-        {"priority", 64, 20000, 2},   {"fair", 1000, 20000, 2},  {"complement", 64, 400000, 2},
-        {"waterfill", 64, 400000, 2}, {"tensor", 64, 400000, 2},
+        {"fair", NONE, 1, 20000, 2},         {"fair", NONE, 1, 2000, 2000},
+        {"fair", NONE, 2, 20000, 2},         {"fair", NONE, 2, 2000, 2000},
+        {"fair", NONE, 64, 20000, 2},        {"fair", NONE, 64, 20000000, 2},
+        {"fair", ALL, 2, 20000, 2},          {"fair", ALL, 64, 20000, 2},
+        {"fair", ALL, 64, 400000, 2},        {"priority", NONE, 64, 20000, 2},
+        {"fair", NONE, 1000, 20000, 2},      {"fair", ALL, 1000, 20000, 2},
+        {"complement", NONE, 64, 400000, 2}, {"waterfill", NONE, 64, 400000, 2},
+        {"tensor", NONE, 64, 400000, 2},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct result result =
-            measure(cases[i].policy, cases[i].tenants, cases[i].duration_ns, cases[i].depth);
+        struct result result = measure(cases[i].policy, cases[i].fill, cases[i].tenants,
+                                       cases[i].duration_ns, cases[i].depth);
 
-        print_message("%-10s %4u tenants, kernels of %5llu us, %4u each: %.0f ns a call, "
+        print_message("%-10s fill %-4s %4u tenants, kernels of %5llu us, %4u each: %.0f ns a call, "
                       "%.2f decisions\n",
-                      cases[i].policy, cases[i].tenants,
+                      cases[i].policy, weir_sched_fill_words[cases[i].fill], cases[i].tenants,
                       (unsigned long long)cases[i].duration_ns / 1000, cases[i].depth,
                       result.call_ns, result.asked);
         assert_true(result.call_ns < (cases[i].tenants > 64 ? 10 : 1) * GROSS_NS);

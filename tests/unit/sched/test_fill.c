@@ -313,6 +313,71 @@ static void who_fills_has_a_clean_turn_now_and_then(void **state)
     desk_finish(&d);
 }
 
+struct loop {
+    weir_sched_id queue, item[3]; /* in order */
+    int left_us;                  /* of the first */
+};
+
+/* Its kernels of 0.4 ms, one after the other. Does one fill now? */
+static bool step(struct desk *d, struct loop *loop, int us)
+{
+    if (how(d, loop->item[0]) >= 0 && (loop->left_us -= us) <= 0) {
+        finished(d, loop->item[0]);
+        loop->item[0] = loop->item[1];
+        loop->item[1] = loop->item[2];
+        loop->item[2] = wave(d, loop->queue, 400);
+        loop->left_us = 400;
+    }
+    return how(d, loop->item[0]) == 1;
+}
+
+/* Two who are each other's ruin take turns instead; once in a while it is seen whether they still
+ * are. */
+static void who_ruins_each_other_does_not_fill(void **state)
+{
+    (void)state;
+    for (int slower = 3; slower <= 6; slower += 3) { /* times two: 1.33 or 0.67 of alone, both */
+        struct loop loops[2] = {{.left_us = 400}, {.left_us = 400}};
+        int shared_ms[4] = {0};
+        weir_sched_id tenant;
+        struct desk d;
+        bool filled = false;
+
+        desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
+        for (int i = 0; i < 2; i++) {
+            loops[i].queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+            for (int k = 0; k < 3; k++) {
+                loops[i].item[k] = wave(&d, loops[i].queue, 400);
+            }
+        }
+        for (int t = 0; t < 40000; t++) {
+            int us = filled ? 200 / slower : 100;
+
+            later(&d, 100);
+            filled = step(&d, &loops[0], us);
+            filled = step(&d, &loops[1], us) || filled;
+            shared_ms[t / 10000] += filled;
+            if (d.count > 100) { /* room for what comes; the last starts are looked at */
+                memmove(d.order, d.order + d.count - 20, 20 * sizeof(d.order[0]));
+                d.count = 20;
+            }
+        }
+        for (int i = 0; i < 4; i++) {
+            shared_ms[i] /= 10;
+        }
+        if (slower == 3) {
+            for (int i = 0; i < 4; i++) {
+                assert_in_range(shared_ms[i], 900, 1000);
+            }
+        } else {
+            assert_in_range(shared_ms[0], 50, 150);
+            assert_int_equal(shared_ms[1], 0);
+            assert_in_range(shared_ms[2] + shared_ms[3], 50, 150);
+        }
+        desk_finish(&d);
+    }
+}
+
 /* What is known of who had an equal beside it stays as it is, whatever it took. */
 static void nothing_is_learned_beside_equals(void **state)
 {
@@ -363,8 +428,8 @@ static void equals_share_what_they_are_sure_of(void **state)
     }
 }
 
-/* A kernel that came long ago leads now. It is alone, and nobody fills while it runs, though another
- * leads: else what it takes would never be known. */
+/* A kernel that came long ago leads now. It is alone, and nobody fills while it runs, though
+ * another leads: else what it takes would never be known. */
 static void what_is_to_be_learned_has_no_company(void **state)
 {
     struct desk d;
@@ -696,6 +761,7 @@ int main(void)
         cmocka_unit_test(equals_pay_for_their_work_and_not_for_waiting),
         cmocka_unit_test(a_credit_is_used_up),
         cmocka_unit_test(who_leads_is_not_paid_back_more_than_others_paid),
+        cmocka_unit_test(who_ruins_each_other_does_not_fill),
         cmocka_unit_test(who_fills_has_a_clean_turn_now_and_then),
         cmocka_unit_test(nothing_is_learned_beside_equals),
         cmocka_unit_test(equals_share_what_they_are_sure_of),
