@@ -68,6 +68,7 @@ static void observe(struct weir_policy_measure *m, uint32_t blocks, uint64_t too
     }
     m->block_ns += (block_ns - m->block_ns) / n;
     m->blocks = blocks;
+    m->latest_block_ns = block_ns;
     m->samples += m->samples < UINT32_MAX;
 }
 

@@ -145,7 +145,8 @@ struct weir_policy_measure {
     uint32_t blocks;                          /* of the latest */
     uint32_t samples;
     double block_ns; /* duration / blocks, mean */
-    double error;    /* mean relative deviation of that */
+    double latest_block_ns;
+    double error; /* mean relative deviation of that */
 };
 
 /* Which copy goes first: one entry a queue whose next item is a copy in view->direction. */

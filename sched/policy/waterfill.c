@@ -24,6 +24,10 @@
  *   counters. Samples are compared with samples only, so that what distorts all alike falls out.
  * - Of a block it is known how many fit, not which of registers, shared memory or threads is short:
  *   it takes 1/blocks of an SM. Two kernels that are short of different things would fit better.
+ * - The curves are of each kernel alone on its SMs, and do not say what one does to the other
+ * there. So the division that they give is where a search begins: one block more for the one, and
+ * as many fewer for the other as that takes, as long as both together get faster; else the other
+ * way.
  * - The paper never asks whether sharing was good. Here the gain of a pair, the sum of both speeds
  *   (time alone / time there), is measured: below MIN_GAIN it goes to disjoint halves, and when
  * that is no better, one after the other; after BESIDE_AGAIN questions it is tried again.
@@ -39,7 +43,10 @@
 #define POINTS   3u /* of a curve: all blocks, half of them, a quarter */
 #define LIMIT    1.2
 #define MIN_GAIN 1.02
-#define UNTRIED  10.0 /* more than any gain: what is not known goes first */
+#define TRIED                                                                                      \
+    4u /* samples of each of two, before divisions are compared; the first does not count */
+#define BETTER  1.02 /* so many times as good is better */
+#define UNTRIED 10.0 /* more than any gain: what is not known goes first */
 
 /* ---- Algorithm 1 ---- */
 
@@ -139,6 +146,18 @@ struct known_kernel {
 };
 
 enum mode { SAME_SMS, APART, REFUSED };
+enum way { FIRST_MORE, SECOND_MORE, SEARCHED };
+
+/* The best division so far, and where it is searched on. */
+struct search {
+    uint32_t quota[2];
+    double speed[2]; /* 0: none was measured yet */
+    enum way way;
+    bool moved; /* that way it became better */
+    /* As it is now. */
+    uint32_t samples[2];
+    double block_ns[2]; /* sum, but for the first */
+};
 
 /* Of two keys the smaller is the first. */
 struct known_pair {
@@ -147,6 +166,7 @@ struct known_pair {
     double speed[2]; /* as it is now: time alone / time there; 0: not measured */
     double expected; /* the sum of both, by their curves */
     enum mode mode;
+    struct search search;
     uint32_t asked;
 };
 
@@ -194,6 +214,101 @@ static bool is_as_told(const struct known_pair *pair, const struct weir_policy_m
     return pair->mode == APART && measure->sm_count != 0 && measure->quota == 0;
 }
 
+static bool is_searched(const struct known_pair *pair)
+{
+    return pair->mode == SAME_SMS && pair->search.way != SEARCHED;
+}
+
+/* One block more for the one, and no more for the other than there is room for then. */
+static bool take_step(struct waterfill *state, struct known_pair *pair)
+{
+    const struct search *search = &pair->search;
+    uint32_t more = search->way == FIRST_MORE ? 0 : 1;
+    uint32_t blocks[2], quota, left;
+
+    for (int i = 0; i < 2; i++) {
+        const struct known_kernel *kernel = kernel_slot(state, pair->key[i]);
+
+        if (kernel->key != pair->key[i]) {
+            return false;
+        }
+        blocks[i] = kernel->blocks;
+    }
+    quota = search->quota[more] + 1;
+    if (quota >= blocks[more]) {
+        return false;
+    }
+    left = (blocks[more] - quota) * blocks[1 - more] / blocks[more];
+    left = left < search->quota[1 - more] ? left : search->quota[1 - more];
+    if (left == 0) {
+        return false;
+    }
+    pair->quota[more] = quota;
+    pair->quota[1 - more] = left;
+    return true;
+}
+
+static void search_end(struct known_pair *pair)
+{
+    pair->search.way = SEARCHED;
+    for (int i = 0; i < 2; i++) {
+        pair->quota[i] = pair->search.quota[i];
+        pair->speed[i] = pair->search.speed[i];
+    }
+}
+
+/* The division was measured: is it the best so far, and which is tried next? */
+static void search_on(struct waterfill *state, struct known_pair *pair)
+{
+    struct search *search = &pair->search;
+    double best = search->speed[0] + search->speed[1];
+
+    if (pair->speed[0] + pair->speed[1] > best * BETTER) {
+        search->moved = best > 0;
+        for (int i = 0; i < 2; i++) {
+            search->quota[i] = pair->quota[i];
+            search->speed[i] = pair->speed[i];
+        }
+    } else {
+        search->way = search->moved ? SEARCHED : search->way + 1;
+    }
+    while (search->way < SEARCHED && !take_step(state, pair)) {
+        search->way = search->moved ? SEARCHED : search->way + 1;
+    }
+    if (search->way == SEARCHED) {
+        search_end(pair);
+        return;
+    }
+    pair->speed[0] = pair->speed[1] = 0;
+    search->samples[0] = search->samples[1] = 0;
+    search->block_ns[0] = search->block_ns[1] = 0;
+    pair->asked = 0;
+}
+
+/* A kernel was measured where the search has it. */
+static void learn_division(struct waterfill *state, struct known_pair *pair, uint32_t side,
+                           double block_ns)
+{
+    struct search *search = &pair->search;
+
+    if (search->samples[side] <= search->samples[1 - side]) {
+        pair->asked = 0; /* the same one again and again is no way forward */
+    }
+    search->block_ns[side] += search->samples[side] > 0 ? block_ns : 0;
+    search->samples[side]++;
+    if (search->samples[0] < TRIED || search->samples[1] < TRIED) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct known_kernel *kernel = kernel_slot(state, pair->key[i]);
+
+        if (kernel->key == pair->key[i]) {
+            pair->speed[i] = kernel->solo_ns * (search->samples[i] - 1) / search->block_ns[i];
+        }
+    }
+    search_on(state, pair);
+}
+
 static void learn_pair(struct waterfill *state, const struct weir_policy_measure *measure,
                        double speed)
 {
@@ -203,13 +318,20 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
     if (!is_as_told(pair, measure, side)) {
         return;
     }
-    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
-        pair->asked = 0;
-    }
     beside_learned(&state->brake);
-    pair->speed[side] = speed;
-    if (measure->key == measure->partner_key) {
-        pair->speed[1] = speed;
+    if (is_searched(pair)) {
+        learn_division(state, pair, side, measure->latest_block_ns);
+        if (is_searched(pair)) {
+            return;
+        }
+    } else {
+        if (pair->speed[side] == 0) {
+            pair->asked = 0;
+        }
+        pair->speed[side] = speed;
+        if (measure->key == measure->partner_key) {
+            pair->speed[1] = speed;
+        }
     }
     if (pair->speed[0] > 0 && pair->speed[1] > 0 && pair->speed[0] + pair->speed[1] < MIN_GAIN) {
         pair->mode++;
@@ -315,6 +437,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     if (a->key == b->key) { /* like kernels have like parts */
         pair->quota[0] = pair->quota[1] =
             pair->quota[0] < pair->quota[1] ? pair->quota[0] : pair->quota[1];
+        pair->search.way = SEARCHED;
     }
     return pair;
 }
@@ -326,7 +449,11 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
     struct known_pair *pair = pair_of(self, a, b);
     bool measured = pair->speed[0] > 0 && pair->speed[1] > 0;
 
-    if (pair->mode != REFUSED && !measured && pair->asked > BESIDE_PATIENCE) {
+    if (!measured && pair->asked > BESIDE_PATIENCE && is_searched(pair) &&
+        pair->search.speed[0] > 0) {
+        search_end(pair);
+        measured = true;
+    } else if (pair->mode != REFUSED && !measured && pair->asked > BESIDE_PATIENCE) {
         pair->mode = REFUSED;
         pair->asked = 0;
     }
@@ -398,7 +525,7 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
     } else {
         beside_halves(self, view, index, group);
     }
-    if (pair->speed[0] == 0 || pair->speed[1] == 0) {
+    if (pair->speed[0] == 0 || pair->speed[1] == 0 || is_searched(pair)) {
         group->sample = true;
         group->valid_ns = sample_ns(view->ready[0], view->ready[index]);
         pair->asked++;

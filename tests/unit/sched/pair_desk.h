@@ -113,6 +113,7 @@ static inline void finish(struct pair_desk *desk, int a, int b, double speed_a, 
             .blocks = 1000,
             .samples = 1,
             .block_ns = 1000 / speed[i],
+            .latest_block_ns = 1000 / speed[i],
         };
 
         if (speed[i] > 0) {
