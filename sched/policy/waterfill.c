@@ -43,10 +43,9 @@
 #define POINTS   3u /* of a curve: all blocks, half of them, a quarter */
 #define LIMIT    1.2
 #define MIN_GAIN 1.02
-#define TRIED                                                                                      \
-    4u /* samples of each of two, before divisions are compared; the first does not count */
-#define BETTER  1.02 /* so many times as good is better */
-#define UNTRIED 10.0 /* more than any gain: what is not known goes first */
+#define TRIED    4u   /* of each of two, before divisions are compared; the first does not count */
+#define BETTER   1.02 /* so many times as good is better */
+#define UNTRIED  10.0 /* more than any gain: what is not known goes first */
 
 /* ---- Algorithm 1 ---- */
 
