@@ -447,7 +447,7 @@ void group_owe(struct weir_sched *sched, const struct item *item)
     double owed;
 
     if (part == 0 || tenant != sched->reign.leader || !is_compute(item) || item->interrupted ||
-        is_unsure(item) || item->predicted_ns == 0 || item->busy_ns == 0) {
+        is_unsure(item) || item->busy_ns == 0) {
         return;
     }
     owed = (double)tenant->owed_ns +

@@ -144,9 +144,9 @@ struct weir_policy_measure {
     uint64_t duration_ns;                     /* mean, of launches with `blocks` */
     uint32_t blocks;                          /* of the latest */
     uint32_t samples;
-    double block_ns; /* duration / blocks, mean */
-    double latest_block_ns;
-    double error; /* mean relative deviation of that */
+    double block_ns;        /* duration / blocks, mean */
+    double latest_block_ns; /* of the latest launch alone */
+    double error;           /* mean relative deviation of that */
 };
 
 /* Which copy goes first: one entry a queue whose next item is a copy in view->direction. */

@@ -161,7 +161,7 @@ struct lonely {
 
 /* Two equals, of whom one filled below the other. */
 struct worth {
-    weir_sched_id one, other; /* tenants, the lesser id first */
+    weir_sched_id of[2]; /* tenants, the lesser id first */
     struct worth_side {
         uint64_t ns;     /* what its items took that had only the other's beside them .. */
         double alone_ns; /* .. and what those take alone */

@@ -11,30 +11,34 @@
  *
  * Of several that are seen to be done at once the first is said to have taken all the time.
  */
+#include "base/hash.h"
 #include "sched/private.h"
 
 #define SEEN_NS  50000000u   /* of each one's items, before it is judged */
 #define BAR_NS   2000000000u /* doubled each time */
 #define BARS_MAX 4u
 #define LEAST    0.9 /* of what turns would give; they lose some percent, too */
-#define MIX      0x9e3779b97f4a7c15u
 #define SEVERAL  UINT64_MAX
 
-/* The slot that may have them, and which of the two is the first there. */
-static uint32_t slot_of(weir_sched_id a, weir_sched_id b, weir_sched_id *ret_one,
-                        weir_sched_id *ret_other)
+/* The slot that two may have, and their ids as they are there. */
+static uint32_t slot_of(weir_sched_id a, weir_sched_id b, weir_sched_id ret_of[2])
 {
-    *ret_one = min_u64(a, b);
-    *ret_other = max_u64(a, b);
-    return (uint32_t)((*ret_one * MIX + *ret_other) * MIX >> 32) % WORTH_SLOTS;
+    ret_of[0] = min_u64(a, b);
+    ret_of[1] = max_u64(a, b);
+    return weir_hash_slot(weir_hash64_of(ret_of, 2 * sizeof(*ret_of)), WORTH_SLOTS);
+}
+
+static bool is_of(const struct worth *worth, const weir_sched_id of[2])
+{
+    return worth->of[0] == of[0] && worth->of[1] == of[1];
 }
 
 bool worth_filling(const struct weir_sched *sched, const struct tenant *a, const struct tenant *b)
 {
-    weir_sched_id one, other;
-    const struct worth *worth = &sched->worth[slot_of(a->view.id, b->view.id, &one, &other)];
+    weir_sched_id of[2];
+    const struct worth *worth = &sched->worth[slot_of(a->view.id, b->view.id, of)];
 
-    return worth->one != one || worth->other != other || sched->now_ns >= worth->barred_until_ns;
+    return !is_of(worth, of) || sched->now_ns >= worth->barred_until_ns;
 }
 
 static void note_beside(struct item *item, const struct item *other, uint64_t ns)
@@ -76,7 +80,7 @@ static void judge(const struct weir_sched *sched, struct worth *worth)
 void worth_done(struct weir_sched *sched, const struct item *done)
 {
     uint64_t span_ns = sched->now_ns - done->head_ns;
-    weir_sched_id own = done->queue->tenant->view.id, one, other;
+    weir_sched_id own = done->queue->tenant->view.id, of[2];
     struct worth *worth;
 
     if (!is_compute(done) || is_unsure(done) || done->interrupted || !done->is_front) {
@@ -90,14 +94,14 @@ void worth_done(struct weir_sched *sched, const struct item *done)
     if (done->sharer == 0 || done->sharer == SEVERAL || done->shared_ns < span_ns - span_ns / 8) {
         return;
     }
-    worth = &sched->worth[slot_of(own, done->sharer, &one, &other)];
-    if (worth->one != one || worth->other != other) {
-        *worth = (struct worth){.one = one, .other = other};
+    worth = &sched->worth[slot_of(own, done->sharer, of)];
+    if (!is_of(worth, of)) {
+        *worth = (struct worth){.of = {of[0], of[1]}};
     }
     judge(sched, worth);
     sched->seen.queue = done->queue->id;
     sched->seen.at_ns = sched->now_ns;
-    sched->seen.side = &worth->side[own == one ? 0 : 1];
+    sched->seen.side = &worth->side[own == of[0] ? 0 : 1];
     sched->seen.side->alone_ns += (double)done->predicted_ns;
     sched->seen.side->ns += span_ns;
 }

@@ -147,13 +147,17 @@ struct known_kernel {
 enum mode { SAME_SMS, APART, REFUSED };
 enum way { FIRST_MORE, SECOND_MORE, SEARCHED };
 
-/* The best division so far, and where it is searched on. */
-struct search {
+struct division {
     uint32_t quota[2];
-    double speed[2]; /* 0: none was measured yet */
+    double speed[2]; /* time alone / time there; 0: not measured */
+};
+
+/* Where a better division is searched for. */
+struct search {
+    struct division best; /* so far */
     enum way way;
     bool moved; /* that way it became better */
-    /* As it is now. */
+    /* Of what is tried now. */
     uint32_t samples[2];
     double block_ns[2]; /* sum, but for the first */
 };
@@ -161,8 +165,7 @@ struct search {
 /* Of two keys the smaller is the first. */
 struct known_pair {
     uint64_t key[2];
-    uint32_t quota[2];
-    double speed[2]; /* as it is now: time alone / time there; 0: not measured */
+    struct division now;
     double expected; /* the sum of both, by their curves */
     enum mode mode;
     struct search search;
@@ -207,10 +210,21 @@ static bool is_as_told(const struct known_pair *pair, const struct weir_policy_m
         return false;
     }
     if (pair->mode == SAME_SMS) {
-        return measure->sm_count == 0 && measure->quota == pair->quota[side] &&
-               measure->partner_quota == pair->quota[1 - side];
+        return measure->sm_count == 0 && measure->quota == pair->now.quota[side] &&
+               measure->partner_quota == pair->now.quota[1 - side];
     }
     return pair->mode == APART && measure->sm_count != 0 && measure->quota == 0;
+}
+
+/* Is what both do there known? */
+static bool is_measured(const struct division *division)
+{
+    return division->speed[0] > 0 && division->speed[1] > 0;
+}
+
+static double together(const struct division *division)
+{
+    return division->speed[0] + division->speed[1];
 }
 
 static bool is_searched(const struct known_pair *pair)
@@ -233,55 +247,53 @@ static bool take_step(struct waterfill *state, struct known_pair *pair)
         }
         blocks[i] = kernel->blocks;
     }
-    quota = search->quota[more] + 1;
+    quota = search->best.quota[more] + 1;
     if (quota >= blocks[more]) {
         return false;
     }
     left = (blocks[more] - quota) * blocks[1 - more] / blocks[more];
-    left = left < search->quota[1 - more] ? left : search->quota[1 - more];
+    left = left < search->best.quota[1 - more] ? left : search->best.quota[1 - more];
     if (left == 0) {
         return false;
     }
-    pair->quota[more] = quota;
-    pair->quota[1 - more] = left;
+    pair->now = (struct division){0};
+    pair->now.quota[more] = quota;
+    pair->now.quota[1 - more] = left;
     return true;
 }
 
 static void search_end(struct known_pair *pair)
 {
     pair->search.way = SEARCHED;
-    for (int i = 0; i < 2; i++) {
-        pair->quota[i] = pair->search.quota[i];
-        pair->speed[i] = pair->search.speed[i];
-    }
+    pair->now = pair->search.best;
+}
+
+static void turn_round(struct search *search)
+{
+    search->way = search->moved ? SEARCHED : search->way + 1;
 }
 
 /* The division was measured: is it the best so far, and which is tried next? */
 static void search_on(struct waterfill *state, struct known_pair *pair)
 {
     struct search *search = &pair->search;
-    double best = search->speed[0] + search->speed[1];
+    double best = together(&search->best);
 
-    if (pair->speed[0] + pair->speed[1] > best * BETTER) {
+    if (together(&pair->now) > best * BETTER) {
         search->moved = best > 0;
-        for (int i = 0; i < 2; i++) {
-            search->quota[i] = pair->quota[i];
-            search->speed[i] = pair->speed[i];
-        }
+        search->best = pair->now;
     } else {
-        search->way = search->moved ? SEARCHED : search->way + 1;
+        turn_round(search);
     }
     while (search->way < SEARCHED && !take_step(state, pair)) {
-        search->way = search->moved ? SEARCHED : search->way + 1;
+        turn_round(search);
     }
     if (search->way == SEARCHED) {
         search_end(pair);
         return;
     }
-    pair->speed[0] = pair->speed[1] = 0;
     search->samples[0] = search->samples[1] = 0;
     search->block_ns[0] = search->block_ns[1] = 0;
-    pair->asked = 0;
 }
 
 /* A kernel was measured where the search has it. */
@@ -302,7 +314,7 @@ static void learn_division(struct waterfill *state, struct known_pair *pair, uin
         const struct known_kernel *kernel = kernel_slot(state, pair->key[i]);
 
         if (kernel->key == pair->key[i]) {
-            pair->speed[i] = kernel->solo_ns * (search->samples[i] - 1) / search->block_ns[i];
+            pair->now.speed[i] = kernel->solo_ns * (search->samples[i] - 1) / search->block_ns[i];
         }
     }
     search_on(state, pair);
@@ -324,17 +336,17 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
             return;
         }
     } else {
-        if (pair->speed[side] == 0) {
+        if (pair->now.speed[side] == 0) {
             pair->asked = 0;
         }
-        pair->speed[side] = speed;
+        pair->now.speed[side] = speed;
         if (measure->key == measure->partner_key) {
-            pair->speed[1] = speed;
+            pair->now.speed[1] = speed;
         }
     }
-    if (pair->speed[0] > 0 && pair->speed[1] > 0 && pair->speed[0] + pair->speed[1] < MIN_GAIN) {
+    if (is_measured(&pair->now) && together(&pair->now) < MIN_GAIN) {
         pair->mode++;
-        pair->speed[0] = pair->speed[1] = 0;
+        pair->now.speed[0] = pair->now.speed[1] = 0;
     }
 }
 
@@ -427,15 +439,15 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     for (int i = 0; i < 2; i++) {
         curve_of(kernel[i], &curve[i]);
     }
-    if (waterfill_divide(curves, 2, pair->quota, kept) && waterfill_is_tolerable(kept, 2)) {
+    if (waterfill_divide(curves, 2, pair->now.quota, kept) && waterfill_is_tolerable(kept, 2)) {
         pair->expected = kept[0] + kept[1];
     } else {
         pair->mode = APART;
         pair->expected = 1;
     }
     if (a->key == b->key) { /* like kernels have like parts */
-        pair->quota[0] = pair->quota[1] =
-            pair->quota[0] < pair->quota[1] ? pair->quota[0] : pair->quota[1];
+        pair->now.quota[0] = pair->now.quota[1] =
+            pair->now.quota[0] < pair->now.quota[1] ? pair->now.quota[0] : pair->now.quota[1];
         pair->search.way = SEARCHED;
     }
     return pair;
@@ -446,10 +458,10 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
                          const struct known_kernel *b)
 {
     struct known_pair *pair = pair_of(self, a, b);
-    bool measured = pair->speed[0] > 0 && pair->speed[1] > 0;
+    bool measured = is_measured(&pair->now);
 
     if (!measured && pair->asked > BESIDE_PATIENCE && is_searched(pair) &&
-        pair->search.speed[0] > 0) {
+        is_measured(&pair->search.best)) {
         search_end(pair);
         measured = true;
     } else if (pair->mode != REFUSED && !measured && pair->asked > BESIDE_PATIENCE) {
@@ -463,7 +475,7 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
         pair->key[0] = pair->key[1] = 0;
         pair = pair_of(self, a, b);
     }
-    return measured ? pair->speed[0] + pair->speed[1] : pair->expected;
+    return measured ? together(&pair->now) : pair->expected;
 }
 
 static bool can_sample(struct known_kernel *kernel)
@@ -519,12 +531,12 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
     if (pair->mode == SAME_SMS) {
         bool first = kernel[0]->key <= kernel[1]->key;
 
-        group->member[0].place = (struct weir_sched_place){.quota = pair->quota[first ? 0 : 1]};
-        group->member[1].place = (struct weir_sched_place){.quota = pair->quota[first ? 1 : 0]};
+        group->member[0].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 0 : 1]};
+        group->member[1].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 1 : 0]};
     } else {
         beside_halves(self, view, index, group);
     }
-    if (pair->speed[0] == 0 || pair->speed[1] == 0 || is_searched(pair)) {
+    if (!is_measured(&pair->now) || is_searched(pair)) {
         group->sample = true;
         group->valid_ns = sample_ns(view->ready[0], view->ready[index]);
         pair->asked++;
