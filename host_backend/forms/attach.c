@@ -2,6 +2,7 @@
 #include "host_backend/forms/private.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/quiet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,18 +68,24 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     module->forms = m;
 }
 
-/* A test wants twins, not the first launch at once. */
-static void wait_for_builder(const struct weir_forms_module *m)
+/* A test wants twins, not the first launch at once. The builder wants quiet, for which it waits
+ * until we are out of our handler. */
+static void wait_for_builder(struct weir_session *session, const struct weir_forms_module *m)
 {
     uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
     struct timespec pause = {0, 200 * 1000};
 
+    if (atomic_load(&m->state) != WEIR_FORMS_PENDING) {
+        return;
+    }
+    weir_quiet_left(session);
     while (atomic_load(&m->state) == WEIR_FORMS_PENDING && weir_clock_now_ns() < end_ns) {
         nanosleep(&pause, NULL);
     }
+    weir_quiet_pass(session);
 }
 
-struct weir_forms_module *weir_forms_here(const struct weir_session *session,
+struct weir_forms_module *weir_forms_here(struct weir_session *session,
                                           struct weir_forms_module *first)
 {
     struct weir_forms_module *m = first;
@@ -87,7 +94,7 @@ struct weir_forms_module *weir_forms_here(const struct weir_session *session,
         m = m->next;
     }
     if (m != NULL && m->mode == WEIR_FORMS_EXPLORE) {
-        wait_for_builder(m);
+        wait_for_builder(session, m);
     }
     /* A1: acquires the builder's fields; meets R1 in do_job(). */
     return m != NULL && atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_READY

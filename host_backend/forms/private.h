@@ -198,7 +198,7 @@ bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_mod
 void weir_forms_refuse(struct weir_forms_module *module, const char *why);
 
 /** The module's twins on the session's device, or NULL. */
-struct weir_forms_module *weir_forms_here(const struct weir_session *session,
+struct weir_forms_module *weir_forms_here(struct weir_session *session,
                                           struct weir_forms_module *first);
 
 /* ---- variant.c; session thread */
