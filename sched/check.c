@@ -3,7 +3,7 @@
 
 /* What a walk over queues and items adds up to. */
 struct sums {
-    uint32_t items, queues, busy, fillers, equal_fillers, to_learn;
+    uint32_t items, queues, busy, fillers, equal_fillers, teachers;
     uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
     uint64_t memory;
 };
@@ -26,7 +26,7 @@ static const char *check_item(const struct item *item, bool first, struct sums *
     sums->items++;
     sums->fillers += item->filler;
     sums->equal_fillers += item->fills_equal;
-    sums->to_learn += is_to_learn(item) && item->state != WEIR_SCHED_WAITING;
+    sums->teachers += item->teaches && item->state != WEIR_SCHED_WAITING;
     if (item->filler && item->state == WEIR_SCHED_WAITING) {
         return "a filler has not been granted";
     }
@@ -232,7 +232,7 @@ const char *weir_sched_check(const struct weir_sched *sched)
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
         sums.fillers != sched->fillers || sums.equal_fillers != sched->equal_fillers ||
-        sums.to_learn != sched->to_learn || sums.busy != sched->busy_tenants ||
+        sums.teachers != sched->teachers || sums.busy != sched->busy_tenants ||
         sums.memory != sched->memory_bytes) {
         return "an item or queue belongs to nobody, or memory is counted wrong";
     }

@@ -83,13 +83,17 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
     }
 }
 
-void fill_grant(struct weir_sched *sched, const struct item *item)
+void fill_grant(struct weir_sched *sched, struct item *item)
 {
+    const struct reign *reign = &sched->reign;
+
     sched->fillers += item->filler;
     sched->equal_fillers += item->fills_equal;
-    if (is_to_learn(item)) {
-        sched->to_learn++;
-        sched->to_learn_ns = sched->now_ns + UNSURE_NS;
+    item->teaches = is_to_learn(item) ||
+                    (reign->clean && item->queue->tenant == reign->leader && is_compute(item));
+    if (item->teaches) {
+        sched->teachers++;
+        sched->teachers_ns = sched->now_ns + UNSURE_NS;
     }
 }
 
@@ -97,7 +101,7 @@ void fill_grant(struct weir_sched *sched, const struct item *item)
  * for it may be long. */
 static bool is_learning(const struct weir_sched *sched)
 {
-    return sched->to_learn != 0 && sched->now_ns < sched->to_learn_ns;
+    return sched->teachers != 0 && sched->now_ns < sched->teachers_ns;
 }
 
 /* May this equal fill, as far as what is known of its work and of the leader's is true? */

@@ -280,7 +280,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     front_remove(sched, item);
     sched->fillers -= item->filler;
     sched->equal_fillers -= item->fills_equal;
-    sched->to_learn -= is_to_learn(item);
+    sched->teachers -= item->teaches;
     sched->equal_filled_ns = item->fills_equal ? sched->now_ns : sched->equal_filled_ns;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
@@ -374,7 +374,7 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
 static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
 {
     struct item *first = queue->first;
-    uint64_t count = 1;
+    uint32_t count = 1;
 
     for (struct item *i = first; i != last; i = i->next, count++) {
         if (i->next->params.key != first->params.key || i->next->disturbed ||
@@ -384,6 +384,7 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
             return false;
         }
     }
+    first->alike = count;
     learn(sched, first, first->busy_ns / count);
     return true;
 }

@@ -20,6 +20,17 @@
 #define TOGETHER_MAX        2.0 /* what several took is no more times as much as was predicted */
 #define DOUBTED             4u  /* more than so many times as much teaches all the same */
 #define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
+#define CLEAN               4u      /* so much weight has what is seen without equals that fill */
+#define CLEAN_MIN_NS        250000u
+
+/* Where equals fill little else teaches, so what does stands for much, if it is long: the ends of
+ * short ones are seen too late for that. */
+static uint32_t weight_of(const struct item *item)
+{
+    bool clean = item->teaches && !is_unsure(item) && item->busy_ns >= CLEAN_MIN_NS;
+
+    return (item->alike != 0 ? item->alike : 1) * (clean ? CLEAN : 1);
+}
 
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
                          bool supposed)
@@ -39,8 +50,8 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
             weir_predict_suppose(sched->config.predict, item->params.class, item->params.key,
                                  item->params.blocks, on_all_ns);
         } else {
-            weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
-                               item->params.blocks, on_all_ns);
+            weir_predict_learn_alike(sched->config.predict, item->params.class, item->params.key,
+                                     item->params.blocks, on_all_ns, weight_of(item));
         }
     }
     if ((!alone && !paired) || item->interrupted || item->beside_waits || item->params.key == 0 ||
@@ -142,7 +153,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     bool disturbed = item->beside_filler || item->filler;
     bool supposed = disturbed && is_unsure(item);
 
-    took_ns = took_ns != 0 && !item->interrupted ? took_ns : item->busy_ns;
+    took_ns = took_ns != 0 && !item->interrupted ? min_u64(took_ns, item->busy_ns) : item->busy_ns;
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;
     }
@@ -172,28 +183,40 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
 
 static bool is_plain(const struct item *item)
 {
-    return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !is_unsure(item) &&
-           !item->disturbed && !item->interrupted && item->place.sm_count == 0 &&
-           item->place.quota == 0;
+    return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->disturbed &&
+           !item->interrupted && item->place.sm_count == 0 && item->place.quota == 0;
+}
+
+static bool is_like(const struct item *a, const struct item *b)
+{
+    return a->params.class == b->params.class && a->params.key == b->params.key &&
+           a->params.blocks == b->params.blocks;
 }
 
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,
                               uint32_t count)
 {
-    const struct item *first = count != 0 ? table_get(&sched->items, ids[0]) : NULL;
+    struct item *first = count != 0 ? table_get(&sched->items, ids[0]) : NULL;
     const struct item *item = first;
     uint64_t predicted_ns = 0;
+    bool alike = true, sure = true;
     double ratio;
 
     time_is(sched, now_ns);
-    if (first == NULL || sched->config.predict == NULL || !were_alone(sched, first)) {
-        return;
-    }
     for (uint32_t i = 0; i < count; i++, item = item->next) {
         if (item == NULL || item->id != ids[i] || !is_plain(item)) {
             return;
         }
         predicted_ns += item->predicted_ns;
+        alike &= is_like(item, first);
+        sure &= !is_unsure(item);
+    }
+    if (alike && first != NULL) {
+        first->alike = count;
+    }
+    if (first == NULL || alike || !sure || sched->config.predict == NULL ||
+        !were_alone(sched, first)) {
+        return;
     }
     ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;
     if (ratio < 1 / TOGETHER_MAX || ratio > TOGETHER_MAX) {

@@ -34,6 +34,7 @@
 #define SURE_AGREED  2u  /* observations in a row that agree with those before .. */
 #define SURE_SEEN    16u /* .. or so many at all */
 #define BYTE_MAX_NS  0.1 /* of copies and memsets of which only one size was seen */
+#define ALIKE_MAX    8u  /* of like ones seen at once count */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -264,13 +265,16 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
     count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
-static void observe(struct weir_predict *predict, struct model *m, double x, double y)
+static void observe(struct weir_predict *predict, struct model *m, double x, double y,
+                    uint32_t count)
 {
     double weight;
 
-    m->n = m->n * MEAN_FADE + 1;
-    m->x = m->x * MEAN_FADE + x;
-    m->y = m->y * MEAN_FADE + y;
+    for (uint32_t i = 0; i < count; i++) {
+        m->n = m->n * MEAN_FADE + 1;
+        m->x = m->x * MEAN_FADE + x;
+        m->y = m->y * MEAN_FADE + y;
+    }
     weight = 1 / (y * y);
     m->w = m->w * FADE + weight;
     m->wx = m->wx * FADE + weight * x;
@@ -292,6 +296,12 @@ static struct entry *entry_to_teach(struct weir_predict *predict, enum weir_sche
 
 void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                         uint64_t size, uint64_t took_ns)
+{
+    weir_predict_learn_alike(predict, class, key, size, took_ns, 1);
+}
+
+void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_class class,
+                              uint64_t key, uint64_t size, uint64_t took_ns, uint32_t count)
 {
     struct entry *entry = entry_to_teach(predict, class, key, took_ns);
     double y = (double)took_ns;
@@ -319,7 +329,7 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
     }
     entry->seen += entry->seen != UINT32_MAX;
     entry->size = size;
-    observe(predict, m, (double)size, y);
+    observe(predict, m, (double)size, y, count < ALIKE_MAX ? count : ALIKE_MAX);
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -332,7 +342,7 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
     }
     entry->supposed |= entry->model.samples == 0;
     if (entry->supposed) {
-        observe(predict, &entry->model, (double)size, (double)took_ns);
+        observe(predict, &entry->model, (double)size, (double)took_ns, 1);
     }
 }
 

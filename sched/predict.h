@@ -49,6 +49,14 @@ void weir_predict_learn(struct weir_predict *predict, enum weir_sched_class clas
                         uint64_t size, uint64_t took_ns);
 
 /**
+ * How long each of several like items took, in the mean: one observation, with their weight.
+ *
+ * @param count  of them, 1 or more; above 8 counts as 8. Otherwise as weir_predict_learn().
+ */
+void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_class class,
+                              uint64_t key, uint64_t size, uint64_t took_ns, uint32_t count);
+
+/**
  * How long an item took beside others: better than nothing, and forgotten at the first learn().
  * Where something was learned of the key it says nothing. Otherwise as weir_predict_learn().
  */

@@ -43,6 +43,8 @@ struct item {
     bool waits;           /* as a front it does not hold the device, as has been seen */
     bool filler;          /* granted below the leader's work */
     bool fills_equal;     /* and the leader is of its own class */
+    bool teaches;         /* while it is on the device no equal fills; fill.c */
+    uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
     uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
     weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
     uint64_t shared_ns;   /* .. worth.c's mark for several. And how long */
@@ -223,8 +225,8 @@ struct weir_sched {
     uint32_t fillers;         /* on the device, of the leader's class or another */
     uint32_t equal_fillers;   /* of them, of the leader's class .. */
     uint64_t equal_filled_ns; /* .. and when one was last there */
-    uint32_t to_learn;        /* items on the device that are to be learned from .. */
-    uint64_t to_learn_ns;     /* .. and until when they are to have no company of fillers */
+    uint32_t teachers;        /* items on the device that are to be learned from .. */
+    uint64_t teachers_ns;     /* .. and until when they are to have no company of fillers */
     struct worth worth[WORTH_SLOTS];
     struct {
         weir_sched_id queue;
@@ -376,7 +378,7 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front);
 /** An item has come: is what it takes known? */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 /** An item is granted. */
-void fill_grant(struct weir_sched *sched, const struct item *item);
+void fill_grant(struct weir_sched *sched, struct item *item);
 
 /* worth.c */
 /** May one of the two fill below the other? */

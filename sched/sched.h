@@ -360,8 +360,9 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
 /**
  * Several granted items, one behind the other in their queue, are seen to be done at once: if
  * nothing disturbed them, what they took as a sum is learned from. That they are done has to be
- * told, too, behind this, with WEIR_SCHED_UNKNOWN. Items that are gone or do not follow each other
- * teach nothing.
+ * told, too, behind this, with WEIR_SCHED_UNKNOWN; of kernels that are alike the first may be said
+ * to have taken an equal part, which then counts as often as they are many. Items that are gone or
+ * do not follow each other teach nothing.
  *
  * @param ids  `count` of them, in their order.
  * @thread owner

@@ -25,6 +25,7 @@
 #define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* where cores are few */
 #define EXACT_NS    (60 * WEIR_NS_PER_US) /* between two looks: then it is known when it was done */
 #define EXACT_PART  16u                   /* the same, of what the work took */
+#define NEAR_PART   4u                    /* the same, for one observation among many */
 #define LATE_FACTOR 4u
 
 /* ---------------------------------------------------------------- items */
@@ -338,6 +339,12 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
     return late_ns < EXACT_NS || late_ns < took_ns / EXACT_PART;
 }
 
+/* So long ago may the work have begun, before it was seen to. */
+static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work)
+{
+    return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
+}
+
 /* What passed beside the scheduler took so long: charged to the tenant, and learned from if alike.
  */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
@@ -349,13 +356,12 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     bool exactly = is_exact(late_ns, took_ns);
     bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
 
-    if (exactly && work->alike &&
-        (work->since_ns > q->done_seen_ns || is_exact(q->done_late_ns, took_ns))) {
+    if (exactly && work->alike && is_exact(begin_late_ns(q, work), took_ns)) {
         /* What waited for work that was held back would be given longer each time. */
         uint64_t own_ns = stalled && took_ns > WEIR_GATE_STALL_NS ? WEIR_GATE_STALL_NS : took_ns;
 
-        weir_predict_learn(q->gate->predict, (enum weir_sched_class)work->class, work->key,
-                           work->size, own_ns / work->n);
+        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
+                                 work->size, own_ns / work->n, work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
         took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */
@@ -367,7 +373,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     }
 }
 
-/* The scheduler learns from their sum. */
+/* The scheduler learns from their sum, or, where they are alike, from the first for all. */
 static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_open *work,
                                  uint64_t now_ns)
 {
@@ -383,19 +389,25 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
     weir_sched_done_together(q->gate->sched, now_ns, ids, n);
 }
 
-/* Of several it is only known how long they took together. */
+/* Of several it is only known how long they took together. A kernel was granted before its thread,
+ * which may have slept, gave it to the device. What is known is not made worse by an end that was
+ * seen late: a part of that time was the next one's. */
 static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
-                                uint64_t now_ns)
+                                uint64_t now_ns, uint64_t late_ns)
 {
     uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
-    uint64_t took_ns = 0;
+    uint64_t all_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    bool vague = late_ns >= all_ns / NEAR_PART || begin_late_ns(q, work) >= all_ns / NEAR_PART;
+    bool teaches = work->first != NULL && all_ns != 0 && !(vague && work->first->sure);
+    uint64_t took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
 
     if (work->n > 1) {
-        took_ns =
-            work->alike && now_ns > since_ns ? (now_ns - since_ns) / work->n : WEIR_SCHED_UNKNOWN;
-        if (!work->alike) {
+        if (teaches) {
             tell_together_locked(q, work, now_ns);
         }
+        took_ns = work->alike ? took_ns : WEIR_SCHED_UNKNOWN;
+    } else if (work->class != WEIR_SCHED_KERNEL) {
+        took_ns = 0;
     }
     while (work->first != NULL) {
         struct weir_gate_item *item = work->first;
@@ -418,7 +430,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     } else if (e->work.first == NULL) {
         account_alone(q, &e->work, now_ns, late_ns);
     }
-    finish_items_locked(q, &e->work, now_ns);
+    finish_items_locked(q, &e->work, now_ns, late_ns);
     weir_mark_put(gate->marks, &e->mark);
     e->open = false;
     atomic_store_explicit(&q->done_ns,

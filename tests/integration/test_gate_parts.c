@@ -32,6 +32,9 @@ static void fill_beside(struct guest *leader, struct guest *guest, struct weir_g
     for (int i = 0; i < 3; i++) { /* then it is sure what it takes */
         (void)kernel_of(1, LEADS_NS);
     }
+    launch_once(leader, kernel_of(1, LEADS_NS)); /* its first turn is its own */
+    clock_forward(LEADS_NS);
+    finish(leader);
     launch_once(leader, kernel_of(1, LEADS_NS));
     launch_begin(&l, guest, work);
     launch_await_given(&l);
@@ -127,6 +130,7 @@ static void streams_that_may_be_captured_are_whole(void **state)
     assert_int_equal(b->stream.parts->sms, 0);
     b->session.n_captures = 1; /* of another stream, which may come to wait for this one */
     fx.worker.driver.cuStreamIsCapturing = not_capturing;
+    clock_forward(100 * WEIR_NS_PER_MS); /* nobody's place is kept any more */
     fill_beside(a, b, kernel_of_blocks(1000));
     assert_int_equal(b->stream.parts->sms, 0);
     b->session.n_captures = 0;

@@ -2,69 +2,7 @@
  * What a leader leaves of the device: who may have it, at what price, and what is charged when
  * kernels go in between or behind each other (sched/fill.c, sched/charge.c).
  */
-#include "sched/predict.h"
-#include "tests/unit/sched/desk.h"
-
-#define WAVE  (8 * SMS) /* blocks that fit on the device at once */
-#define LEADS 1000      /* the weight of one that goes on leading when another comes */
-
-static void desk_init_learning(struct desk *d, enum weir_sched_fill fill,
-                               struct weir_predict *predict)
-{
-    struct weir_sched_config config;
-
-    weir_sched_config_init(&config, SMS);
-    config.fill = fill;
-    config.predict = predict;
-    desk_init_with(d, &config);
-}
-
-static void desk_init_filling(struct desk *d, enum weir_sched_fill fill)
-{
-    desk_init_learning(d, fill, NULL);
-}
-
-static weir_sched_id queue_of_weight(struct desk *d, uint32_t weight,
-                                     enum weir_sched_priority priority, weir_sched_id *ret_tenant)
-{
-    *ret_tenant = tenant_of_weight(d, weight, priority, 100);
-    return queue(d, *ret_tenant);
-}
-
-static weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
-                              weir_sched_id *ret_tenant)
-{
-    return queue_of_weight(d, 1, priority, ret_tenant);
-}
-
-/* A kernel of one wave: its blocks take as long as itself. */
-static weir_sched_id wave_of(struct desk *d, weir_sched_id queue_id, uint64_t us, uint32_t flags)
-{
-    struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
-                                            .flags = flags,
-                                            .key = us,
-                                            .predicted_ns = us * 1000,
-                                            .blocks = WAVE,
-                                            .blocks_per_sm = 8};
-
-    return bring(d, queue_id, &params);
-}
-
-static weir_sched_id wave(struct desk *d, weir_sched_id queue_id, uint64_t us)
-{
-    return wave_of(d, queue_id, us, 0);
-}
-
-/* -1: not started; else whether it was started as a filler. */
-static int how(const struct desk *d, weir_sched_id item)
-{
-    for (uint32_t i = 0; i < d->count; i++) {
-        if (d->order[i].what == START && d->order[i].item == item) {
-            return d->order[i].filler;
-        }
-    }
-    return -1;
-}
+#include "tests/unit/sched/wave_desk.h"
 
 static uint64_t service_us(const struct desk *d, weir_sched_id tenant_id)
 {
@@ -378,33 +316,6 @@ static void who_ruins_each_other_does_not_fill(void **state)
     }
 }
 
-/* What is known of who had an equal beside it stays as it is, whatever it took. */
-static void nothing_is_learned_beside_equals(void **state)
-{
-    static const uint64_t took_us[] = {400, 120, 30};
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        struct weir_predict *predict;
-        struct desk d;
-        weir_sched_id tenant, queue, leads;
-
-        assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-        for (int n = 0; n < 4; n++) {
-            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 100, WAVE, 100000);
-        }
-        desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
-        queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
-        leads = wave(&d, queue, 100);
-        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 40)), 1);
-        later(&d, took_us[i]);
-        finished(&d, leads);
-        assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, WAVE), 99900, 100100);
-        desk_finish(&d);
-        weir_predict_destroy(predict);
-    }
-}
-
 /* Of whom something came that is not known well: nobody shares with it for 50 ms. Nor does it
  * fill itself. */
 static void equals_share_what_they_are_sure_of(void **state)
@@ -457,83 +368,6 @@ static void what_is_to_be_learned_has_no_company(void **state)
     later(&d, 2000);
     assert_int_equal(how(&d, leads) + how(&d, fills), 0 + 1);
     desk_finish(&d);
-}
-
-/* Three of 50, 100 and 150 us are done together after 570: each took 1.9 times as long, it seems.
- * But not where another had the device in between, or where the first began with the device idle.
- */
-static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
-{
-    (void)state;
-    for (int disturbed = 0; disturbed < 3; disturbed++) {
-        struct weir_predict *predict;
-        struct desk d;
-        weir_sched_id tenant, other, queue, before, three[3];
-
-        assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-        for (uint64_t us = 50; us <= 150; us += 50) {
-            for (int n = 0; n < 8; n++) {
-                weir_predict_learn(predict, WEIR_SCHED_KERNEL, us, WAVE, us * 1000);
-            }
-        }
-        desk_init_learning(&d, WEIR_SCHED_FILL_LOWER, predict);
-        queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
-        before = wave(&d, queue, 30);
-        if (disturbed == 2) {
-            later(&d, 30);
-            finished(&d, before);
-        }
-        for (uint32_t i = 0; i < 3; i++) {
-            three[i] = wave(&d, queue, 50 * (i + 1));
-        }
-        if (disturbed != 2) {
-            later(&d, 30);
-            finished(&d, before);
-        }
-        if (disturbed == 1) { /* a lower class goes below them */
-            assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_LOW, &other), 40)), 1);
-        }
-        later(&d, 570);
-        weir_sched_done_together(d.sched, d.now_ns, three, 3);
-        for (uint64_t us = 50; us <= 150; us += 50) { /* the mean of nine */
-            uint64_t ns = disturbed != 0 ? us * 1000 : us * 1105;
-
-            assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, us, WAVE), ns - ns / 50,
-                            ns + ns / 50);
-        }
-        for (uint32_t i = 0; i < 3; i++) {
-            assert_int_equal(weir_sched_finished(d.sched, d.now_ns, three[i], WEIR_SCHED_UNKNOWN),
-                             WEIR_OK);
-        }
-        desk_finish(&d);
-        weir_predict_destroy(predict);
-    }
-}
-
-/* The scheduler itself says so of what it asks for; three times alike is enough. */
-static void what_was_seen_three_times_is_sure(void **state)
-{
-    struct weir_predict *predict;
-    struct desk d;
-    weir_sched_id tenant, queue, items[4];
-    struct weir_sched_item_info info;
-
-    (void)state;
-    assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-    desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
-    queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
-    for (int i = 0; i < 4; i++) {
-        struct weir_sched_item_params params = {
-            .class = WEIR_SCHED_KERNEL, .key = 9, .blocks = WAVE, .blocks_per_sm = 8};
-
-        items[i] = bring(&d, queue, &params);
-        assert_int_equal(weir_sched_item_query(d.sched, items[i], &info), WEIR_OK);
-        assert_int_equal(info.params.flags, i < 3 ? WEIR_SCHED_UNSURE : 0);
-        later(&d, 70);
-        finished(&d, items[i]);
-    }
-    desk_finish(&d);
-    weir_predict_destroy(predict);
 }
 
 static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
@@ -763,11 +597,8 @@ int main(void)
         cmocka_unit_test(who_leads_is_not_paid_back_more_than_others_paid),
         cmocka_unit_test(who_ruins_each_other_does_not_fill),
         cmocka_unit_test(who_fills_has_a_clean_turn_now_and_then),
-        cmocka_unit_test(nothing_is_learned_beside_equals),
         cmocka_unit_test(equals_share_what_they_are_sure_of),
         cmocka_unit_test(what_is_to_be_learned_has_no_company),
-        cmocka_unit_test(what_was_seen_three_times_is_sure),
-        cmocka_unit_test(a_sum_is_learned_from_if_nothing_disturbed_it),
         cmocka_unit_test(who_is_served_waits_for_room_and_others_for_a_turn),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
