@@ -79,6 +79,12 @@ static bool may_finish(const struct weir_policy_tenant *tenant)
     return tenant->service_ns[WEIR_SCHED_COMPUTE] < priority_of(tenant)->finishes_at_ns;
 }
 
+/* What cannot be stopped ends before anybody else's work begins; the choice is what comes then. */
+static bool is_to_stop(const struct weir_policy_tenant *leader)
+{
+    return leader != NULL && leader->granted > 0 && leader->stoppable;
+}
+
 static uint32_t shortest(const struct weir_policy *self, const struct weir_policy_next_view *view,
                          const struct top *top)
 {
@@ -94,13 +100,12 @@ static uint32_t shortest(const struct weir_policy *self, const struct weir_polic
         }
         rest_ns = aged_rest_ns(view, tenant);
         if (tenant == view->leader && tenant->granted > 0) {
-            if (may_finish(tenant) || !tenant->stoppable) {
+            if (may_finish(tenant)) {
                 return i;
             }
         } else {
             rest_ns += self->config->launch_ns;
-            rest_ns +=
-                view->leader != NULL && view->leader->granted > 0 ? view->leader->stop_ns : 0;
+            rest_ns += is_to_stop(view->leader) ? view->leader->stop_ns : 0;
         }
         if (rest_ns < best_ns) {
             best_ns = rest_ns;

@@ -135,6 +135,26 @@ static void priority_shorter_of_equals_goes_first_and_longer_ones_end(void **sta
     tl_sim_destroy(sim);
 }
 
+/* One that cannot be stopped and always has more on the device keeps nobody out: the shorter one
+ * is next when what is there is done. */
+static void priority_shorter_of_equals_waits_for_no_more_than_is_there(void **state)
+{
+    struct tl_sim *sim = make("priority");
+    struct tl_sim_load load = kernels(3000, 0);
+    struct tl_sim_load asks = asking(100, 700);
+    struct tl_sim_stats stats;
+
+    (void)state;
+    asks.from_ns = 1000000;
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &asks);
+    tl_sim_run(sim, 200000000);
+    tl_sim_stats(sim, 1, &stats);
+    assert_true(stats.finished > 20);
+    assert_in_range(stats.wait_max_ns, 1, 6500000);
+    tl_sim_destroy(sim);
+}
+
 static void priority_not_stoppable_runs_out_and_low_is_not_forgotten(void **state)
 {
     struct tl_sim *sim = make("priority");
@@ -243,6 +263,7 @@ int main(void)
         cmocka_unit_test(priority_small_newcomer_takes_the_sms_it_needs),
         cmocka_unit_test(priority_small_endless_newcomer_leaves_the_rest),
         cmocka_unit_test(priority_shorter_of_equals_goes_first_and_longer_ones_end),
+        cmocka_unit_test(priority_shorter_of_equals_waits_for_no_more_than_is_there),
         cmocka_unit_test(priority_not_stoppable_runs_out_and_low_is_not_forgotten),
         cmocka_unit_test(fair_newcomer_is_served_at_once),
         cmocka_unit_test(fair_change_of_weight_is_in_force_at_once),
