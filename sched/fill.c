@@ -42,6 +42,8 @@
  * equal that fills no more than itself, when its turn comes. */
 #define DEPTH        8u
 #define DEPTH_EQUALS 2u
+#define LONG_NS      1000000u   /* beside such a kernel of the leader's no equal fills .. */
+#define SHORT_PART   8u         /* .. with what is that much shorter */
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
 #define DRAIN_NS     5000000u /* it waits for others' fillers that are under way, at most so long */
 #define UNSURE_NS    50000000u /* so long after something that is still to be learned */
@@ -151,6 +153,20 @@ static bool is_below_lower(const struct weir_sched *sched)
     return front != NULL;
 }
 
+/* Is it short beside what the leader has there, and that can be stopped? At the lowest level it
+ * would wait for that and for the next one; its own turn comes sooner. */
+static bool is_short_here(const struct weir_sched *sched, const struct item *item)
+{
+    const struct queue *queue = sched->reign.leader->queues;
+    uint64_t long_ns = max_u64(LONG_NS, SHORT_PART * item->predicted_ns);
+
+    while (queue != NULL &&
+           (!queue->heads || !is_stoppable(queue->first) || queue->first->predicted_ns < long_ns)) {
+        queue = queue->next;
+    }
+    return queue != NULL;
+}
+
 bool fills(const struct weir_sched *sched, const struct item *item)
 {
     const struct tenant *leader = sched->reign.leader;
@@ -164,7 +180,8 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     }
     return sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
            !is_unsure(item) && !is_learning(sched) && worth_filling(sched, leader, tenant) &&
-           block_ns(sched, item) <= BLOCK_MAX_NS && !is_below_lower(sched);
+           block_ns(sched, item) <= BLOCK_MAX_NS && !is_short_here(sched, item) &&
+           !is_below_lower(sched);
 }
 
 /* So many times as long does it take there, if it has the part for itself. */

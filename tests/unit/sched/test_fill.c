@@ -68,6 +68,32 @@ static void equals_do_not_fill_below_lower_classes(void **state)
     desk_finish(&d);
 }
 
+/* It would wait for all of the long one, which its own turn stops. */
+static void short_ones_do_not_fill_beside_what_can_be_stopped(void **state)
+{
+    static const struct {
+        uint64_t leads_us, fills_us;
+        uint32_t flags;
+        int how;
+    } cases[] = {{3000, 50, WEIR_SCHED_STOPPABLE, -1},
+                 {3000, 50, 0, 1},
+                 {3000, 400, WEIR_SCHED_STOPPABLE, 1},
+                 {900, 50, WEIR_SCHED_STOPPABLE, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct desk d;
+        weir_sched_id a, b;
+
+        desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
+        (void)wave_of(&d, queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a), cases[i].leads_us,
+                      cases[i].flags);
+        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), cases[i].fills_us)),
+                         cases[i].how);
+        desk_finish(&d);
+    }
+}
+
 static void nobody_fills_where_it_is_not_asked_for(void **state)
 {
     struct desk d;
@@ -590,6 +616,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lower_class_fills_and_pays_when_done),
         cmocka_unit_test(equals_do_not_fill_below_lower_classes),
+        cmocka_unit_test(short_ones_do_not_fill_beside_what_can_be_stopped),
         cmocka_unit_test(nobody_fills_where_it_is_not_asked_for),
         cmocka_unit_test(equals_fill_with_short_blocks),
         cmocka_unit_test(equals_pay_for_their_work_and_not_for_waiting),
