@@ -9,7 +9,8 @@
  *
  * Several that are seen to be done at once teach their sum: each is taken to have been as much
  * longer or shorter than it is known to be as all of them were. A kernel timed by itself takes some
- * microseconds more than between others, which would add up.
+ * microseconds more than between others, which would add up. If they are alike, what the first is
+ * said to have taken, an equal part, is one observation with the weight of all.
  */
 #include "sched/private.h"
 
