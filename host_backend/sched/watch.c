@@ -339,7 +339,16 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
     return late_ns < EXACT_NS || late_ns < took_ns / EXACT_PART;
 }
 
-/* So long ago may the work have begun, before it was seen to. */
+/* What it took, as far as marks say: since it was given, or what was before it was seen done. */
+static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work,
+                        uint64_t now_ns)
+{
+    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
+
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/* It may have begun so long before that. */
 static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work)
 {
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
@@ -351,8 +360,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
                           uint64_t now_ns, uint64_t late_ns)
 {
     struct weir_gate_member *m = q->member;
-    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
-    uint64_t took_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    uint64_t took_ns = span_ns(q, work, now_ns);
     bool exactly = is_exact(late_ns, took_ns);
     bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
 
@@ -395,12 +403,16 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
 static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
                                 uint64_t now_ns, uint64_t late_ns)
 {
-    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
-    uint64_t all_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    uint64_t all_ns = span_ns(q, work, now_ns);
     bool vague = late_ns >= all_ns / NEAR_PART || begin_late_ns(q, work) >= all_ns / NEAR_PART;
-    bool teaches = work->first != NULL && all_ns != 0 && !(vague && work->first->sure);
-    uint64_t took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
+    bool teaches;
+    uint64_t took_ns;
 
+    if (work->first == NULL) {
+        return;
+    }
+    teaches = all_ns != 0 && !(vague && work->first->sure);
+    took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
     if (work->n > 1) {
         if (teaches) {
             tell_together_locked(q, work, now_ns);
