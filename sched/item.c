@@ -377,10 +377,7 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
     uint32_t count = 1;
 
     for (struct item *i = first; i != last; i = i->next, count++) {
-        if (i->next->params.key != first->params.key || i->next->disturbed ||
-            i->next->interrupted || i->next->params.blocks != first->params.blocks ||
-            i->next->params.bytes != first->params.bytes ||
-            i->next->params.class != first->params.class) {
+        if (!is_like(i->next, first) || i->next->disturbed || i->next->interrupted) {
             return false;
         }
     }

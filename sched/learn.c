@@ -188,12 +188,6 @@ static bool is_plain(const struct item *item)
            !item->interrupted && item->place.sm_count == 0 && item->place.quota == 0;
 }
 
-static bool is_like(const struct item *a, const struct item *b)
-{
-    return a->params.class == b->params.class && a->params.key == b->params.key &&
-           a->params.blocks == b->params.blocks;
-}
-
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,
                               uint32_t count)
 {
@@ -204,6 +198,9 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     double ratio;
 
     time_is(sched, now_ns);
+    if (first == NULL) {
+        return;
+    }
     for (uint32_t i = 0; i < count; i++, item = item->next) {
         if (item == NULL || item->id != ids[i] || !is_plain(item)) {
             return;
@@ -212,11 +209,11 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
         alike &= is_like(item, first);
         sure &= !is_unsure(item);
     }
-    if (alike && first != NULL) {
+    if (alike) {
         first->alike = count;
+        return;
     }
-    if (first == NULL || alike || !sure || sched->config.predict == NULL ||
-        !were_alone(sched, first)) {
+    if (!sure || sched->config.predict == NULL || !were_alone(sched, first)) {
         return;
     }
     ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;

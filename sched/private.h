@@ -287,6 +287,12 @@ static inline bool is_to_learn(const struct item *item)
 {
     return is_compute(item) && item->params.key != 0 && is_unsure(item);
 }
+/* Does one take what the other does? */
+static inline bool is_like(const struct item *a, const struct item *b)
+{
+    return a->params.class == b->params.class && a->params.key == b->params.key &&
+           a->params.blocks == b->params.blocks && a->params.bytes == b->params.bytes;
+}
 static inline bool is_at_work(const struct item *item)
 {
     return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
