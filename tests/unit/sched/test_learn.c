@@ -1,6 +1,14 @@
 /* What finished items teach, and what must not (sched/learn.c). */
 #include "tests/unit/sched/wave_desk.h"
 
+/* Kernels of one length were seen so often. */
+static void teach(struct weir_predict *predict, uint64_t us, int times)
+{
+    for (int i = 0; i < times; i++) {
+        weir_predict_learn(predict, WEIR_SCHED_KERNEL, us, WAVE, us * 1000);
+    }
+}
+
 /* What is known of who had an equal beside it stays as it is, whatever it took. */
 static void nothing_is_learned_beside_equals(void **state)
 {
@@ -13,9 +21,7 @@ static void nothing_is_learned_beside_equals(void **state)
         weir_sched_id tenant, queue, leads;
 
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-        for (int n = 0; n < 4; n++) {
-            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 100, WAVE, 100000);
-        }
+        teach(predict, 100, 4);
         desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
         queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
         leads = wave(&d, queue, 100);
@@ -41,9 +47,7 @@ static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
 
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         for (uint64_t us = 50; us <= 150; us += 50) {
-            for (int n = 0; n < 8; n++) {
-                weir_predict_learn(predict, WEIR_SCHED_KERNEL, us, WAVE, us * 1000);
-            }
+            teach(predict, us, 8);
         }
         desk_init_learning(&d, WEIR_SCHED_FILL_LOWER, predict);
         queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
@@ -115,9 +119,7 @@ static void what_a_clean_turn_shows_is_not_disturbed(void **state)
 
     (void)state;
     assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-    for (int n = 0; n < 64; n++) {
-        weir_predict_learn(predict, WEIR_SCHED_KERNEL, 300, WAVE, 300000);
-    }
+    teach(predict, 300, 64);
     desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
     later(&d, 300000); /* no turn of anybody's was clean for that long */
     queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
@@ -146,9 +148,7 @@ static void like_ones_count_as_often_as_they_are_many(void **state)
         weir_sched_id tenant, queue, item[4];
 
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
-        for (int n = 0; n < 64; n++) {
-            weir_predict_learn(predict, WEIR_SCHED_KERNEL, 20, WAVE, 20000);
-        }
+        teach(predict, 20, 64);
         desk_init_learning(&d, WEIR_SCHED_FILL_NONE, predict);
         queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
         for (int i = 0; i < 4; i++) {

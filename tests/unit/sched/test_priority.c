@@ -152,6 +152,8 @@ static void priority_shorter_of_equals_waits_for_no_more_than_is_there(void **st
     tl_sim_stats(sim, 1, &stats);
     assert_true(stats.finished > 20);
     assert_in_range(stats.wait_max_ns, 1, 6500000);
+    tl_sim_stats(sim, 0, &stats);
+    assert_true(stats.finished > 50); /* nor does the longer one wait for long */
     tl_sim_destroy(sim);
 }
 
