@@ -26,6 +26,12 @@ static inline uint64_t weir_clock_ticks(void)
 #endif
 }
 
+/*
+ * A spin loop reads the clock every few hundred nanoseconds. Where two readings lie so far apart,
+ * the thread has lost its core in between: it should sleep instead, this time and the next.
+ */
+#define WEIR_PREEMPTED_NS (200 * WEIR_NS_PER_US)
+
 /** Tell the core that this is a spin loop. @thread any */
 static inline void weir_cpu_pause(void)
 {

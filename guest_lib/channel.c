@@ -317,7 +317,7 @@ static void stop_leading(struct weir_channel *channel)
 /* Sleep until the state changes: somebody else reads. */
 static void follow(struct weir_channel *channel, struct weir_channel_wait *wait)
 {
-    uint64_t end_ns = weir_clock_now_ns() + channel->wait.spin_ns;
+    uint64_t end_ns = weir_clock_now_ns() + weir_channel_spin_ns(channel, channel->wait.spin_ns);
     while (__atomic_load_n(&wait->state, __ATOMIC_ACQUIRE) == WAITING) {
         if (weir_clock_now_ns() < end_ns) {
             for (int i = 0; i < PAUSES_PER_LOOK; i++) {
@@ -348,7 +348,8 @@ static CUresult wait_for_reply(struct weir_channel *channel, struct weir_channel
             continue;
         }
         while (__atomic_load_n(&wait->state, __ATOMIC_ACQUIRE) != DONE &&
-               receive_one(channel, channel->wait.spin_ns, PEER_CHECK_NS)) {
+               receive_one(channel, weir_channel_spin_ns(channel, channel->wait.spin_ns),
+                           PEER_CHECK_NS)) {
         }
         stop_leading(channel);
     }

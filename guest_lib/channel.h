@@ -45,6 +45,7 @@ struct weir_channel {
     bool passes_fds; /* descriptors travel beside records */
     bool polled;     /* no futex reaches from the host to here: sleep by the clock */
     struct weir_wait_policy wait;
+    bool preempted; /* atomic: who spun last lost its core meanwhile, so the next one sleeps */
     uint8_t (*device_of_thread)(void); /* for each request; NULL: the host has one device */
     weir_channel_notify_fn notify;
     void *notify_user;
@@ -134,6 +135,14 @@ CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
 /** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order
  */
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
+
+/**
+ * How long a thread may spin now: as the policy says, unless the host says that cores are short or
+ * the last one that spun lost its core to somebody else.
+ * @param spin_ns  of the policy.
+ * @thread any
+ */
+uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns);
 
 /** Has the word reached value (signed distance)? Remote: asks the host. @thread any */
 bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint32_t value);

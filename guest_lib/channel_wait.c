@@ -11,7 +11,20 @@
 
 #define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
 #define SOON_SPIN_NS    (5 * WEIR_NS_PER_US)
+#define SHORT_SPIN_NS   (20 * WEIR_NS_PER_US) /* where cores are short */
 #define PAUSES_PER_LOOK 16
+
+uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
+{
+    bool lost = __atomic_load_n(&channel->preempted, __ATOMIC_RELAXED) &&
+                __atomic_exchange_n(&channel->preempted, false, __ATOMIC_RELAXED);
+
+    if (lost || (channel->header && __atomic_load_n(&channel->header->spin, __ATOMIC_RELAXED) ==
+                                        WEIR_SEGMENT_SPIN_NO)) {
+        return spin_ns < SHORT_SPIN_NS ? spin_ns : SHORT_SPIN_NS;
+    }
+    return spin_ns;
+}
 
 static bool value_reached(uint32_t now, uint32_t value)
 {
@@ -98,9 +111,10 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
     }
     weir_calls_mark_waiting();
     const struct weir_wait_policy *policy = &channel->wait;
-    uint64_t spin_ns = sleep_soon ? SOON_SPIN_NS : policy->spin_ns;
-    uint64_t yield_ns = sleep_soon ? 0 : policy->yield_ns;
+    uint64_t spin_ns = sleep_soon ? SOON_SPIN_NS : weir_channel_spin_ns(channel, policy->spin_ns);
+    uint64_t yield_ns = spin_ns < policy->spin_ns ? 0 : policy->yield_ns;
     uint64_t start_ns = weir_clock_now_ns();
+    uint64_t looked_ns = start_ns;
     for (;;) {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
             if (weir_channel_word_reached(channel, word, value)) {
@@ -108,7 +122,13 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
             }
             weir_cpu_pause();
         }
-        uint64_t waited_ns = weir_clock_now_ns() - start_ns;
+        uint64_t now_ns = weir_clock_now_ns();
+        uint64_t waited_ns = now_ns - start_ns;
+        if (now_ns - looked_ns >= WEIR_PREEMPTED_NS) { /* somebody else needs this core more */
+            __atomic_store_n(&channel->preempted, true, __ATOMIC_RELAXED);
+            return sleep_on_word(channel, word, value, start_ns);
+        }
+        looked_ns = now_ns;
         if (waited_ns >= spin_ns) {
             if (waited_ns >= yield_ns) {
                 return sleep_on_word(channel, word, value, start_ns);

@@ -127,7 +127,7 @@ struct weir_gate {
     struct weir_marks *marks;
     struct weir_parts *parts; /* NULL: kernels as they are have all SMs */
     const struct weir_sched_shared *shared;
-    bool spin;             /* there are cores to spare: wait by spinning for a while */
+    bool spin;             /* the machine has many cores: weir_gate_may_spin() */
     uint32_t spinners_max; /* sessions that do so at a time */
     atomic_uint spinners;
     bool levels;                            /* streams of a higher class go first on the device */
@@ -165,6 +165,12 @@ struct weir_gate {
     struct weir_gate_member
         members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
 };
+
+/** May threads wait by spinning for a while? @thread any */
+static inline bool weir_gate_may_spin(const struct weir_gate *gate)
+{
+    return gate->spin && weir_spin_host_may(gate->worker->spin);
+}
 
 /* watch.c: the scheduler's side */
 

@@ -248,7 +248,8 @@ static bool spin(struct weir_gate *gate, const struct weir_gate_item *item, uint
 {
     uint64_t begin_ns = weir_clock_now_ns();
     bool may =
-        atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max;
+        atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max &&
+        weir_gate_may_spin(gate);
 
     while (may && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
            weir_clock_now_ns() - begin_ns < ns) {

@@ -145,7 +145,7 @@ static void on_soon(void *user, weir_sched_id id, void *item_user)
 
     (void)user;
     (void)id;
-    if (q->waiting == item && q->gate->spin) {
+    if (q->waiting == item && weir_gate_may_spin(q->gate)) {
         /* G2: meets the exchange in granted_at_last(). */
         atomic_store_explicit(&item->soon, true, memory_order_release);
         __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
@@ -583,7 +583,7 @@ static void pause_between(const struct weir_gate *gate, uint64_t since_event_ns)
 {
     struct timespec nap = {0, gate->spin ? (long)NAP_NS : (long)NAP_FEW_NS};
 
-    if (gate->spin && since_event_ns < SPIN_NS) {
+    if (weir_gate_may_spin(gate) && since_event_ns < SPIN_NS) {
         for (int i = 0; i < PAUSES; i++) {
             weir_cpu_pause();
         }

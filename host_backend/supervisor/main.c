@@ -410,6 +410,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_metrics_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_nvdimm_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -428,6 +429,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_metrics_tick(sup, now_ns);
         weir_sup_libvirt_tick(sup, now_ns);
         weir_sup_nvdimm_tick(sup, now_ns);
+        weir_sup_spin_tick(sup, now_ns);
     }
 }
 
@@ -448,6 +450,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                                               : weir_status_text(status));
         }
     }
+    status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
@@ -480,6 +483,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = -1;
+    sup->spin.page_fd = sup->spin.loadavg_fd = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
@@ -519,6 +523,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
+    weir_sup_spin_close(sup);
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

@@ -8,6 +8,7 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
 #include "host_backend/link.h"
+#include "host_backend/spin.h"
 #include "host_backend/supervisor/channels.h"
 #include "host_backend/supervisor/config.h"
 #include "host_backend/supervisor/ivshmem.h"
@@ -127,6 +128,17 @@ struct weir_metrics_client {
     uint64_t deadline_ns;
 };
 
+/* Who may spin (host_backend/spin.h). */
+struct weir_sup_spin {
+    struct weir_spin_page *page; /* shared with the workers */
+    int page_fd;                 /* -1: not made */
+    int loadavg_fd;              /* -1: cannot be read, so the level stays */
+    uint32_t cores;
+    uint32_t idle_epochs; /* in a row without an active session */
+    uint64_t next_ns;     /* when the epoch ends */
+    struct weir_spin_governor governor;
+};
+
 struct weir_supervisor {
     struct weir_host_config config;
     char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
@@ -161,6 +173,7 @@ struct weir_supervisor {
     char metrics_path[108];             /* of a unix socket; else "" */
     struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
     struct weir_sup_libvirt libvirt;
+    struct weir_sup_spin spin;
 };
 
 /* main.c */
@@ -186,6 +199,18 @@ bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
  * @return WEIR_OK, WEIR_ERR_IO
  */
 enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+
+/* spin_governor.c */
+
+/** Make the page that tells workers who may spin. @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Accepts one that was never opened. The page stays mapped. */
+void weir_sup_spin_close(struct weir_supervisor *sup);
+/** Until the end of the epoch, in ms, for poll(). */
+int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** The epoch may have ended: decide for the next. */
+void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 
 /* tenants.c */
 

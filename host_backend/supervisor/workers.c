@@ -144,7 +144,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
     c->scheduler = sup->config.scheduler;
-    if (!weir_sup_worker_send(sup, worker, &message, -1)) {
+    if (!weir_sup_worker_send(sup, worker, &message, sup->spin.page_fd)) {
         return WEIR_ERR_CLOSED;
     }
     return weir_sup_tenants_tell(sup, worker);

@@ -393,7 +393,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
                                   &device->nvml);
     }
     /* Spinning pays where a core is to spare and a launch costs microseconds. */
-    worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : 15 * WEIR_NS_PER_US;
+    worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
     worker->owed_spin_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
     return status;
 }

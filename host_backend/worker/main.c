@@ -375,6 +375,10 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     worker->config = message.config;
+    if (weir_spin_page_map(fd, &worker->spin) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    close(fd);
     if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
         weir_prints_init(&worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;

@@ -379,15 +379,32 @@ static uint64_t spin_for(struct weir_session *s)
 {
     uint64_t spin_ns = s->worker->spin_ns;
 
+    if (!weir_spin_host_may(s->worker->spin)) {
+        return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
+    }
     if (s->worker->owed_spin_ns > spin_ns && s->n_marks != 0 && marks_open(s)) {
         spin_ns = s->worker->owed_spin_ns;
     }
     return spin_ns;
 }
 
+/* Count the session active, and tell its guest whether it may wait by spinning. */
+static void note_spin(struct weir_session *s)
+{
+    enum weir_spin_level level = weir_spin_note(s->worker->spin, &s->spin_epoch);
+    uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
+
+    if (s->remote || s->region_end != NULL) {
+        return; /* its cores are not ours */
+    }
+    if (__atomic_load_n(&s->view.header->spin, __ATOMIC_RELAXED) != told) {
+        __atomic_store_n(&s->view.header->spin, told, __ATOMIC_RELAXED);
+    }
+}
+
 void weir_session_run(struct weir_session *session)
 {
-    uint64_t spin_ns = session->worker->spin_ns;
+    uint64_t spin_ns = spin_for(session);
     bool open = false;
     bool given = false; /* work, since marks were last put behind it */
 
@@ -415,6 +432,7 @@ void weir_session_run(struct weir_session *session)
             continue;
         }
         if (status == WEIR_OK) {
+            note_spin(session);
             handle(session, record);
             given = true;
             spin_ns = spin_for(session);

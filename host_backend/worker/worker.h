@@ -6,6 +6,7 @@
 #define WEIR_HOST_BACKEND_WORKER_WORKER_H
 
 #include "host_backend/link.h"
+#include "host_backend/spin.h"
 #include "host_backend/worker/images.h"
 #include "host_backend/worker/quiet.h"
 #include "host_backend/worker/session.h"
@@ -108,9 +109,10 @@ struct weir_worker {
     bool real;           /* NVIDIA's driver, not softgpu */
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */
     bool posix_fds;      /* memory can be exported, of all */
-    uint64_t granularity_bytes; /* the largest of them */
-    uint64_t spin_ns;           /* for the next record of a session */
-    uint64_t owed_spin_ns;      /* the same while the GPU owes the guest a word */
+    uint64_t granularity_bytes;  /* the largest of them */
+    uint64_t spin_ns;            /* for the next record of a session, where the host may spin */
+    uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
+    struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
     int link;
     bool may_listen; /* it knows the tenants that were there when it started */
     int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */

@@ -85,6 +85,13 @@ struct weir_ring_control {
     uint8_t pad1[56];
 };
 
+/* What the host says of the guest's waiting, at any time. */
+enum weir_segment_spin {
+    WEIR_SEGMENT_SPIN_AS_YOU_LIKE, /* the guest has cores of its own, or the host does not know */
+    WEIR_SEGMENT_SPIN_NO,          /* cores are short: look for 20 us, then sleep */
+    WEIR_SEGMENT_SPIN_YES,
+};
+
 struct weir_segment_header {
     uint32_t magic;
     uint32_t version;
@@ -103,7 +110,8 @@ struct weir_segment_header {
     uint32_t deferred_seq;   /* counts deferred errors */
     uint32_t deferred_error; /* CUresult of the newest one */
     uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
-    uint8_t pad1[48];
+    uint32_t spin;           /* enum weir_segment_spin: may the guest wait by spinning? */
+    uint8_t pad1[44];
     struct weir_ring_control to_host;
     struct weir_ring_control to_guest;
 };

@@ -47,6 +47,8 @@ struct shm {
     struct weir_ring to_peer;   /* the sending thread's */
     struct weir_ring from_peer; /* the receiving thread's, as is: */
     struct weir_ring_buffer received;
+    bool preempted; /* the receiving thread's: it lost its core while it spun, and sleeps the next
+                       time */
     struct weir_shm_hooks hooks; /* of a region: instead of the socket */
 };
 
@@ -79,13 +81,14 @@ static bool shm_peer_gone(struct weir_transport *t)
     return gone;
 }
 
-/* Spin until the word leaves seen; false when the time is over. */
-static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns)
+/* Spin until the word leaves seen; false when the time is over, or the core was taken away. */
+static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns, bool *preempted)
 {
-    if (spin_ns == 0) {
+    if (spin_ns == 0 || *preempted) {
+        *preempted = false;
         return false;
     }
-    uint64_t end_ns = weir_deadline_after(spin_ns);
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + spin_ns, looked_ns;
     do {
         for (int i = 0; i < SPIN_BATCH; i++) {
             if (__atomic_load_n(word, __ATOMIC_RELAXED) != seen) {
@@ -93,7 +96,10 @@ static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns)
             }
             weir_cpu_pause();
         }
-    } while (weir_clock_now_ns() < end_ns);
+        looked_ns = now_ns;
+        now_ns = weir_clock_now_ns();
+        *preempted = now_ns - looked_ns >= WEIR_PREEMPTED_NS;
+    } while (now_ns < end_ns && !*preempted);
     return false;
 }
 
@@ -183,7 +189,8 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     while (status == WEIR_ERR_AGAIN) {
         uint64_t spin_ns = timeout_ns < SEND_SPIN_NS ? timeout_ns : SEND_SPIN_NS;
-        if (!spin(&control->head, shm->to_peer.seen, spin_ns)) {
+        bool preempted = false;
+        if (!spin(&control->head, shm->to_peer.seen, spin_ns, &preempted)) {
             status = sleep_on(shm, &control->head, shm->to_peer.seen, &control->producer_waits,
                               deadline_ns);
         } else if (weir_deadline_left_ns(deadline_ns) == 0) {
@@ -204,7 +211,8 @@ static enum weir_status await_record(struct shm *shm, uint64_t spin_ns, uint64_t
     struct weir_ring_control *control = shm->from_peer.control;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
     enum weir_status waited = WEIR_OK;
-    if (!spin(&control->tail, shm->from_peer.seen, spin_ns < timeout_ns ? spin_ns : timeout_ns)) {
+    if (!spin(&control->tail, shm->from_peer.seen, spin_ns < timeout_ns ? spin_ns : timeout_ns,
+              &shm->preempted)) {
         waited = sleep_on(shm, &control->tail, shm->from_peer.seen, &control->consumer_waits,
                           deadline_ns);
     }

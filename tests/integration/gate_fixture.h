@@ -74,6 +74,10 @@ void launch_end(struct launch *launch);
 /* All of it, which must succeed. */
 void launch_once(struct guest *guest, struct weir_gate_work work);
 
+/* The same while the device needs ns for what the guest gave before, and sleeps in the gate take
+ * time of the clock. How long it waited. */
+uint64_t launch_while_device_works(struct guest *guest, struct weir_gate_work work, uint64_t ns);
+
 /* A kernel of a key; predicted if ns is not 0. */
 struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns);
 

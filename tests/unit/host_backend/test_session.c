@@ -22,6 +22,7 @@ struct fixture {
 };
 
 static struct fixture f;
+static struct weir_spin_page spin_page = {.level = WEIR_SPIN_ALL};
 
 static void *run(void *argument)
 {
@@ -41,6 +42,7 @@ static int set_up(void **state)
     memset(&f, 0, sizeof f);
     fake_driver_init(&f.worker.driver);
     f.worker.write_value_ok = true;
+    f.worker.spin = &spin_page;
     f.worker.wake_fd = f.worker.link = -1;
     f.worker.granularity_bytes = UNIT;
     f.worker.config.vmm_base = FAKE_VMM_BASE;

@@ -1,0 +1,106 @@
+/*
+ * Who may wait by spinning, on the whole machine.
+ *
+ * A thread that spins sees an event some microseconds earlier than one that sleeps, and takes a
+ * core from everybody else meanwhile. That pays only while cores are idle, and no single process
+ * can know that: 20 guests and their 20 workers that each believe in idle cores take a third of the
+ * throughput from each other (docs/measurements.md). So the supervisor decides for all of them.
+ *
+ * A page of shared memory carries the decision to the workers. Each session counts itself active
+ * there once in an epoch; the supervisor reads how many were, how many threads want a core
+ * (/proc/loadavg), and says who may spin in the next epoch. A worker passes the decision on to its
+ * guests by a word in their segments (struct weir_segment_header), because guests are not trusted
+ * with a shared count. A lie about activity costs only speed.
+ *
+ * Guests in virtual machines and remote guests have cores of their own: they decide for themselves.
+ */
+#ifndef WEIR_HOST_BACKEND_SPIN_H
+#define WEIR_HOST_BACKEND_SPIN_H
+
+#include "base/clock.h"
+#include "base/status.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How long a thread may look for what it waits for, also where it may not spin. */
+#define WEIR_SHORT_SPIN_NS (15 * WEIR_NS_PER_US)
+
+enum weir_spin_level {
+    WEIR_SPIN_NOBODY, /* cores are short: sleep at once */
+    WEIR_SPIN_GUESTS, /* each active session's guest may, its worker thread may not */
+    WEIR_SPIN_ALL,
+};
+
+/* Shared by supervisor and workers; all fields atomic, relaxed: nothing else hangs on them. */
+struct weir_spin_page {
+    atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
+    atomic_uint epoch;     /* the same */
+    atomic_uint active[2]; /* sessions that had a record in the epoch of this parity */
+};
+
+/**
+ * Make the page. It begins with WEIR_SPIN_ALL.
+ * @param ret_fd    gives a sealed memfd for weir_spin_page_map() in a worker.
+ * @param ret_page  gives the mapping; it stays for the process's life.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_spin_page_create(int *ret_fd,
+                                       struct weir_spin_page **ret_page) WEIR_MUST_CHECK;
+
+/**
+ * Map the page that the supervisor made.
+ * @param fd  borrowed.
+ * @return WEIR_OK, WEIR_ERR_INVALID (too small), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page) WEIR_MUST_CHECK;
+
+/**
+ * A session handles a record: count it active, once an epoch, and say what is allowed now.
+ * @param last_epoch  the session's own; zero at first.
+ * @thread session
+ */
+static inline enum weir_spin_level weir_spin_note(struct weir_spin_page *page, uint32_t *last_epoch)
+{
+    uint32_t epoch = atomic_load_explicit(&page->epoch, memory_order_relaxed);
+
+    if (epoch != *last_epoch) {
+        *last_epoch = epoch;
+        atomic_fetch_add_explicit(&page->active[epoch & 1], 1, memory_order_relaxed);
+    }
+    return (enum weir_spin_level)atomic_load_explicit(&page->level, memory_order_relaxed);
+}
+
+/** May threads of the host spin? @thread any */
+static inline bool weir_spin_host_may(const struct weir_spin_page *page)
+{
+    return atomic_load_explicit(&page->level, memory_order_relaxed) == WEIR_SPIN_ALL;
+}
+
+/* The supervisor's state between two decisions. Zeroed at first. Owner thread only. */
+struct weir_spin_governor {
+    enum weir_spin_level level;
+    uint32_t running[8], active[8]; /* of the last epochs: a ring */
+    uint32_t n;                     /* epochs so far */
+    uint64_t hold_ns, held_until_ns, raised_ns;
+};
+
+/**
+ * Decide who may spin in the next epoch.
+ *
+ * Each active session has a thread in the guest and one in the worker, and one of the two waits
+ * while the other works. All may spin while these and everybody else's threads have a core each.
+ * Whoever lowers the level because threads really waited for cores keeps it low for a while, twice
+ * as long each time: whether there is room for spinning can only be seen while threads spin.
+ *
+ * @param running  threads of the whole machine that have or want a core, without the caller.
+ * @param active   sessions that handled a record in the epoch that ended.
+ * @param cores    1 or more.
+ * @param now_ns   monotonic.
+ */
+enum weir_spin_level weir_spin_decide(struct weir_spin_governor *governor, uint32_t running,
+                                      uint32_t active, uint32_t cores, uint64_t now_ns);
+
+#endif
