@@ -13,6 +13,7 @@
 #define SOON_NS           WEIR_NS_PER_MS /* predictions of long copies are so far off */
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define NAP_MAX_NS        WEIR_NS_PER_MS
+#define NAP_PART          16u                   /* of the time waited, a sleep is so small a part */
 #define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
 #define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
@@ -86,20 +87,29 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
     return oldest;
 }
 
-/* Until the next look at what is in flight: half of what the oldest is known to need. */
-static uint64_t until_look_ns(struct weir_gate_queue *q)
+/*
+ * Until the next look at what is in flight: half of what the oldest is predicted to need. But a
+ * kernel's time may depend on its arguments, as a collective's does on its size, so the thread
+ * sleeps no longer than a part of the time it has waited: work that ends early is seen late by that
+ * part at most, which is exact enough to correct the prediction (watch.c, is_exact()).
+ */
+static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
 {
     struct oldest oldest = oldest_of(q);
-    uint64_t now_ns = weir_clock_now_ns() + EARLY_MAX_NS, end_ns = oldest.since_ns + oldest.ns;
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = oldest.since_ns + oldest.ns;
+    uint64_t ns = (now_ns - since_ns) / NAP_PART;
 
-    if (oldest.n == 0 || !oldest.known || end_ns <= now_ns + 2 * NAP_NS) {
+    if (oldest.n == 0 || !oldest.known || end_ns <= now_ns + EARLY_MAX_NS + 2 * NAP_NS) {
         return NAP_NS;
     }
-    return (end_ns - now_ns) / 2 < NAP_MAX_NS ? (end_ns - now_ns) / 2 : NAP_MAX_NS;
+    if (ns > (end_ns - now_ns - EARLY_MAX_NS) / 2) {
+        ns = (end_ns - now_ns - EARLY_MAX_NS) / 2;
+    }
+    return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
 }
 
-/* Between two looks at what is in flight. false: the session is over. */
-static bool look_again(struct weir_gate_queue *q)
+/* Between two looks at what is in flight, waited for since then. false: the session is over. */
+static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
     if (is_over(q->session)) {
         return false;
@@ -107,7 +117,7 @@ static bool look_again(struct weir_gate_queue *q)
     if (q->session->n_waits != 0) {
         weir_session_answer_waits(q->session);
     }
-    nap(until_look_ns(q));
+    nap(until_look_ns(q, since_ns));
     return true;
 }
 
@@ -142,7 +152,7 @@ static bool is_nearly_over(struct weir_gate_queue *q)
  */
 static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 {
-    uint64_t since_ns = weir_clock_now_ns(), done_ns = atomic_load(&q->done_ns);
+    uint64_t came_ns = weir_clock_now_ns(), since_ns = came_ns, done_ns = atomic_load(&q->done_ns);
 
     do {
         uint64_t now_done_ns, now_ns;
@@ -161,7 +171,7 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
             atomic_store(&q->stalled_at, done_ns + 1);
             return true;
         }
-    } while (look_again(q));
+    } while (look_again(q, came_ns));
     return false;
 }
 
@@ -175,7 +185,7 @@ static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
         if (*ret_done || !weir_gate_is_alone(q) || weir_clock_now_ns() - since_ns > STUCK_NS) {
             return true;
         }
-    } while (look_again(q));
+    } while (look_again(q, since_ns));
     return false;
 }
 

@@ -363,6 +363,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
     uint64_t took_ns = span_ns(q, work, now_ns);
     bool exactly = is_exact(late_ns, took_ns);
     bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
+    uint64_t most_ns = took_ns + begin_late_ns(q, work);
 
     if (exactly && work->alike && is_exact(begin_late_ns(q, work), took_ns)) {
         /* What waited for work that was held back would be given longer each time. */
@@ -370,6 +371,11 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
 
         weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
                                  work->size, own_ns / work->n, work->n);
+    } else if (work->alike && !work->guessed && most_ns < work->ns) {
+        /* Seen late, it still shows that the prediction is too long: it would hold back the next.
+         */
+        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
+                                 work->size, most_ns / work->n, work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
         took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */

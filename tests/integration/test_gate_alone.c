@@ -109,6 +109,37 @@ static void a_long_kernel_lets_one_pass_when_it_is_nearly_over(void **state)
     close_alone(a);
 }
 
+/* A collective's kernel takes as long as its arguments say: 10 ms for a large message, 85 us for a
+ * small one. Whoever waits for the end of one that is thought to be long must not oversleep it. */
+static void a_kernel_that_ends_early_is_seen_at_once_and_learned_alone(void **state)
+{
+    static const struct {
+        uint64_t predicted_ns, takes_ns, waits_most_ns;
+    } rows[] = {
+        {10 * WEIR_NS_PER_MS, 85 * WEIR_NS_PER_US, 105 * WEIR_NS_PER_US},
+        {80 * WEIR_NS_PER_MS, 85 * WEIR_NS_PER_US, 105 * WEIR_NS_PER_US},
+        {80 * WEIR_NS_PER_MS, 5 * WEIR_NS_PER_MS, 5400 * WEIR_NS_PER_US},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weir_gate_hint hint = {0};
+        struct guest *a = open_alone();
+        struct weir_gate_work work = kernel_of(7, rows[i].predicted_ns);
+        uint64_t waited_ns;
+
+        clock_forward(WEIR_NS_PER_US);
+        launch_once(a, work);
+        waited_ns = launch_while_device_works(a, work, rows[i].takes_ns);
+        assert_in_range(waited_ns, rows[i].takes_ns, rows[i].waits_most_ns);
+        device_reaches(a);
+        work.hint = &hint;
+        launch_once(a, work);
+        assert_in_range(hint.ns, rows[i].takes_ns, rows[i].predicted_ns / 2 + 1);
+        close_alone(a);
+    }
+}
+
 /* What may have waited for work that was held back is not taken to be as long as that. */
 static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
 {
@@ -298,6 +329,7 @@ int main(void)
         cmocka_unit_test(alone_marks_are_put_seldom),
         cmocka_unit_test(a_bound_holds_alone_until_something_is_done),
         cmocka_unit_test(a_long_kernel_lets_one_pass_when_it_is_nearly_over),
+        cmocka_unit_test(a_kernel_that_ends_early_is_seen_at_once_and_learned_alone),
         cmocka_unit_test(what_others_passed_by_is_not_learned_as_long_alone),
         cmocka_unit_test(a_kernel_never_seen_passes_a_few_times_alone),
         cmocka_unit_test(kernels_in_turn_pass_as_ever_alone),
