@@ -9,6 +9,8 @@ newcomer    a short kernel that comes beside a tenant that was alone, and what t
 flep, antt, slate, waterfill, tensor
             the papers' pairs of kernels: bench_pairs.py.
 transfers   applications that copy, compute and copy back: bench_transfers.py.
+workers, services
+            many workers' start, and twenty PyTorch services at once: bench_services.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -33,6 +35,7 @@ import time
 
 import bench_alone
 import bench_pairs
+import bench_services
 import bench_transfers
 
 FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), (20, 200, 1000, 20000, 2000)))
@@ -41,7 +44,8 @@ PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
 FILLS = {"lower": "lower", "parts": "parts"}  # an arrangement's last word, and weir.toml's
-MEASURES = ("fairness", "priority", "newcomer", "flep", "antt", "slate", "waterfill", "tensor", "transfers", "torch")
+MEASURES = ("fairness", "priority", "newcomer", "workers", "services", "flep", "antt", "slate", "waterfill", "tensor",
+            "transfers", "torch")
 WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
 
@@ -429,6 +433,9 @@ class Bench:
                                 ["normal", "normal"]))
         return rows
 
+    def can_torch(self, name):
+        return self.have_torch() or (name == "services" and self.suite.options.rehearse)
+
     def have_torch(self):
         code = "import torch, torchvision; print(torch.cuda.is_available())"
         try:
@@ -491,12 +498,19 @@ class Bench:
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
             "torch": (self.torch, ["Weir priority", "Weir fair lower", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
+        many = bench_services.Services(self)
+        rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],
+                              ["arrangement", "ready", "the last after, s"])
+        rows_of["services"] = (many.services, ["Weir fair", "Weir off", "Weir isolated off"],
+                               ["MPS", "MPS Weir off", "MPS Weir fair"],
+                               ["arrangement", "inferences a second", "of one service", "p50 ms", "worst p99 ms", "max ms",
+                                "GPU memory MiB"])
         pairs = bench_pairs.Pairs(self)
         others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
                   "tensor": pairs.tensor, "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
         for name in MEASURES:
-            if name not in wanted or (name == "torch" and not self.have_torch()):
+            if name not in wanted or (name in ("torch", "services") and not self.can_torch(name)):
                 continue
             begin = time.monotonic()
             try:
