@@ -47,6 +47,7 @@ struct weir_link_config {
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
+    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     uint64_t window_base;
     uint64_t window_bytes;
     uint64_t vmm_base;

@@ -23,11 +23,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
-#define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
-#define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
-#define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define LINK_BUFFER    (4 << 20)
+#define PAUSE_FIRST_NS     (100 * WEIR_NS_PER_MS)
+#define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
+#define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
+#define STOP_WAIT_NS       (5 * WEIR_NS_PER_S)
+#define LINK_BUFFER        (4 << 20)
+#define SHARED_CONNECTIONS 32 /* of a worker of many tenants: the most there are */
 
 static bool valid(const struct weir_supervisor *sup, int worker)
 {
@@ -138,6 +139,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
+    c->connections = w->tenant >= 0 ? 0 : SHARED_CONNECTIONS;
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
     c->vmm_base = sup->config.vmm_base;

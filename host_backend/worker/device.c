@@ -94,6 +94,22 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     return open_driver(worker, "libweir-softgpu.so", ret_devices);
 }
 
+/*
+ * A context takes its connections from a pool that all contexts of a GPU, or of an MPS server,
+ * share: with 32 each, 2 of 24 contexts come to be, with the driver's own number all do. So only a
+ * worker of many tenants has more than that, because a stream that waits there for a stopped kernel
+ * holds up all streams on the same connection. What the host's environment says goes before.
+ */
+static void set_connections(uint32_t connections)
+{
+    char text[16];
+
+    if (connections != 0) {
+        snprintf(text, sizeof text, "%u", connections);
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", text, 0);
+    }
+}
+
 static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devices)
 {
     const char *wanted = worker->config.driver;
@@ -101,8 +117,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
-    /* A stream that waits for a stopped kernel holds up all that share its way to the GPU. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    set_connections(worker->config.connections);
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
