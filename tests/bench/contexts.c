@@ -2,13 +2,15 @@
  * What CUDA_DEVICE_MAX_CONNECTIONS costs and gives: how many contexts a GPU takes, how fast they
  * are made, and how many streams of one context get along without each other.
  *
- *     contexts start N         N processes at once, a context each: how many, and when the last is
- * ready contexts fill MAX        one process after the other, MAX at most: how many the GPU takes
- *     contexts meet STREAMS    a kernel in each stream waits for the kernels in all others: how
- * many of the streams a context runs at the same time contexts held HELD STREAMS HELD streams wait
- * for a value, as a stream does that waits for a stopped kernel: how many of STREAMS others get a
- * kernel done meanwhile contexts late VALUE STREAMS the same as meet, but the variable is set
- * between cuInit and the context
+ *     contexts start N          N processes at once, a context each: how many, and when the last
+ *                               is ready
+ *     contexts fill MAX         one process after the other: how many contexts the GPU takes
+ *     contexts meet STREAMS     a kernel in each stream waits for the kernels in all others
+ *     contexts held HELD STREAMS
+ *                               HELD streams wait for a value, as a stream does that waits for a
+ *                               stopped kernel: how many of STREAMS others go on meanwhile
+ *     contexts late VALUE HELD STREAMS
+ *                               the same; the variable is set between cuInit and the context
  *
  * Run each with the variable set to 1, 2, 8, 32 and not at all, natively and under MPS. A line of
  * figures each; nothing is asserted.
@@ -239,12 +241,12 @@ static int count_finished(const CUstream *streams, int n)
     return finished;
 }
 
-static int meet(int n, const char *late)
+static int meet(int n)
 {
     static struct streams s;
     double begin_s;
 
-    open_streams(&s, n, 0, late);
+    open_streams(&s, n, 0, NULL);
     for (int round = 0; round < 2; round++) { /* the first loads the kernel */
         uint32_t wanted = round == 0 ? 1 : (uint32_t)n;
         void *params[] = {&s.at, &wanted};
@@ -262,13 +264,13 @@ static int meet(int n, const char *late)
     return 0;
 }
 
-static int held(int held_n, int n)
+static int held(int held_n, int n, const char *late)
 {
     static struct streams s;
     double begin_s;
     int finished;
 
-    open_streams(&s, n, held_n, NULL);
+    open_streams(&s, n, held_n, late);
     CUdeviceptr out = s.at + 4096, key = s.at + 64;
     void *params[] = {&out};
 
@@ -298,13 +300,13 @@ static int held(int held_n, int n)
 static int usage(void)
 {
     fprintf(stderr, "contexts start N | fill MAX | meet STREAMS | held HELD STREAMS | "
-                    "late VALUE STREAMS\n");
+                    "late VALUE HELD STREAMS\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    int n = argc > 2 ? atoi(argv[argc - 1]) : 0, first = argc > 3 ? atoi(argv[2]) : 0;
+    int n = argc > 2 ? atoi(argv[argc - 1]) : 0, first = argc > 3 ? atoi(argv[argc - 2]) : 0;
 
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED || n < 1) {
@@ -317,14 +319,15 @@ int main(int argc, char **argv)
         return fill(n);
     }
     if (argc == 3 && n <= STREAMS_MAX && strcmp(argv[1], "meet") == 0) {
-        return meet(n, NULL);
-    }
-    if (argc == 4 && n <= STREAMS_MAX && strcmp(argv[1], "late") == 0) {
-        return meet(n, argv[2]);
+        return meet(n);
     }
     if (argc == 4 && n <= STREAMS_MAX && first >= 0 && first <= STREAMS_MAX &&
         strcmp(argv[1], "held") == 0) {
-        return held(first, n);
+        return held(first, n, NULL);
+    }
+    if (argc == 5 && n <= STREAMS_MAX && first >= 0 && first <= STREAMS_MAX &&
+        strcmp(argv[1], "late") == 0) {
+        return held(first, n, argv[2]);
     }
     return usage();
 }
