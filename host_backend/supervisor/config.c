@@ -27,7 +27,8 @@ enum row_kind {
     ROW_U64,
     ROW_AMOUNT,
     ROW_CHOICE,
-    ROW_BYTES, /* a power of two */
+    ROW_BYTES, /* a power of two from low to high */
+    ROW_AREA,  /* a multiple of AREA_UNIT from low to high */
     ROW_LIMIT, /* any number of bytes */
     ROW_DEVICES,
     ROW_PCT,
@@ -71,7 +72,7 @@ static const struct row host_rows[] = {
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
      NULL},
     {"vmm_base", ROW_U64, AT(weir_host_config, vmm_base), 1 << 30, INT64_C(1) << 46, NULL},
-    {"vmm_bytes", ROW_BYTES, AT(weir_host_config, vmm_bytes), 1 << 28, INT64_C(1) << 45, NULL},
+    {"vmm_bytes", ROW_AREA, AT(weir_host_config, vmm_bytes), AREA_UNIT, INT64_C(1) << 45, NULL},
 };
 static const struct row forms_rows[] = {
     {"mode", ROW_CHOICE, AT(weir_host_config, forms.mode), 0, 0, forms_modes},
@@ -272,6 +273,44 @@ static bool store_devices(const struct row *row, char *to, const struct weir_tom
     return true;
 }
 
+/* In the largest unit that divides it. */
+static void amount_text(const struct weir_amount *amount, char *text, size_t bytes)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    uint64_t value = amount->bytes;
+    int unit = 0;
+
+    while (value != 0 && value % 1024 == 0 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    if (amount->pct != 0 || value == 0) {
+        snprintf(text, bytes, "%u%%", amount->pct != 0 ? amount->pct : 100);
+    } else {
+        snprintf(text, bytes, "%llu%s", (unsigned long long)value, units[unit]);
+    }
+}
+
+static bool is_size_of(const struct row *row, uint64_t bytes)
+{
+    uint64_t odd = row->kind == ROW_AREA ? bytes % AREA_UNIT : bytes & (bytes - 1);
+
+    return bytes >= (uint64_t)row->low && bytes <= (uint64_t)row->high && odd == 0;
+}
+
+static bool wrong_size(const struct row *row, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    const struct weir_amount low = {.bytes = (uint64_t)row->low};
+    const struct weir_amount high = {.bytes = (uint64_t)row->high};
+    char least[WEIR_SETTING_TEXT_BYTES], most[WEIR_SETTING_TEXT_BYTES];
+
+    amount_text(&low, least, sizeof least);
+    amount_text(&high, most, sizeof most);
+    return WRONG(value, "'%s' must be a %s between %s and %s", row->key,
+                 row->kind == ROW_AREA ? "multiple of 1GiB" : "power of two", least, most);
+}
+
 static bool store_amount(const struct row *row, char *to, const struct weir_toml_value *value,
                          struct weir_diag *diag)
 {
@@ -294,9 +333,8 @@ static bool store_amount(const struct row *row, char *to, const struct weir_toml
     if (row->kind == ROW_LIMIT) {
         return WRONG(value, "'%s' must be an amount such as \"512MiB\"", row->key);
     }
-    if (amount.bytes < (uint64_t)row->low || amount.bytes > (uint64_t)row->high ||
-        (amount.bytes & (amount.bytes - 1)) != 0) {
-        return WRONG(value, "'%s' must be a power of two between 256MiB and 4TiB", row->key);
+    if (!is_size_of(row, amount.bytes)) {
+        return wrong_size(row, value, diag);
     }
     memcpy(to, &amount.bytes, sizeof amount.bytes);
     return true;
@@ -382,6 +420,7 @@ static bool store(const struct row *row, void *object, const struct weir_toml_va
         return store_number(row, to, value, diag);
     case ROW_AMOUNT:
     case ROW_BYTES:
+    case ROW_AREA:
     case ROW_LIMIT:
         return store_amount(row, to, value, diag);
     case ROW_DEVICES:
@@ -571,24 +610,6 @@ bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
     return strcmp(left, right) == 0;
 }
 
-/* In the largest unit that divides it. */
-static void amount_text(const struct weir_amount *amount, char *text, size_t bytes)
-{
-    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
-    uint64_t value = amount->bytes;
-    int unit = 0;
-
-    while (value != 0 && value % 1024 == 0 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    if (amount->pct != 0 || value == 0) {
-        snprintf(text, bytes, "%u%%", amount->pct != 0 ? amount->pct : 100);
-    } else {
-        snprintf(text, bytes, "%llu%s", (unsigned long long)value, units[unit]);
-    }
-}
-
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES])
 {
@@ -617,8 +638,9 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
     case ROW_USER:
     case ROW_U64:
     case ROW_BYTES:
+    case ROW_AREA:
     case ROW_LIMIT:
-    case ROW_BOOL: /* the last four: no tenant has one */
+    case ROW_BOOL: /* the last five: no tenant has one */
         snprintf(text, WEIR_SETTING_TEXT_BYTES, "%.*s", WEIR_SETTING_TEXT_BYTES - 1,
                  (const char *)at);
         break;

@@ -92,6 +92,18 @@ static void parse_nothing_gives_one_default_tenant(void **state)
     assert_string_equal(c.tenants[0].name, "default");
 }
 
+static void parse_takes_the_documented_default_of_vmm_bytes(void **state)
+{
+    static const char text[] = "[host]\nvmm_bytes = \"14TiB\"\n";
+    struct weir_host_config written, left_out;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &written, &diag), WEIR_OK);
+    assert_int_equal(weir_config_parse("", 0, &left_out, &diag), WEIR_OK);
+    assert_true(written.vmm_bytes == left_out.vmm_bytes);
+}
+
 static const struct bad_row {
     const char *text;
     uint32_t line, column;
@@ -133,7 +145,11 @@ static const struct bad_row {
     {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
     {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
     {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
-    {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "power of two"},
+    {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "a power of two between 256MiB and 4TiB"},
+    {"[host]\nvm_region = \"128GiB\"\n", 2, 13, "a power of two between 64MiB and 64GiB"},
+    {"[host]\nvmm_bytes = \"512MiB\"\n", 2, 13, "a multiple of 1GiB between 1GiB and 32TiB"},
+    {"[host]\nvmm_bytes = \"1025MiB\"\n", 2, 13, "a multiple of 1GiB between 1GiB and 32TiB"},
+    {"[host]\nvmm_bytes = \"33TiB\"\n", 2, 13, "a multiple of 1GiB between 1GiB and 32TiB"},
 };
 
 static void parse_wrong_text_says_where_and_why(void **state)
@@ -279,6 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_whole_file_reads_every_key),
         cmocka_unit_test(parse_nothing_gives_one_default_tenant),
+        cmocka_unit_test(parse_takes_the_documented_default_of_vmm_bytes),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
