@@ -215,16 +215,19 @@ uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_s
                              uint64_t bytes);
 
 /*
- * What threads without the lock may read: the way past the scheduler for a tenant that is alone.
+ * What threads may read without the lock. While one tenant has work, its work may pass beside the
+ * scheduler:
  *
- * The gate of tenant T, queue Q:
- *     Q.passing = true (seq_cst); if (atomic_load(&shared->alone) == T and Q's own predicted work
- * in flight is below alone_ns) { give the work to the device; Q's list of work in flight += it }
- *     else take the lock and the way of weir_sched_arrive();  Q.passing = false (release).
- * Whoever arrives with the lock and finds another tenant's id there calls weir_sched_close() first,
- * waits until no queue of that tenant is passing, and brings what those have in flight
- * by weir_sched_arrive(STARTED). Store and load are both seq_cst, so that either the gate sees the
- * 0 or the closer sees `passing`.
+ * - A gate that reads its own tenant's id in `alone` gives work to the device without the lock, up
+ *   to alone_ns of predicted work in flight for each queue. It notes what it gave.
+ * - A gate that reads anything else takes the lock and calls weir_sched_arrive().
+ * - A newcomer that holds the lock and reads another tenant's id calls weir_sched_close(), which
+ *   stores 0. Then it reports the work that the other tenant's queues have noted, by
+ *   weir_sched_arrive() with WEIR_SCHED_STARTED.
+ *
+ * The newcomer does not wait for threads that are passing. A thread that read `alone` just before
+ * the close may still give one item to the device; that item is reported later, with its queue's
+ * next item or by the gate's own thread. docs/design/scheduling.md says why this is enough.
  */
 struct weir_sched_shared {
     _Atomic(weir_sched_id) alone; /* this tenant may pass; 0: nobody. Written under the lock */
