@@ -35,10 +35,10 @@ if(WEIR_COVERAGE)
     target_link_options(weir_flags INTERFACE --coverage)
 endif()
 
-# weir_library(NAME SOURCES a.c .. [DEPS t ..] [PUBLIC_DIR dir])
+# weir_library(NAME SOURCES a.c .. [DEPS t ..] [PRIVATE_DEPS t ..])
 #
-# A static, position-independent library with hidden symbols: one per folder. Headers in PUBLIC_DIR
-# (default: the folder itself) are what other folders may include, as "<folder>/<header>.h".
+# A static, position-independent library with hidden symbols: one per folder. It includes headers by
+# their path from the top of the source tree, as "<folder>/<header>.h".
 function(weir_library name)
     cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
     add_library(${name} STATIC ${ARG_SOURCES})

@@ -1,4 +1,7 @@
-# Every build option of Weir, documented once. Both values of each are built by ci/test.
+# Every build option of Weir, documented once. ci/test builds both values of the WEIR_WITH_ options
+# (where what they need is installed) and every value of WEIR_SANITIZE that is named here, always
+# with WEIR_WERROR and with tests, so WEIR_BUILD_DEMO changes nothing there. It builds neither
+# WEIR_FUZZ nor WEIR_COVERAGE: their presets are called fuzz and coverage.
 
 option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
 option(WEIR_WITH_LIBVIRT
