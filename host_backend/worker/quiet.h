@@ -1,14 +1,14 @@
 /*
  * Around driver calls that wait for the device, and keep everybody else out meanwhile.
  *
- * Measured with tests/bench/driver_waits (docs/measurements.md): loading a module, looking up a
- * kernel whose library or code is not loaded yet, unregistering host memory, destroying an array
- * and freeing memory wait until the device has done all its work, and no other thread gets into the
- * driver as long. Unloading a module waits, too: first in a way that lets others in, then, with the
- * driver's lock, for what they have given the device meanwhile. A tenant's kernel that waits for
- * its own program, whose next call is kept out, would then wait for ever; so would a stopped run
- * for the grid that lets it go on. So such a call is made only when the device has nothing to do
- * and nobody gives it anything:
+ * Measured with tests/bench/driver_waits (docs/measurements/faults-and-limits.md): loading a
+ * module, looking up a kernel whose library or code is not loaded yet, unregistering host memory,
+ * destroying an array and freeing memory wait until the device has done all its work, and no other
+ * thread gets into the driver as long. Unloading a module waits, too: first in a way that lets
+ * others in, then, with the driver's lock, for what they have given the device meanwhile. A
+ * tenant's kernel that waits for its own program, whose next call is kept out, would then wait for
+ * ever; so would a stopped run for the grid that lets it go on. So such a call is made only when
+ * the device has nothing to do and nobody gives it anything:
  *
  *     wait, in a way that keeps nobody out, until the device has done what it has been given
  *     close the gate: sessions stay out of their handlers; soon all are

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What each channel from a guest to its host costs, as a table for docs/measurements.md.
+"""What each channel from a guest to its host costs, as a table for docs/measurements/channels.md.
 
     WEIR_E2E_BUILD=build/release tests/bench/channels.py [--runs N] [--no-machine]
 

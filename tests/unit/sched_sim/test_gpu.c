@@ -122,7 +122,7 @@ static void times_around_work_are_those_of_the_device(void **state)
     until(&b, 100000);
     assert_int_equal(of(&b, 1, WEIR_SIM_FINISHED)->begun_ns, 2507);
     assert_int_equal(of(&b, 1, WEIR_SIM_FINISHED)->ended_ns, 3507);
-    assert_ends(&b, 1, 1000 + 7378); /* launch_sync of docs/measurements.md */
+    assert_ends(&b, 1, 1000 + 7378); /* docs/measurements/one-tenant.md: launch_sync */
     finish(&b);
 }
 
