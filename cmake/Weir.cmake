@@ -49,10 +49,10 @@ endfunction()
 
 # weir_test(NAME SOURCES a.c .. [DEPS t ..] LABEL unit|integration|e2e|gpu|fuzz|bench [TIMEOUT s])
 #
-# One cmocka executable. Exit status 77 is "skipped".
+# One cmocka executable. Exit status 77 is "skipped". WEIR_TEST_FILTER chooses tests (tl_filter.c).
 function(weir_test name)
     cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ENV" ${ARGN})
-    add_executable(${name} ${ARG_SOURCES})
+    add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/lib/tl_filter.c")
     target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
     target_compile_definitions(${name} PRIVATE WEIR_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
     target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags PkgConfig::CMOCKA)
