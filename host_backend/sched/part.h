@@ -3,7 +3,7 @@
  *
  * A stream is moved into a part: what it is given next goes to a stream of its own there, behind
  * what it had, and so again when it is moved back. What it is to the guest stays the same. See
- * docs/design/scheduling.md, "Parts of the device".
+ * docs/design/scheduling.md, "Stream priorities and parts of the device".
  *
  * A device's parts are made once, while it is idle, and then only read: any thread. A stream is
  * moved by its session's thread, with the device's context current.
