@@ -38,15 +38,25 @@ def need_program(name):
     return path
 
 
-def own_release():
-    """The codename of this machine's Debian or Ubuntu: the programs were built for its libc."""
+def own_system():
+    """(id, codename) of this machine's Debian or Ubuntu."""
     fields = {}
     with open("/etc/os-release") as f:
         for line in f:
             key, _, value = line.strip().partition("=")
             fields[key] = value.strip('"')
     need(fields.get("ID") in ("debian", "ubuntu"), "images are made on Debian and Ubuntu only")
-    return fields["VERSION_CODENAME"]
+    return fields["ID"], fields["VERSION_CODENAME"]
+
+
+def own_release():
+    """The codename of this machine's release: the programs were built for its libc."""
+    return own_system()[1]
+
+
+def own_components():
+    """mmdebstrap's options for where the libraries of this release are: those of Ubuntu are in universe, too."""
+    return ["--components=main,universe"] if own_system()[0] == "ubuntu" else []
 
 
 def cache_folder():

@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 
 import lib
+import packages
 
 
 class Install(lib.Case):
@@ -58,18 +59,6 @@ class Install(lib.Case):
             self.assertTrue(os.path.exists(os.path.join(beside[0], "guest/libcuda.so.1")), beside)
         self.prefix_works(prefix)
 
-    def cpack(self, generator):
-        out = self.folder()
-        config = os.path.join(lib.places.build, "CPackConfig.cmake")
-        self.assertTrue(os.path.exists(config), "cpack is not configured")
-        result = subprocess.run(["cpack", "--config", config, "-G", generator, "-B", out],
-                                capture_output=True, text=True, timeout=120)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        ends = {"TGZ": ".tar.gz", "DEB": ".deb"}[generator]
-        found = [n for n in os.listdir(out) if n.endswith(ends)]
-        self.assertEqual(len(found), 1, found)
-        return os.path.join(out, found[0])
-
     def find_prefix(self, folder):
         for path, _, files in os.walk(folder):
             if path.endswith("/bin") and "weir" in files:
@@ -77,7 +66,7 @@ class Install(lib.Case):
         self.fail("no bin/weir in the package")
 
     def test_tgz(self):
-        package = self.cpack("TGZ")
+        package = packages.cpack("TGZ", self.folder())
         folder = self.folder()
         with tarfile.open(package) as tar:
             tar.extractall(folder)
@@ -86,7 +75,7 @@ class Install(lib.Case):
     def test_deb(self):
         if not shutil.which("dpkg-deb"):
             self.skipTest("no dpkg")
-        package = self.cpack("DEB")
+        package = packages.cpack("DEB", self.folder())
         info = subprocess.run(["dpkg-deb", "--info", package], capture_output=True, text=True,
                               check=True).stdout
         self.assertRegex(info, r"Package: weir")
@@ -97,6 +86,9 @@ class Install(lib.Case):
         units = [os.path.join(p, f) for p, _, fs in os.walk(folder) for f in fs
                  if f == "weir.service"]
         self.assertEqual(len(units), 1, "the systemd unit")
+        self.assertTrue(os.path.exists(os.path.join(folder, "etc/weir/weir.toml")))
+        if shutil.which("scdoc"):
+            self.assertTrue(os.path.exists(os.path.join(folder, "usr/share/man/man1/weir.1")))
 
 
 if __name__ == "__main__":
