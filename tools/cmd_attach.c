@@ -292,29 +292,17 @@ int weir_cmd_attach(int argc, char **argv)
         {"run-dir", "DIR", "where the host's sockets are", &r.run_dir, NULL},
         {.name = NULL},
     };
-    /* Options may stand before the machine's name and behind it. */
-    for (int at = 0; at < argc;) {
-        static char name[] = "attach";
-        int first, exit_status;
-        argv[at] = name;
-        if (!weir_options_parse(argc - at, argv + at, "[OPTIONS] VM",
-                                "Give a virtual machine of libvirt a share of the GPU.", options,
-                                &first, &exit_status)) {
-            return exit_status;
-        }
-        at += first;
-        if (at < argc) {
-            if (r.machine) {
-                fprintf(stderr, "weir attach: one VM, please (see weir attach --help)\n");
-                return WEIR_EXIT_USAGE;
-            }
-            r.machine = argv[at];
-        }
+    int first, exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS] VM",
+                            "Give a virtual machine of libvirt a share of the GPU.", options,
+                            &first, &exit_status)) {
+        return exit_status;
     }
-    if (!r.machine) {
-        fprintf(stderr, "weir attach: which VM? (see weir attach --help)\n");
+    if (argc - first != 1) {
+        fprintf(stderr, "weir attach: one VM, please (see weir attach --help)\n");
         return WEIR_EXIT_USAGE;
     }
+    r.machine = argv[first];
     r.tenant = r.tenant ? r.tenant : r.machine;
     return attach(&r);
 }

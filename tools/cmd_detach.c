@@ -97,35 +97,23 @@ static int detach(const char *machine, const char *tenant, const char *connect, 
 
 int weir_cmd_detach(int argc, char **argv)
 {
-    const char *machine = NULL, *tenant = NULL, *connect = NULL, *run_dir = NULL;
+    const char *tenant = NULL, *connect = NULL, *run_dir = NULL;
     const struct weir_option options[] = {
         {"tenant", "NAME", "the tenant; default: the machine's name", &tenant, NULL},
         {"connect", "URI", "of libvirt, as virsh --connect", &connect, NULL},
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
         {.name = NULL},
     };
-    for (int at = 0; at < argc;) {
-        static char name[] = "detach";
-        int first, exit_status;
-        argv[at] = name;
-        if (!weir_options_parse(argc - at, argv + at, "[OPTIONS] VM",
-                                "Take the GPU away from a virtual machine of libvirt.", options,
-                                &first, &exit_status)) {
-            return exit_status;
-        }
-        at += first;
-        if (at < argc) {
-            if (machine) {
-                fprintf(stderr, "weir detach: one VM, please (see weir detach --help)\n");
-                return WEIR_EXIT_USAGE;
-            }
-            machine = argv[at];
-        }
+    int first, exit_status;
+    if (!weir_options_parse(argc, argv, "[OPTIONS] VM",
+                            "Take the GPU away from a virtual machine of libvirt.", options, &first,
+                            &exit_status)) {
+        return exit_status;
     }
-    if (!machine) {
-        fprintf(stderr, "weir detach: which VM? (see weir detach --help)\n");
+    if (argc - first != 1) {
+        fprintf(stderr, "weir detach: one VM, please (see weir detach --help)\n");
         return WEIR_EXIT_USAGE;
     }
-    return detach(machine, tenant ? tenant : machine, connect,
+    return detach(argv[first], tenant ? tenant : argv[first], connect,
                   run_dir ? run_dir : weir_control_default_run_dir());
 }

@@ -23,7 +23,7 @@ int weir_cmd_ptx(int argc, char **argv)
             return actions[i].run(argc - 1, argv + 1);
         }
     }
-    bool is_help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    bool is_help = argc > 1 && weir_option_is_help(argv[1]);
 
     fprintf(is_help ? stdout : stderr, "Usage: weir ptx inspect|transform [OPTIONS] FILE\n\n"
                                        "What each does is shown by weir ptx ACTION --help.\n");

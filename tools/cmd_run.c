@@ -57,9 +57,9 @@ int weir_cmd_run(int argc, char **argv)
     };
     int first;
     int exit_status;
-    if (!weir_options_parse(argc, argv, "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
-                            "Run a CUDA program, unchanged, through Weir.", options, &first,
-                            &exit_status)) {
+    if (!weir_options_parse_front(argc, argv, "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
+                                  "Run a CUDA program, unchanged, through Weir.", options, &first,
+                                  &exit_status)) {
         return exit_status;
     }
     if (first >= argc) {

@@ -259,7 +259,6 @@ static const struct {
     {"remove", "[OPTIONS] NAME", "Remove a tenant; its sessions end.", 2, 2},
 };
 
-/* Options may stand before, between and behind the words; each run of them is parsed for itself. */
 static bool take_words(int argc, char **argv, size_t action, struct request *r, int *ret_exit)
 {
     const struct weir_option options[] = {
@@ -269,26 +268,22 @@ static bool take_words(int argc, char **argv, size_t action, struct request *r, 
     };
     static char full[24];
     snprintf(full, sizeof(full), "tenant %s", actions[action].name);
-    for (int at = 1; at < argc;) {
-        argv[at] = full;
-        int first;
-        if (!weir_options_parse(argc - at, argv + at, actions[action].usage, actions[action].about,
-                                options, &first, ret_exit)) {
-            return false;
-        }
-        at += first;
-        if (at < argc) {
-            if (r->n_words == WORDS_MAX) {
-                fprintf(stderr, "weir %s: too many words\n", full);
-                *ret_exit = WEIR_EXIT_USAGE;
-                return false;
-            }
-            r->words[r->n_words++] = argv[at];
-        }
+    argv[0] = full;
+    int first;
+    if (!weir_options_parse(argc, argv, actions[action].usage, actions[action].about, options,
+                            &first, ret_exit)) {
+        return false;
+    }
+    for (; first < argc && r->n_words < WORDS_MAX; first++) {
+        r->words[r->n_words++] = argv[first];
+    }
+    *ret_exit = WEIR_EXIT_USAGE;
+    if (first < argc) {
+        fprintf(stderr, "weir %s: too many words\n", full);
+        return false;
     }
     if (r->n_words < actions[action].words_min || r->n_words > actions[action].words_max) {
         fprintf(stderr, "Usage: weir %s %s\n", full, actions[action].usage);
-        *ret_exit = WEIR_EXIT_USAGE;
         return false;
     }
     return true;
@@ -303,12 +298,12 @@ int weir_cmd_tenant(int argc, char **argv)
             continue;
         }
         request.words[0] = actions[i].name;
-        if (!take_words(argc, argv, i, &request, &exit_status)) {
+        if (!take_words(argc - 1, argv + 1, i, &request, &exit_status)) {
             return exit_status;
         }
         return strcmp(actions[i].name, "list") == 0 ? list(&request) : act(&request);
     }
-    bool is_help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    bool is_help = argc > 1 && weir_option_is_help(argv[1]);
 
     fprintf(is_help ? stdout : stderr,
             "Usage: weir tenant list|show|set|add|remove [OPTIONS] [NAME] [KEY=VALUE ...]\n\n"

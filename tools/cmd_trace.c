@@ -230,16 +230,22 @@ static int stop(int argc, char **argv)
 
 /* ------------------------------------------------------------------ dispatch */
 
-static const struct {
-    const char *name;
+/* The name in full is what an action gets for argv[0], and so what its help shows. */
+static struct {
+    char full[24];
     weir_command_fn function;
     const char *summary;
 } actions[] = {
-    {"start", start, "record a running host's scheduling into a file"},
-    {"stop", stop, "end all recordings"},
-    {"show", show, "print a trace as text"},
-    {"generate", generate, "make up a trace, for weir sim"},
+    {"trace start", start, "record a running host's scheduling into a file"},
+    {"trace stop", stop, "end all recordings"},
+    {"trace show", show, "print a trace as text"},
+    {"trace generate", generate, "make up a trace, for weir sim"},
 };
+
+static const char *action_name(size_t action)
+{
+    return actions[action].full + strlen("trace ");
+}
 
 static void print_help(FILE *to)
 {
@@ -247,20 +253,21 @@ static void print_help(FILE *to)
                 "Traces of scheduling: what arrived, what was decided, what became of it.\n\n"
                 "Actions:\n");
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        fprintf(to, "  %-10s %s\n", actions[i].name, actions[i].summary);
+        fprintf(to, "  %-10s %s\n", action_name(i), actions[i].summary);
     }
-    fprintf(to, "\nOptions:\n  --help     show this text; also behind an ACTION\n");
+    fprintf(to, "\nOptions:\n  -h, --help show this text; also behind an ACTION\n");
 }
 
 int weir_cmd_trace(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    if (strcmp(name, "--help") == 0) {
+    if (weir_option_is_help(name)) {
         print_help(stdout);
         return WEIR_EXIT_OK;
     }
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        if (strcmp(actions[i].name, name) == 0) {
+        if (strcmp(action_name(i), name) == 0) {
+            argv[1] = actions[i].full;
             return actions[i].function(argc - 1, argv + 1);
         }
     }

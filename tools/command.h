@@ -30,10 +30,11 @@ struct weir_option {
 };
 
 /**
- * Parse "--name value", "--name=value" and flags up to the first other word or "--".
+ * Parse "--name value", "--name=value" and flags, wherever they stand before "--" (getopt_long).
  *
- * Prints help on --help and complaints on stderr.
+ * Prints help on -h and --help, and complaints on stderr.
  *
+ * @param argv       gets its other words moved behind the options.
  * @param usage      the line after "Usage: weir <command> ".
  * @param options    ended by a row without name.
  * @param ret_first  index in argv of the first word that is not an option.
@@ -41,6 +42,13 @@ struct weir_option {
  */
 bool weir_options_parse(int argc, char **argv, const char *usage, const char *about,
                         const struct weir_option *options, int *ret_first, int *ret_exit);
+
+/** The same up to the first other word, which is a program with options of its own. */
+bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
+                              const struct weir_option *options, int *ret_first, int *ret_exit);
+
+/** Is it -h or --help? For commands whose first word is an action. */
+bool weir_option_is_help(const char *word);
 
 /** "8080" and so on; false with a complaint unless it is a number of [min, max]. */
 bool weir_option_number(const char *name, const char *text, long long min, long long max,

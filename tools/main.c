@@ -44,7 +44,12 @@ int main(int argc, char **argv)
         print_help(stderr);
         return WEIR_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "help") == 0) { /* "help COMMAND" is "COMMAND --help" */
+        static char help[] = "--help";
+        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof argv[0]);
+        argv[argc - 1] = help;
+    }
+    if (weir_option_is_help(argv[1])) {
         print_help(stdout);
         return WEIR_EXIT_OK;
     }

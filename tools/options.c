@@ -1,78 +1,85 @@
 #include "tools/command.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define OPTIONS_MAX 32
+
 static void print_help(const char *command, const char *usage, const char *about,
                        const struct weir_option *options)
 {
-    printf("Usage: weir %s %s\n\n%s\n", command, usage, about);
-    if (options->name) {
-        printf("\nOptions:\n");
-    }
+    printf("Usage: weir %s %s\n\n%s\n\nOptions:\n", command, usage, about);
     for (const struct weir_option *o = options; o->name; o++) {
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
         printf("  %-28s %s\n", left, o->help);
     }
-    printf("  %-28s %s\n", "--help", "show this text");
+    printf("  %-28s %s\n", "-h, --help", "show this text");
 }
 
-static const struct weir_option *find(const struct weir_option *options, const char *name,
-                                      size_t length)
+/* The rows in getopt_long's form, and --help behind them. */
+static void list_options(const struct weir_option *options, struct option list[OPTIONS_MAX])
 {
-    for (const struct weir_option *o = options; o->name; o++) {
-        if (strlen(o->name) == length && strncmp(o->name, name, length) == 0) {
-            return o;
+    size_t n = 0;
+    for (; options[n].name; n++) {
+        assert(n + 2 < OPTIONS_MAX);
+        list[n] = (struct option){.name = options[n].name,
+                                  .has_arg = options[n].value ? required_argument : no_argument};
+    }
+    list[n] = (struct option){.name = "help", .val = 'h'};
+    list[n + 1] = (struct option){.name = NULL};
+}
+
+static bool parse(int argc, char **argv, const char *letters, const char *usage, const char *about,
+                  const struct weir_option *options, int *ret_first, int *ret_exit)
+{
+    struct option list[OPTIONS_MAX];
+    char full[64];
+    char *command = argv[0];
+    int index, found;
+
+    list_options(options, list);
+    snprintf(full, sizeof(full), "weir %s", command);
+    argv[0] = full; /* what getopt_long's complaints begin with */
+    optind = 0;
+    while ((found = getopt_long(argc, argv, letters, list, &index)) == 0) {
+        if (options[index].value) {
+            *options[index].text = optarg;
+        } else {
+            *options[index].flag = true;
         }
     }
-    return NULL;
+    argv[0] = command;
+    if (found == 'h') {
+        print_help(command, usage, about, options);
+    } else if (found != -1) {
+        fprintf(stderr, "See weir %s --help.\n", command);
+    }
+    *ret_exit = found == 'h' ? WEIR_EXIT_OK : WEIR_EXIT_USAGE;
+    *ret_first = optind;
+    return found == -1;
 }
 
 bool weir_options_parse(int argc, char **argv, const char *usage, const char *about,
                         const struct weir_option *options, int *ret_first, int *ret_exit)
 {
-    int i = 1;
-    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
-        if (argv[i][2] == '\0') {
-            i++;
-            break;
-        }
-        const char *name = argv[i] + 2;
-        const char *equals = strchr(name, '=');
-        size_t length = equals ? (size_t)(equals - name) : strlen(name);
-        if (strcmp(name, "help") == 0) {
-            print_help(argv[0], usage, about, options);
-            *ret_exit = WEIR_EXIT_OK;
-            return false;
-        }
-        const struct weir_option *option = find(options, name, length);
-        *ret_exit = WEIR_EXIT_USAGE;
-        if (!option) {
-            fprintf(stderr, "weir %s: unknown option %s (see weir %s --help)\n", argv[0], argv[i],
-                    argv[0]);
-            return false;
-        }
-        if (!option->value) {
-            if (equals) {
-                fprintf(stderr, "weir %s: --%s takes no value\n", argv[0], option->name);
-                return false;
-            }
-            *option->flag = true;
-        } else if (equals) {
-            *option->text = equals + 1;
-        } else if (i + 1 < argc) {
-            *option->text = argv[++i];
-        } else {
-            fprintf(stderr, "weir %s: --%s needs a value\n", argv[0], option->name);
-            return false;
-        }
-    }
-    *ret_first = i;
-    return true;
+    return parse(argc, argv, "h", usage, about, options, ret_first, ret_exit);
+}
+
+bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
+                              const struct weir_option *options, int *ret_first, int *ret_exit)
+{
+    return parse(argc, argv, "+h", usage, about, options, ret_first, ret_exit);
+}
+
+bool weir_option_is_help(const char *word)
+{
+    return strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0;
 }
 
 bool weir_option_number(const char *name, const char *text, long long min, long long max,

@@ -21,7 +21,28 @@ class Command(lib.Case):
             self.assertEqual((one.returncode, one.stderr), (0, ""))
             self.assertTrue(one.stdout.startswith(f"Usage: weir {name}"), one.stdout)
             self.assertIn("--help", one.stdout)
+            for other in ((name, "-h"), ("help", name)):
+                self.assertEqual(lib.run_weir(*other).stdout, one.stdout)
         self.assertNotIn("worker", result.stdout, "the worker is not for people")
+        for argv in (("-h",), ("help",)):
+            self.assertEqual(lib.run_weir(*argv).stdout, result.stdout)
+        action = lib.run_weir("help", "trace", "show").stdout
+        self.assertTrue(action.startswith("Usage: weir trace show FILE\n"), action)
+
+    def test_options_anywhere_before_dashes(self):
+        good = self.ptx("k.ptx", ".entry a() { ret; }\n.entry b() { ret; }\n")
+        want = lib.run_weir("ptx", "inspect", "--json", "--kernel", "b", good).stdout
+        self.assertEqual(json.loads(want)["kernel"], "b")
+        for argv in ((good, "--json", "--kernel", "b"), ("--json", good, "--kernel=b"),
+                     ("--json", "--kernel", "b", "--", good)):
+            with self.subTest(argv=argv):
+                result = lib.run_weir("ptx", "inspect", *argv)
+                self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+        hidden = lib.run_weir("ptx", "inspect", good, "--", "--json")
+        self.assertEqual(hidden.returncode, 2, "two files, one of them called --json")
+        late = lib.run_weir("ptx", "inspect", good, "--bogus")
+        self.assertEqual((late.returncode, late.stdout), (2, ""))
+        self.assertIn("weir ptx inspect: unrecognized option '--bogus'", late.stderr)
 
     def test_wrong_usage(self):
         for argv in ((), ("bogus",), ("run",), ("run", "--"), ("run", "--bogus", "true"),
@@ -140,6 +161,12 @@ class Command(lib.Case):
                               env=env)
         self.assertEqual(result.stdout, f"ipc://{host.socket('bob')}|{lib.places.guest_lib}:/before"
                          "|kept|a b|--c\n")
+
+    def test_run_stops_at_the_program(self):
+        host = self.host()
+        result = lib.run_weir("run", "--run-dir", host.run_dir, "--tenant", "bob", "echo", "--tenant",
+                              "x", "-h", "--help", "--", "y")
+        self.assertEqual((result.returncode, result.stdout), (0, "--tenant x -h --help -- y\n"))
 
     def test_run_without_host(self):
         result = lib.run_weir("run", "--run-dir", self.folder(), "true")
