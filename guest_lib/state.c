@@ -16,6 +16,7 @@
 #include "proto/ops.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/discover.h"
+#include "proto/wire/keys.h"
 #include "proto/wire/op_hash.h"
 #include <errno.h>
 #include <sched.h>
@@ -284,7 +285,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
                                          .monitor = monitor,
                                          .wish = &wish,
                                          .secret_key = key,
-                                         .public_key = weir_public_key_path(key, secret),
+                                         .public_key = weir_key_public_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};
     return weir_connect(&params, ret_transport, ret_welcome);
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define UUID_TEXT_BYTES 41 /* "GPU-" and 36 characters and the NUL */
 
@@ -200,19 +199,4 @@ void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES])
 {
     const char *name = program_invocation_short_name;
     snprintf(ret_name, WEIR_PROGRAM_BYTES, "%s", name ? name : "?");
-}
-
-const char *weir_public_key_path(const char *key, char buffer[WEIR_KEY_PATH_BYTES])
-{
-    static const char secret[] = ".secret";
-    size_t len = key ? strlen(key) : 0;
-    if (len < sizeof secret || strcmp(key + len - (sizeof secret - 1), secret) != 0) {
-        return NULL;
-    }
-    int stem = (int)(len - (sizeof secret - 1));
-    if (snprintf(buffer, WEIR_KEY_PATH_BYTES, "%.*s.public", stem, key) >= WEIR_KEY_PATH_BYTES ||
-        access(buffer, R_OK) != 0) {
-        return NULL;
-    }
-    return buffer;
 }

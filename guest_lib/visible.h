@@ -5,8 +5,7 @@
 #include "guest_lib/state.h"
 #include "proto/wire/control.h"
 
-#define WEIR_KEY_PATH_BYTES 4096
-#define WEIR_PROGRAM_BYTES  256
+#define WEIR_PROGRAM_BYTES 256
 
 /**
  * Fill the devices that the program sees.
@@ -27,9 +26,5 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
 
 /** The program's short name, from /proc. @thread any */
 void weir_program_name(char ret_name[WEIR_PROGRAM_BYTES]);
-
-/** "NAME.public" for the secret key file "NAME.secret" (weir keygen), if it is there. @thread any
- */
-const char *weir_public_key_path(const char *key, char buffer[WEIR_KEY_PATH_BYTES]);
 
 #endif

@@ -1,5 +1,8 @@
 /* weir run: exec a program with the guest library in front of NVIDIA's. */
 #include "host_backend/control.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/address.h"
+#include "proto/wire/keys.h"
 #include "tools/command.h"
 
 #include <errno.h>
@@ -9,20 +12,78 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A missing socket is better said now than as "no CUDA device" by the program. */
-static bool socket_there(const char *url)
+/* What cannot work is better said now than as "no CUDA device" by the program. */
+
+static const char *name_or_environment(const char *given, const char *variable)
 {
-    static const char scheme[] = "ipc://";
-    if (strncmp(url, scheme, sizeof(scheme) - 1) != 0) {
-        return true;
-    }
-    const char *path = url + sizeof(scheme) - 1;
-    if (access(path, R_OK | W_OK) == 0) {
+    return given ? given : getenv(variable);
+}
+
+static bool socket_there(const char *host)
+{
+    const char *path;
+    if (weir_address_scheme(host, &path) != WEIR_SCHEME_IPC || access(path, R_OK | W_OK) == 0) {
         return true;
     }
     fprintf(stderr, "weir run: %s: %s (is weir serve running? see weir doctor)\n", path,
             strerror(errno));
     return false;
+}
+
+static bool host_good(const char *host)
+{
+    const char *problem = weir_address_problem(host);
+    if (problem) {
+        fprintf(stderr, "weir run: the host '%s': %s\n", host, problem);
+    }
+    return !problem;
+}
+
+static bool transport_good(const char *name)
+{
+    enum weir_transport_id id = weir_transport_find(name);
+    bool good = id != WEIR_TRANSPORT_COUNT && weir_transport_kind(id)->negotiable;
+    if (!good) {
+        fprintf(stderr, "weir run: the transport '%s': shm or zmq is wanted\n", name);
+    }
+    return good;
+}
+
+static bool key_good(const char *option, const char *text_or_path)
+{
+    char key[WEIR_KEY_TEXT_BYTES];
+    enum weir_status status = weir_key_read(text_or_path, key);
+    explicit_bzero(key, sizeof(key));
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir run: --%s '%s': %s (a key is a line of 40 characters: weir keygen)\n",
+                option, text_or_path,
+                status == WEIR_ERR_INVALID ? "no key" : weir_status_text(status));
+    }
+    return status == WEIR_OK;
+}
+
+/* Over tcp both keys are needed, and the public one beside the secret one. */
+static bool keys_good(const char *host, const char *key, const char *server_key)
+{
+    const char *place;
+    char path[WEIR_KEY_PATH_BYTES];
+    if (weir_address_scheme(host, &place) == WEIR_SCHEME_TCP) {
+        key = name_or_environment(key, "WEIR_KEY");
+        server_key = name_or_environment(server_key, "WEIR_SERVER_KEY");
+        if (!key || !server_key) {
+            fprintf(stderr, "weir run: tcp:// wants --key and --server-key\n");
+            return false;
+        }
+    }
+    if ((key && !key_good("key", key)) || (server_key && !key_good("server-key", server_key))) {
+        return false;
+    }
+    const char *public_path = weir_key_public_path(key, path);
+    if (key && !public_path) {
+        fprintf(stderr, "weir run: --key '%s': NAME.secret is wanted, with NAME.public beside it\n",
+                key);
+    }
+    return !key || (public_path && key_good("key", public_path));
 }
 
 static bool set_library_path(const char *folder)
@@ -48,7 +109,9 @@ int weir_cmd_run(int argc, char **argv)
     const struct weir_option options[] = {
         {"tenant", "NAME", "be this tenant of the host on this machine (default \"default\")",
          &tenant, NULL},
-        {"host", "URL", "ipc://PATH or tcp://ADDRESS:PORT (default: $WEIR_HOST)", &host, NULL},
+        {"host", "URL",
+         "ipc://PATH, tcp://ADDRESS:PORT or another of weir-libcuda(7) (default: $WEIR_HOST)",
+         &host, NULL},
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
         {"transport", "NAME", "insist on shm or zmq", &transport, NULL},
         {"key", "FILE", "this tenant's secret key (tcp)", &key, NULL},
@@ -80,6 +143,10 @@ int weir_cmd_run(int argc, char **argv)
         snprintf(url, sizeof(url), "ipc://%s/%s.sock",
                  run_dir ? run_dir : weir_control_default_run_dir(), tenant ? tenant : "default");
         host = url;
+    }
+    if (!host_good(host) || (transport && !transport_good(transport)) ||
+        !keys_good(host, key, server_key)) {
+        return WEIR_EXIT_USAGE;
     }
     if (!socket_there(host)) {
         return WEIR_EXIT_FAILED;

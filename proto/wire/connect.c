@@ -9,6 +9,7 @@
 #include "proto/transport/fd_message.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
+#include "proto/wire/address.h"
 #include "proto/wire/connect_ivshmem.h"
 #include "proto/wire/connect_stream.h"
 #include "proto/wire/control_codec.h"
@@ -30,16 +31,6 @@
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
 #define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
-
-static const char ipc_scheme[] = "ipc://";
-static const char tcp_scheme[] = "tcp://";
-static const char ivshmem_scheme[] = "ivshmem://";
-static const char devdax_scheme[] = "devdax://";
-
-static bool has_prefix(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
 
 static bool transport_is_offered(enum weir_transport_id id)
 {
@@ -220,7 +211,7 @@ static enum weir_status resolve_endpoint(const char *endpoint, const char *socke
                                          size_t text_bytes)
 {
     static const char beside[] = "ipc://./";
-    if (!has_prefix(endpoint, beside) || strchr(endpoint + strlen(beside), '/')) {
+    if (strncmp(endpoint, beside, strlen(beside)) != 0 || strchr(endpoint + strlen(beside), '/')) {
         return WEIR_ERR_PEER;
     }
     const char *slash = strrchr(socket_path, '/');
@@ -339,35 +330,28 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
                                 uint64_t deadline_ns, struct weir_transport **ret_transport,
                                 struct weir_welcome **ret_welcome)
 {
-    if (has_prefix(params->host, ipc_scheme)) {
-        return connect_ipc(params->host + strlen(ipc_scheme), hello, deadline_ns, ret_transport,
-                           ret_welcome);
-    }
-    if (has_prefix(params->host, ivshmem_scheme)) {
-        return weir_connect_ivshmem(params->host + strlen(ivshmem_scheme), hello, deadline_ns,
-                                    ret_transport, ret_welcome);
-    }
-    if (has_prefix(params->host, devdax_scheme)) {
-        return weir_connect_ivshmem(params->host + strlen(devdax_scheme), hello, deadline_ns,
-                                    ret_transport, ret_welcome);
-    }
-    if (has_prefix(params->host, WEIR_VSOCK_SCHEME)) {
-        return weir_connect_vsock(params->host + strlen(WEIR_VSOCK_SCHEME), hello, deadline_ns,
-                                  ret_transport, ret_welcome);
-    }
-    if (has_prefix(params->host, WEIR_PORT_SCHEME)) {
-        return weir_connect_port(params->host + strlen(WEIR_PORT_SCHEME), hello, deadline_ns,
-                                 ret_transport, ret_welcome);
-    }
-    if (!has_prefix(params->host, tcp_scheme)) {
-        return WEIR_ERR_INVALID;
-    }
+    const char *place;
+    switch (weir_address_scheme(params->host, &place)) {
+    case WEIR_SCHEME_IPC:
+        return connect_ipc(place, hello, deadline_ns, ret_transport, ret_welcome);
+    case WEIR_SCHEME_IVSHMEM:
+    case WEIR_SCHEME_DEVDAX:
+        return weir_connect_ivshmem(place, hello, deadline_ns, ret_transport, ret_welcome);
+    case WEIR_SCHEME_VSOCK:
+        return weir_connect_vsock(place, hello, deadline_ns, ret_transport, ret_welcome);
+    case WEIR_SCHEME_PORT:
+        return weir_connect_port(place, hello, deadline_ns, ret_transport, ret_welcome);
+    case WEIR_SCHEME_TCP:
 #ifdef WEIR_WITH_ZMQ
-    if (!params->transport || strcmp(params->transport, "zmq") == 0) {
-        return connect_tcp(params, hello, deadline_ns, ret_transport, ret_welcome);
-    }
+        if (!params->transport || strcmp(params->transport, "zmq") == 0) {
+            return connect_tcp(params, hello, deadline_ns, ret_transport, ret_welcome);
+        }
 #endif
-    return WEIR_ERR_UNSUPPORTED;
+        return WEIR_ERR_UNSUPPORTED;
+    case WEIR_SCHEME_COUNT:
+        break;
+    }
+    return WEIR_ERR_INVALID;
 }
 
 /*
@@ -378,8 +362,10 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
                                 uint64_t closed_port_end_ns)
 {
-    bool serial = has_prefix(params->host, WEIR_PORT_SCHEME);
-    if ((status == WEIR_ERR_NOT_FOUND && (serial || has_prefix(params->host, tcp_scheme))) ||
+    const char *place;
+    enum weir_scheme scheme = weir_address_scheme(params->host, &place);
+    bool serial = scheme == WEIR_SCHEME_PORT;
+    if ((status == WEIR_ERR_NOT_FOUND && (serial || scheme == WEIR_SCHEME_TCP)) ||
         (status == WEIR_ERR_EXISTS && serial)) {
         return weir_deadline_left_ns(closed_port_end_ns) != 0;
     }

@@ -3,6 +3,7 @@
 #include "proto/transport/fd_message.h"
 #include "proto/transport/stream.h"
 #include "proto/transport/stream_port.h"
+#include "proto/wire/address.h"
 #include "proto/wire/control_codec.h"
 #include <dirent.h>
 #include <errno.h>
@@ -92,18 +93,6 @@ static enum weir_status status_of_errno(int error)
     }
 }
 
-static bool read_place(const char *place, struct sockaddr_vm *ret_address)
-{
-    unsigned int cid = VMADDR_CID_HOST, port = WEIR_VSOCK_PORT;
-    char rest;
-    int n = sscanf(place, "%u:%u%c", &cid, &port, &rest);
-    if (*place && n != 2 && (n != 1 || strchr(place, ':'))) {
-        return false;
-    }
-    *ret_address = (struct sockaddr_vm){.svm_family = AF_VSOCK, .svm_cid = cid, .svm_port = port};
-    return true;
-}
-
 static enum weir_status connect_within(int fd, const struct sockaddr_vm *address,
                                        uint64_t deadline_ns)
 {
@@ -133,8 +122,8 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
                                     uint64_t deadline_ns, struct weir_transport **ret_transport,
                                     struct weir_welcome **ret_welcome)
 {
-    struct sockaddr_vm address;
-    if (!read_place(place, &address)) {
+    struct sockaddr_vm address = {.svm_family = AF_VSOCK};
+    if (!weir_address_vsock(place, &address.svm_cid, &address.svm_port)) {
         return WEIR_ERR_INVALID;
     }
     int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

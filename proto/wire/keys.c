@@ -1,6 +1,7 @@
 #include "proto/wire/keys.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,4 +52,20 @@ enum weir_status weir_key_read(const char *text_or_path, char ret_key[WEIR_KEY_T
         memcpy(ret_key, line, WEIR_KEY_TEXT_BYTES);
     }
     return status;
+}
+
+const char *weir_key_public_path(const char *secret_path, char buffer[WEIR_KEY_PATH_BYTES])
+{
+    static const char secret[] = ".secret";
+    size_t len = secret_path ? strlen(secret_path) : 0;
+    if (len < sizeof secret || strcmp(secret_path + len - (sizeof secret - 1), secret) != 0) {
+        return NULL;
+    }
+    int stem = (int)(len - (sizeof secret - 1));
+    if (snprintf(buffer, WEIR_KEY_PATH_BYTES, "%.*s.public", stem, secret_path) >=
+            WEIR_KEY_PATH_BYTES ||
+        access(buffer, R_OK) != 0) {
+        return NULL;
+    }
+    return buffer;
 }

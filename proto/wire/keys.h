@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #define WEIR_KEY_TEXT_BYTES 41 /* with the NUL */
+#define WEIR_KEY_PATH_BYTES 4096
 
 struct weir_keypair {
     char public_key[WEIR_KEY_TEXT_BYTES];
@@ -26,6 +27,17 @@ bool weir_key_valid(const char *text);
  */
 enum weir_status weir_key_read(const char *text_or_path,
                                char ret_key[WEIR_KEY_TEXT_BYTES]) WEIR_MUST_CHECK;
+
+/**
+ * The public key's file beside that of a secret key, as weir keygen makes them.
+ *
+ * @param secret_path  "NAME.secret"; may be NULL.
+ * @param buffer       room for the answer.
+ * @return buffer with "NAME.public"; NULL: secret_path has another ending, or there is no such
+ *         file that can be read.
+ * @thread any
+ */
+const char *weir_key_public_path(const char *secret_path, char buffer[WEIR_KEY_PATH_BYTES]);
 
 /**
  * Make a new key pair. Host side only (needs libzmq linked).

@@ -168,6 +168,39 @@ class Command(lib.Case):
                               "x", "-h", "--help", "--", "y")
         self.assertEqual((result.returncode, result.stdout), (0, "--tenant x -h --help -- y\n"))
 
+    def test_run_refuses_what_cannot_connect(self):
+        """In place of a program that runs without a device."""
+        folder = self.folder()
+        for name in ("alice", "server"):
+            lib.keygen(os.path.join(folder, name))
+        files = {"lone.secret": open(os.path.join(folder, "alice.secret")).read(),
+                 "bad.secret": "a word\n", "bad.public": "a word\n"}
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(text)
+
+        def tcp(key, server="server.public"):
+            return ("--host", "tcp://127.0.0.1:1", "--key", os.path.join(folder, key), "--server-key",
+                    os.path.join(folder, server))
+
+        for argv, words in ((("--host", "nonsense"), "tcp://"), (("--host", "http://x"), "ipc://"),
+                            (("--host", "tcp://x"), "tcp://ADDRESS:PORT"), (("--host", "none:"), "ipc://"),
+                            (("--host", "tcp://127.0.0.1:1"), "--server-key"),
+                            (("--host", "vsock://", "--transport", "pigeon"), "shm or zmq"),
+                            (("--host", "vsock://", "--key", "/no/such"), "/no/such"),
+                            (tcp("none.secret"), "not found"), (tcp("bad.secret"), "no key"),
+                            (tcp("lone.secret"), "NAME.public"), (tcp("alice.public"), "NAME.secret"),
+                            (tcp("alice.secret", "none"), "--server-key")):
+            with self.subTest(argv=argv):
+                result = lib.run_weir("run", *argv, "--", "echo", "ran")
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertRegex(result.stderr, r"^weir run: .+\n$")
+                self.assertIn(words, result.stderr)
+        env = dict(lib.clean_environment(), WEIR_HOST="nonsense")
+        self.assertEqual(lib.run_weir("run", "echo", env=env).returncode, 2)
+        good = lib.run_weir("run", *tcp("alice.secret"), "--", "echo", "ran")
+        self.assertEqual((good.returncode, good.stdout), (0, "ran\n"), good.stderr)
+
     def test_run_without_host(self):
         result = lib.run_weir("run", "--run-dir", self.folder(), "true")
         self.assertEqual(result.returncode, 1)
