@@ -25,7 +25,6 @@ RUN, SERVE, PARSED, IGNORED = "run", "serve", "parsed", "ignored"
 
 # Matched against "PAGE: COMMAND"; `code in a sentence` is matched with its backticks.
 RULES = (
-    (r": `(LD_LIBRARY_PATH=<prefix>.*)`", RUN, "a whole command, though in a sentence"),
     (r": `weir [a-z]", PARSED, "names a command"),
     (r": `.*\b(ci|tests|proto)/", PARSED, "names a command"),
     (r": `setarch ", IGNORED, "runs all tests"),
@@ -33,7 +32,6 @@ RULES = (
     (r": (virsh|systemctl|usermod|modprobe|mount|qemu-system-x86_64) ", IGNORED, "another program's, needs root or a machine"),
     (r": sbatch ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
-    (r": weir run .*nvidia-smi", PARSED, "needs NVIDIA's program"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
     (r"docs/testing.md: weir serve", PARSED, "its weir.toml is not shown"),
     (r": ([A-Z_0-9]+=\S+ )?(FOLDER/)?(ci|tests)/", PARSED, "takes minutes, a GPU or a toolkit"),
