@@ -21,6 +21,10 @@
 
 #define BUILD_NICE 10
 
+/* How long a call may wait until no run needs us. */
+#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S) /* the driver would keep us out as long */
+#define SOFT_LIMIT_NS WEIR_NS_PER_S        /* softgpu keeps nobody out: the call can do without */
+
 /* ---------------------------------------------------------------- a module */
 
 void weir_forms_refuse(struct weir_forms_module *module, const char *why)
@@ -518,17 +522,31 @@ void weir_forms_destroy(struct weir_forms *forms)
 }
 
 /* Runs that appear in between were not made calm: their calls end without having begun. */
+static bool calm_within(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_calm)
+{
+    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
+    bool all = true;
+
+    *ret_calm = 0;
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
+        uint64_t now_ns = weir_clock_now_ns();
+
+        if (runs != NULL) {
+            all &= weir_runs_calm_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
+            *ret_calm |= 1u << i;
+        }
+    }
+    return all;
+}
+
 uint32_t weir_forms_calm_begin(struct weir_forms *forms)
 {
     uint32_t calm = 0;
 
-    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
-        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
-
-        if (runs != NULL) {
-            weir_runs_calm_begin(runs);
-            calm |= 1u << i;
-        }
+    if (forms != NULL &&
+        !calm_within(forms, forms->worker->real ? CALM_LIMIT_NS : SOFT_LIMIT_NS, &calm)) {
+        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
     }
     return calm;
 }

@@ -31,12 +31,14 @@ void weir_forms_destroy(struct weir_forms *forms);
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
 
 /**
- * Around a driver call that may wait for the whole device: no run is stopped meanwhile. May wait
- * until those that are go on. A look at a pointer when forms are off, a lock a device else.
- * @thread any with the context
+ * Around a driver call that may wait for the whole device: no run is stopped meanwhile. Waits until
+ * those that are go on, or until a limit: then the call is made all the same, and the log says so.
+ * A look at a pointer when forms are off, a lock a device else.
+ * @return for weir_forms_calm_end()
+ * @thread any with the context, holding no lock
  */
 uint32_t weir_forms_calm_begin(struct weir_forms *forms);
-/** @param calm  what begin gave */
+/** @param calm  what begin gave. @thread any */
 void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm);
 
 /* ---- a module's life (attach.c) */

@@ -11,8 +11,7 @@
 #include <time.h>
 
 #define READ_WORDS    5u
-#define CALM_WAIT_NS  (60 * WEIR_NS_PER_S) /* the driver would wait for them as long, too */
-#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S)  /* for the first chunk's zeroes */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
 
 /* ---------------------------------------------------------------- a device's runs */
 
@@ -286,6 +285,9 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         goto out;
     }
     result = fill(run, params, calm);
+    if (result == CUDA_SUCCESS) {
+        result = runs->driver->cuEventRecord(run->before, params->stream);
+    }
     if (result == CUDA_SUCCESS) {
         result = weir_run_launch(run, params->stream);
     }
@@ -572,10 +574,11 @@ static void calm_again_locked(struct weir_runs *runs)
     pthread_cond_broadcast(&runs->ended);
 }
 
-void weir_runs_calm_begin(struct weir_runs *runs)
+bool weir_runs_calm_begin(struct weir_runs *runs, uint64_t limit_ns)
 {
-    uint64_t end_ns = weir_clock_now_ns() + CALM_WAIT_NS;
+    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
     struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+    bool calm;
 
     pthread_mutex_lock(&runs->lock);
     runs->calm++;
@@ -583,10 +586,9 @@ void weir_runs_calm_begin(struct weir_runs *runs)
     while (any_needs_us_locked(runs) &&
            pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
     }
-    if (any_needs_us_locked(runs)) {
-        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
-    }
+    calm = !any_needs_us_locked(runs);
     pthread_mutex_unlock(&runs->lock);
+    return calm;
 }
 
 void weir_runs_calm_end(struct weir_runs *runs)

@@ -144,10 +144,15 @@ void weir_runs_release(struct weir_runs *runs, const void *owner);
  *
  * For calls in which the driver may wait for all of the device's work (loading and unloading code,
  * registering memory) while it keeps others out: a stopped run would then wait for us, and we for
- * it.
+ * it. A run that its stream has not reached yet makes nobody wait: it will find that it may go on.
+ *
+ * @param limit_ns  how long to wait for runs that need us, in nanoseconds; 0: not at all.
+ * @return true     each run comes to its end without us.
+ * @return false    one still needs us; weir_runs_calm_end() is owed all the same.
  * @thread any with the context
  */
-void weir_runs_calm_begin(struct weir_runs *runs);
+bool weir_runs_calm_begin(struct weir_runs *runs, uint64_t limit_ns) WEIR_MUST_CHECK;
+/** @thread any */
 void weir_runs_calm_end(struct weir_runs *runs);
 
 /** Wait until nothing of an owner's (NULL: anybody's) runs is left. @return false: timed out */

@@ -22,6 +22,9 @@ static void chunk_destroy(struct weir_runs *runs, struct weir_run_chunk *chunk)
     const struct weir_driver *d = runs->driver;
 
     for (uint32_t i = 0; i < WEIR_RUN_CHUNK_SLOTS; i++) {
+        if (chunk->runs[i].before != NULL) {
+            (void)d->cuEventDestroy_v2(chunk->runs[i].before);
+        }
         if (chunk->runs[i].first != NULL) {
             (void)d->cuEventDestroy_v2(chunk->runs[i].first);
         }
@@ -138,11 +141,16 @@ static bool open_another(struct weir_runs *runs)
     return false;
 }
 
+static bool have_event(const struct weir_driver *d, CUevent *event)
+{
+    return *event != NULL || d->cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+}
+
 struct weir_run *weir_run_take_locked(struct weir_runs *runs)
 {
     struct weir_run_chunk *chunk = runs->n_chunks != 0 ? runs->chunks[runs->open] : NULL;
     struct weir_run *run;
-    CUevent first;
+    CUevent before, first;
 
     if (chunk == NULL || chunk->state != WEIR_RUN_CHUNK_OPEN) {
         if (!open_another(runs)) {
@@ -151,15 +159,16 @@ struct weir_run *weir_run_take_locked(struct weir_runs *runs)
         chunk = runs->chunks[runs->open];
     }
     run = &chunk->runs[chunk->used];
-    first = run->first;
-    if (first == NULL &&
-        runs->driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    if (!have_event(runs->driver, &run->before) || !have_event(runs->driver, &run->first)) {
         return NULL;
     }
+    before = run->before;
+    first = run->first;
     memset(run, 0, offsetof(struct weir_run, inside));
     run->runs = runs;
     run->chunk = chunk;
     run->slot = chunk->used++;
+    run->before = before;
     run->first = first;
     run->refs = 1;
     chunk->live++;

@@ -25,7 +25,7 @@ struct weir_run {
     bool no_stop;     /* its owner goes, or it does not obey */
     bool want_resume; /* when stopped, or when there is a lane */
     bool want_grow;   /* when begun */
-    bool sure;        /* has a grid that nothing keeps from finishing it, since the last change */
+    bool sure;        /* a grid that nothing keeps from finishing it is launched or to come */
     bool replaced;    /* its place is another than that of its parameter */
     bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
@@ -37,7 +37,8 @@ struct weir_run {
     struct weir_run_place place;
     struct weir_run_params p; /* arguments: params below */
     struct weir_ptx_form_args args;
-    CUevent first;   /* the slot's: recorded behind the first grid */
+    CUevent before;  /* the slot's: recorded ahead of the first grid */
+    CUevent first;   /* the slot's: recorded behind it */
     uint8_t *params; /* of the twin: inside, or of malloc */
     uint8_t inside[WEIR_RUN_PARAMS_BYTES];
 };

@@ -156,22 +156,36 @@ static void look_unfinished(struct weir_run *run)
     (void)weir_run_again_locked(run);
 }
 
-/* Somebody wants calm. A further grid, behind everything that was written, does what is left. It
- * may not overtake the run's own stream; and while the first grid has not taken a block, its
- * workers may all be about to leave by what they have read. Of the ticket form one grid at a time:
- * the kernel behind it says that all blocks are done when all have begun. */
+/* Is the first grid still to come? */
+static bool is_ahead(const struct weir_run *run)
+{
+    return run->runs->driver->cuEventQuery(run->before) == CUDA_ERROR_NOT_READY;
+}
+
+/* May a further grid be launched? It may not overtake the run's own stream; and while the first
+ * grid has not taken a block, its workers may all be about to leave by what they have read. Of the
+ * ticket form one grid at a time: the kernel behind it says that all blocks are done when all have
+ * begun. */
+static bool may_have_another(struct weir_run *run)
+{
+    uint32_t finished;
+
+    return (run->begun || run->first_gone || read_words(run, &finished)) &&
+           run->state == WEIR_RUN_RUNNING && (run->begun || run->first_gone) &&
+           (run->p.form != WEIR_PTX_FORM_TICKET || all_gone(run));
+}
+
+/* Somebody wants calm. A run that its stream has not reached needs nothing more: its stream may
+ * wait for a host function or a value, that is, for a program whose next call may be waiting here.
+ * Of any other, a further grid, behind everything that was written, does what is left. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
-    uint32_t finished;
 
-    if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS ||
-        (!run->begun && !run->first_gone && !read_words(run, &finished)) ||
-        run->state != WEIR_RUN_RUNNING || (!run->begun && !run->first_gone) ||
-        (run->p.form == WEIR_PTX_FORM_TICKET && !all_gone(run))) {
-        return;
+    if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS) {
+        return; /* it is not written yet that the run may go on */
     }
-    if (weir_run_again_locked(run) == CUDA_SUCCESS) {
+    if (is_ahead(run) || (may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS)) {
         run->sure = true;
         pthread_cond_broadcast(&runs->ended);
     }

@@ -204,8 +204,8 @@ uint32_t weir_quiet_begin(struct weir_worker *worker)
     if (self != NULL) { /* or two that want quiet wait for each other */
         atomic_store_explicit(&self->inside, 0, memory_order_release);
     }
-    pthread_mutex_lock(&q->lock);
     calm = weir_forms_calm_begin(worker->forms);
+    pthread_mutex_lock(&q->lock);
     if (q->depth++ != 0 || !worker->real || !others_there(worker)) {
         return calm;
     }
@@ -229,8 +229,8 @@ void weir_quiet_end(struct weir_worker *worker, uint32_t calm)
     if (--q->depth == 0 && atomic_load(&q->closed) != 0) {
         open_gate(q);
     }
-    weir_forms_calm_end(worker->forms, calm);
     pthread_mutex_unlock(&q->lock);
+    weir_forms_calm_end(worker->forms, calm);
     if (self != NULL) {
         enter(self);
     }

@@ -8,8 +8,14 @@
  *     e2e_waits spin         a kernel spins until a later copy in another stream arrives
  *     e2e_waits graph        a graph spins until a later kernel in another stream comes
  *     e2e_waits partners     two processes of the tenant whose kernels wait for each other, in turn
+ *     e2e_waits held         does what standard input says, a word a line:
+ *                                launch   a kernel, and wait for it; prints "launched"
+ *                                hold     a stream, with kernels behind a host function; launch
+ *                                         another kernel beside them, load a module; prints "held"
+ *                                open     the stream, and end
  *
- * Each repeats it ROUNDS times; the last line is the verdict. Spinning kernels are one block.
+ * Each but the last repeats it ROUNDS times; the last line is the verdict. Spinning kernels are one
+ * block.
  */
 #include "tests/cuda/check_driver.h"
 
@@ -33,9 +39,14 @@ static const char ptx[] =
     ".visible .entry set(.param .u64 q, .param .u32 n)\n{\n"
     "    .reg .b32 %r<2>;\n    .reg .b64 %d<3>;\n"
     "    ld.param.u64 %d0, [q];\n    ld.param.u32 %r0, [n];\n    cvta.to.global.u64 %d1, %d0;\n"
+    "    st.volatile.global.u32 [%d1], %r0;\n    ret;\n}\n"
+    /* The same, for who wants a kernel that was not launched yet. */
+    ".visible .entry put(.param .u64 q, .param .u32 n)\n{\n"
+    "    .reg .b32 %r<2>;\n    .reg .b64 %d<3>;\n"
+    "    ld.param.u64 %d0, [q];\n    ld.param.u32 %r0, [n];\n    cvta.to.global.u64 %d1, %d0;\n"
     "    st.volatile.global.u32 [%d1], %r0;\n    ret;\n}\n";
 
-static CUfunction await, set;
+static CUfunction await, set, put;
 static CUstream streams[STREAMS];
 static CUdeviceptr words;
 static unsigned rounds = 20;
@@ -62,6 +73,7 @@ static void open_device(void)
     DRV(cu.ModuleLoadData(&module, ptx));
     await = driver_function(module, "await");
     set = driver_function(module, "set");
+    put = driver_function(module, "put");
     for (int i = 0; i < STREAMS; i++) {
         DRV(cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     }
@@ -192,6 +204,48 @@ static int alone(void (*one)(uint32_t))
     return driver_end();
 }
 
+static void hold(void)
+{
+    uint32_t n = 77;
+    CUdeviceptr at = words + 64;
+    void *params[] = {&at, &n};
+    CUmodule module;
+
+    DRV(cu.LaunchHostFunc(streams[0], wait_opened, NULL));
+    for (int i = 0; i < 40; i++) {
+        launch_set(streams[0], words + 60, n);
+    }
+    for (int i = 0; i < 10; i++) { /* in each form in which it may be */
+        driver_launch(put, 1, 1, streams[1], params);
+    }
+    DRV(cu.ModuleLoadData(&module, ptx));
+    DRV(cu.StreamSynchronize(streams[1]));
+    DRV(cu.ModuleUnload(module));
+}
+
+static int held(void)
+{
+    char line[16];
+
+    open_device();
+    printf("ready\n");
+    while (fgets(line, sizeof line, stdin) != NULL && strcmp(line, "open\n") != 0) {
+        if (strcmp(line, "hold\n") == 0) {
+            hold();
+            printf("held\n");
+        } else {
+            launch_set(streams[0], words + 60, 1);
+            DRV(cu.StreamSynchronize(streams[0]));
+            printf("launched\n");
+        }
+    }
+    __atomic_store_n(&opened, 1, __ATOMIC_RELEASE);
+    DRV(cu.StreamSynchronize(streams[0]));
+    check_int(word_at(words + 60), 77, "behind the host function");
+    check_int(word_at(words + 64), 77, "beside it");
+    return driver_end();
+}
+
 /* ------------------------------------------------------------ two processes */
 
 /* Kernel i of this one waits until kernel i of the other, or the one before it, has written. */
@@ -252,6 +306,9 @@ int main(int argc, char **argv)
     } modes[] = {{"value", round_value}, {"event", round_event}, {"host", round_host},
                  {"spin", round_spin},   {"graph", round_graph}, {"partners", NULL}};
 
+    if (argc == 2 && strcmp(argv[1], "held") == 0) {
+        return held();
+    }
     if (argc > 2) {
         rounds = (unsigned)strtoul(argv[2], NULL, 10);
     }

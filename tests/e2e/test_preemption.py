@@ -131,6 +131,29 @@ class Forms(lib.Case):
         self.assertEqual(counts["stuck"], 0)
         self.assertGreater(counts["stops"], 0)
 
+    def test_nobody_waits_for_a_host_function_that_waits_for_its_program(self):
+        """Kernels behind it were stopped or restricted; loading code beside them needs none of them to be."""
+        host = self.explored()
+        guest = self.guest(host, "e2e_waits", "held")
+        guest.wait_line("^ready$")
+        launched = 0
+        while not sum(self.stats(host)[0][form] for form in ("persistent", "ticket")):
+            seen = len(guest.lines)
+            guest.say("launch")
+            guest.wait_line("^launched$", after=seen)
+            launched += 1
+            self.assertLess(launched, 1000, "its kernels get twins")
+        guest.say("hold")
+        guest.wait_line("^held$", limit_s=5)
+        self.finished(host, "e2e_minimal", tenant="bob", limit_s=5)
+        guest.say("open")
+        self.assertEqual(guest.wait(), 0, guest.tail())
+        host.wait_idle()
+        counts = self.counts(host)
+        self.assertEqual(counts["started"], counts["finished"])
+        self.assertEqual(counts["stuck"], 0)
+        self.assertEqual(self.said(host, "forms: a stopped kernel does not end"), [])
+
     def run_with(self, folder):
         """One host's life; whether its twins came out of the cache, file by file, and the host."""
         host = self.explored(folder)

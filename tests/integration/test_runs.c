@@ -386,7 +386,7 @@ static void calm_resumes_and_refuses_to_stop(void **state)
                      CUDA_SUCCESS);
     assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
     assert_int_equal(weir_run_stop(second, LONG_NS), CUDA_SUCCESS);
-    weir_runs_calm_begin(f.runs);
+    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
     assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(state_of(second, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
@@ -409,7 +409,7 @@ static void calm_lifts_restrictions(void **state)
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 600, 0,
                            (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &run),
                      CUDA_SUCCESS);
-    weir_runs_calm_begin(f.runs);
+    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 400, 600,
                            (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &second),
                      CUDA_SUCCESS);
@@ -420,6 +420,90 @@ static void calm_lifts_restrictions(void **state)
     assert_int_equal(counted(0, 1000), 1000);
     weir_run_put(run);
     weir_run_put(second);
+}
+
+/* A host function that holds the stream. */
+static void CUDA_CB wait_opened(void *opened)
+{
+    struct timespec pause = {0, 50 * 1000};
+
+    while (!atomic_load((atomic_bool *)opened)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* What opens the stream may be the very caller's to bring about. */
+static void calm_does_not_wait_for_what_its_stream_has_not_reached(void **state)
+{
+    static const struct weir_run_place somewhere = {.sm_first = 1, .sm_count = 1};
+    struct weir_run *runs[4];
+    atomic_bool opened;
+
+    (void)state;
+    atomic_init(&opened, false);
+    DRV(cuLaunchHostFunc(f.stream, wait_opened, &opened));
+    for (uint32_t i = 0; i < 4; i++) { /* restricted; stopped; both; of the other form */
+        enum weir_ptx_form form = i == 3 ? WEIR_PTX_FORM_TICKET : WEIR_PTX_FORM_PERSISTENT;
+
+        assert_int_equal(start(form, 100, i * 100,
+                               i == 0 || i == 2 ? somewhere : (struct weir_run_place){0}, &runs[i]),
+                         CUDA_SUCCESS);
+        if (i != 0) {
+            assert_int_equal(weir_run_stop(runs[i], LONG_NS), CUDA_SUCCESS);
+        }
+    }
+    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    assert_int_equal(f.driver.cuStreamQuery(f.stream), CUDA_ERROR_NOT_READY);
+    assert_int_equal(counted(0, 400), 0);
+    atomic_store(&opened, true);
+    DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
+    weir_runs_calm_end(f.runs);
+    assert_int_equal(counted(0, 400), 400);
+    for (uint32_t i = 0; i < 4; i++) {
+        weir_run_put(runs[i]);
+    }
+}
+
+/* Calm is over before the stream goes on: what was found sure then may be stopped again. */
+static void stop_of_what_calm_has_left_alone_holds_it(void **state)
+{
+    struct weir_run *run;
+    atomic_bool opened;
+
+    (void)state;
+    atomic_init(&opened, false);
+    DRV(cuLaunchHostFunc(f.stream, wait_opened, &opened));
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 100, 0, (struct weir_run_place){0}, &run),
+                     CUDA_SUCCESS);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    weir_runs_calm_end(f.runs);
+    assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+    await(WEIR_RUN_HAS_STOPPED, 2);
+    atomic_store(&opened, true);
+    assert_int_equal(weir_run_resume(run), CUDA_SUCCESS);
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 100), 100);
+    weir_run_put(run);
+}
+
+/* What is asked of runs cannot be written for now, so the one that was restricted needs us. */
+static void calm_gives_up_at_its_limit(void **state)
+{
+    static const struct weir_run_place somewhere = {.sm_first = 1, .sm_count = 1};
+    atomic_bool opened;
+
+    (void)state;
+    atomic_init(&opened, false);
+    DRV(cuLaunchHostFunc(f.runs->control, wait_opened, &opened));
+    assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 100, 0, somewhere, NULL), CUDA_SUCCESS);
+    assert_false(weir_runs_calm_begin(f.runs, WEIR_NS_PER_MS));
+    atomic_store(&opened, true);
+    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    weir_runs_calm_end(f.runs);
+    weir_runs_calm_end(f.runs);
+    DRV(cuStreamSynchronize(f.stream));
+    assert_int_equal(counted(0, 100), 100);
 }
 
 /* More than there are slots in a chunk: they are zeroed and used again. */
@@ -479,6 +563,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calm_lifts_restrictions, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(calm_does_not_wait_for_what_its_stream_has_not_reached,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_of_what_calm_has_left_alone_holds_it, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(calm_gives_up_at_its_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),
