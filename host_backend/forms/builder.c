@@ -22,8 +22,9 @@
 #define BUILD_NICE 10
 
 /* How long a call may wait until no run needs us. */
-#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S) /* the driver would keep us out as long */
-#define SOFT_LIMIT_NS WEIR_NS_PER_S        /* softgpu keeps nobody out: the call can do without */
+#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would keep us out as long */
+#define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu keeps nobody out: the call can do without */
+#define TRY_LIMIT_NS  (20 * WEIR_NS_PER_MS) /* of one that need not be made */
 
 /* ---------------------------------------------------------------- a module */
 
@@ -547,6 +548,17 @@ uint32_t weir_forms_calm_begin(struct weir_forms *forms)
     if (forms != NULL &&
         !calm_within(forms, forms->worker->real ? CALM_LIMIT_NS : SOFT_LIMIT_NS, &calm)) {
         weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
+    }
+    return calm;
+}
+
+bool weir_forms_calm_try(struct weir_forms *forms, uint32_t *ret_calm)
+{
+    bool calm = calm_within(forms, TRY_LIMIT_NS, ret_calm);
+
+    if (!calm) {
+        weir_forms_calm_end(forms, *ret_calm);
+        *ret_calm = 0;
     }
     return calm;
 }

@@ -38,7 +38,16 @@ struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
  * @thread any with the context, holding no lock
  */
 uint32_t weir_forms_calm_begin(struct weir_forms *forms);
-/** @param calm  what begin gave. @thread any */
+/**
+ * The same before a call that can be left out: it does not wait for long.
+ *
+ * @param forms     not NULL.
+ * @param ret_calm  for weir_forms_calm_end(); 0 on failure.
+ * @return whether the call may be made.
+ * @thread any with the context, holding no lock
+ */
+bool weir_forms_calm_try(struct weir_forms *forms, uint32_t *ret_calm) WEIR_MUST_CHECK;
+/** @param calm  what begin or try gave. @thread any */
 void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm);
 
 /* ---- a module's life (attach.c) */

@@ -279,20 +279,40 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     return result;
 }
 
-/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
-static CUresult start_calmly(struct weir_session *s, const struct weir_forms_choice *c,
-                             CUstream stream, const struct weir_op_launch_in *in,
-                             struct weir_forms_order *order)
+static enum weir_forms_launched start_as(struct weir_session *s, const struct weir_forms_choice *c,
+                                         CUstream stream, const struct weir_op_launch_in *in,
+                                         struct weir_forms_order *order)
+{
+    return start(s, c, stream, in, order) != CUDA_SUCCESS ? WEIR_FORMS_LAUNCHED_DRIVER
+           : c->form == WEIR_PTX_FORM_PERSISTENT          ? WEIR_FORMS_LAUNCHED_PERSISTENT
+                                                          : WEIR_FORMS_LAUNCHED_TICKET;
+}
+
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. A
+ * twin is not worth a wait for that. */
+static enum weir_forms_launched start_calmly(struct weir_session *s,
+                                             const struct weir_forms_choice *c, CUstream stream,
+                                             const struct weir_op_launch_in *in,
+                                             struct weir_forms_order *order)
 {
     struct weir_forms_kernel *k = c->kernel;
     struct weir_forms *forms = k->module->device->forms;
-    bool first = k->launches[c->form] == 0 ||
-                 (c->variant != WEIR_FORMS_PLAIN && !k->others[c->variant].launched);
-    uint32_t calm = first ? weir_forms_calm_begin(forms) : 0;
-    CUresult result = start(s, c, stream, in, order);
+    enum weir_forms_launched launched;
+    uint32_t calm;
 
+    if (k->launches[c->form] != 0 &&
+        (c->variant == WEIR_FORMS_PLAIN || k->others[c->variant].launched)) {
+        return start_as(s, c, stream, in, order);
+    }
+    if (!weir_forms_calm_try(forms, &calm)) {
+        if (order != NULL) {
+            order->ended(order->item);
+        }
+        return WEIR_FORMS_LAUNCHED_NOT_CALM;
+    }
+    launched = start_as(s, c, stream, in, order);
     weir_forms_calm_end(forms, calm);
-    return result;
+    return launched;
 }
 
 bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
@@ -383,16 +403,15 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
                        struct weir_forms_order *order)
 {
     struct weir_forms_kernel *k = choice->kernel;
+    enum weir_forms_launched launched =
+        start_calmly(session, choice, weir_stream_at(stream), in, order);
 
-    if (start_calmly(session, choice, weir_stream_at(stream), in, order) != CUDA_SUCCESS) {
+    weir_forms_note(session, launched);
+    if (launched != WEIR_FORMS_LAUNCHED_PERSISTENT && launched != WEIR_FORMS_LAUNCHED_TICKET) {
         k->launches[WEIR_PTX_FORM_ORIGINAL]++;
-        weir_forms_note(session, WEIR_FORMS_LAUNCHED_DRIVER);
         return false;
     }
     k->launches[choice->form]++;
-    weir_forms_note(session, choice->form == WEIR_PTX_FORM_PERSISTENT
-                                 ? WEIR_FORMS_LAUNCHED_PERSISTENT
-                                 : WEIR_FORMS_LAUNCHED_TICKET);
     k->others[choice->variant].launched = true;
     return true;
 }

@@ -29,7 +29,7 @@
 #include <stdatomic.h>
 
 struct weir_chunk;
-#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of forms/counts.def */
+#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of forms/counts.def */
 
 struct weir_forms_exposure;
 struct weir_forms_kernel;
