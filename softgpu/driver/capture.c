@@ -118,6 +118,7 @@ void weir_soft_capture_put(struct weir_soft_capture *capture)
 {
     if (capture != NULL && --capture->refs == 0) {
         weir_soft_object_put(capture->graph);
+        weir_soft_nodes_clear(&capture->left);
         free(capture);
     }
 }
@@ -163,8 +164,8 @@ void weir_soft_capture_abandon(struct weir_soft_stream *stream)
     if (capture == NULL) {
         return;
     }
-    if (capture->origin != stream) {
-        capture->invalidated = true;
+    if (capture->origin != stream) { /* its work stays in the graph */
+        capture->invalidated |= !nodes_merge(&capture->left, &stream->capture_nodes);
         stream_leave(stream);
         return;
     }
@@ -284,15 +285,22 @@ struct join_check {
     bool unjoined;
 };
 
+static bool any_unmarked(const struct weir_soft_nodes *nodes)
+{
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (nodes->at[i]->mark == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void check_joined(void *object, void *user)
 {
     const struct weir_soft_stream *stream = object;
     struct join_check *check = user;
-    if (stream->capture != check->capture || stream == check->capture->origin) {
-        return;
-    }
-    for (uint32_t i = 0; i < stream->capture_nodes.n; i++) {
-        check->unjoined = check->unjoined || stream->capture_nodes.at[i]->mark == 0;
+    if (stream->capture == check->capture && stream != check->capture->origin) {
+        check->unjoined = check->unjoined || any_unmarked(&stream->capture_nodes);
     }
 }
 
@@ -321,6 +329,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
         if (!mark_ancestors(capture->graph, &stream->capture_nodes)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        check.unjoined = any_unmarked(&capture->left);
         weir_soft_object_visit(WEIR_SOFT_STREAM, check_joined, &check);
         rc = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
     }

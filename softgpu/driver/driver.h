@@ -433,6 +433,7 @@ struct weir_soft_capture {
     bool invalidated;
     bool own_graph;
     struct weir_soft_stream *origin; /* borrowed; ends with it */
+    struct weir_soft_nodes left;     /* the last ones of joined streams that were destroyed */
     uint64_t thread;
     struct weir_soft_capture *next; /* list of all */
     uint32_t refs;

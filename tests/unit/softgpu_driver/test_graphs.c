@@ -79,6 +79,49 @@ static void capture_with_an_unjoined_stream_is_refused(void **state)
     OK(cuMemFree_v2(d));
 }
 
+/* A joined stream may go before the capture ends; its work stays, joined again or not. */
+static void capture_outlives_a_joined_stream(void **state)
+{
+    (void)state;
+    CUstream a, b;
+    CUevent fork, join;
+    CUgraph graph;
+    CUdeviceptr d;
+    size_t n_nodes = 0, n_edges = 0;
+    OK(cuMemAlloc_v2(&d, 12));
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    for (int joined = 1; joined >= 0; joined--) {
+        OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+        OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(cuMemsetD32Async(d, 1, 3, a));
+        OK(cuEventRecord(fork, a));
+        OK(cuStreamWaitEvent(b, fork, 0));
+        OK(cuMemsetD32Async(d + 4, 2, 1, b));
+        OK(cuEventRecord(join, b));
+        if (joined) {
+            OK(cuStreamWaitEvent(a, join, 0));
+        }
+        OK(cuStreamDestroy_v2(b));
+        OK(cuMemsetD32Async(d + 8, 3, 1, a));
+        if (!joined) {
+            assert_int_equal(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+            continue;
+        }
+        OK(cuStreamEndCapture(a, &graph));
+        OK(cuGraphGetNodes(graph, NULL, &n_nodes));
+        OK(cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &n_edges));
+        assert_int_equal(n_nodes, 3);
+        assert_int_equal(n_edges, 3);
+        OK(cuGraphDestroy(graph));
+    }
+    OK(cuEventDestroy_v2(fork));
+    OK(cuEventDestroy_v2(join));
+    OK(cuStreamDestroy_v2(a));
+    OK(cuMemFree_v2(d));
+}
+
 static CUDA_MEMSET_NODE_PARAMS set_of(CUdeviceptr at, unsigned value)
 {
     return (CUDA_MEMSET_NODE_PARAMS){
@@ -195,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(captured_fork_and_join_runs_in_order),
         cmocka_unit_test(capture_with_an_unjoined_stream_is_refused),
+        cmocka_unit_test(capture_outlives_a_joined_stream),
         cmocka_unit_test(built_graph_takes_updates),
         cmocka_unit_test(child_graph_runs_between_its_neighbours),
         cmocka_unit_test(launch_in_a_capture_becomes_a_child),
