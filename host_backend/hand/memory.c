@@ -77,14 +77,9 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     if (in->kind > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (in->kind == 0 && in->bytes <= s->worker->config.window_bytes) { /* else refused below */
-        uint64_t unit = s->worker->granularity_bytes;
-
-        WEIR_TRY(weir_session_may_hold(s, s->device, (in->bytes + unit - 1) / unit * unit));
-    }
     WEIR_TRY(weir_session_work_stream(s, &work));
-    WEIR_TRY(weir_chunk_create(s->tenant, s->device, in->bytes, in->kind == 1, work, s->region_end,
-                               &chunk));
+    WEIR_TRY(
+        weir_chunk_create(s, s->device, in->bytes, in->kind == 1, work, s->region_end, &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
     if (chunk->pinned && s->transport->ops->send_fd != NULL) {
         if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
@@ -131,18 +126,17 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
 CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
                             struct weir_op_mem_info_out *out)
 {
-    struct weir_tenant *t = s->tenant;
+    const struct weir_account *account = &s->tenant->account;
+    uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     size_t device_free = SIZE_MAX, device_total;
 
     (void)in;
     (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
-    pthread_mutex_lock(&t->lock);
     out->total = s->worker->devices[s->device].about.total_memory_bytes;
-    if (out->total > t->quota_bytes) {
-        out->total = t->quota_bytes; /* of all devices together */
+    if (out->total > quota) {
+        out->total = quota; /* of all devices together */
     }
-    out->free = t->used_bytes < t->quota_bytes ? t->quota_bytes - t->used_bytes : 0;
-    pthread_mutex_unlock(&t->lock);
+    out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     /* Quotas may add up to more than there is. */
     if (out->free > device_free) {
         out->free = device_free;
@@ -180,8 +174,8 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     if (registration->in_region) {
         weir_region_give(session->region_end, registration->region_offset, registration->bytes);
     }
+    weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, registration->bytes);
     pthread_mutex_lock(&t->lock);
-    t->pinned_bytes -= registration->bytes;
     if (registration->in_window) {
         (void)!weir_window_give(&t->host_window, registration->device, registration->room);
     }
@@ -303,7 +297,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     struct weir_tenant *t = s->tenant;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     struct weir_registration *r;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result;
     bool sealed;
 
     if (in->bytes == 0 || in->bytes % page != 0 || in->address % page != 0 ||
@@ -324,13 +318,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->address = in->address;
     r->bytes = in->bytes;
     r->guarded = !sealed;
-    pthread_mutex_lock(&t->lock);
-    if (t->pinned_bytes <= t->pinned_quota_bytes &&
-        in->bytes <= t->pinned_quota_bytes - t->pinned_bytes) {
-        t->pinned_bytes += in->bytes;
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&t->lock);
+    result = weir_session_charge(s, s->device, WEIR_ACCOUNT_PINNED_MEMORY, in->bytes);
     if (result != CUDA_SUCCESS) {
         free(r);
         return result;
@@ -339,9 +327,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
             s->registrations = r->next; /* nothing was mapped */
-            pthread_mutex_lock(&t->lock);
-            t->pinned_bytes -= r->bytes;
-            pthread_mutex_unlock(&t->lock);
+            weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, r->bytes);
             free(r);
         } else {
             weir_registration_drop(s, r);

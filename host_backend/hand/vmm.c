@@ -78,9 +78,7 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
     if ((in->handle_types & ~known) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    WEIR_TRY(weir_session_may_hold(s, (uint32_t)in->device, in->bytes));
-    WEIR_TRY(weir_vmm_alloc_create(s->tenant, (uint32_t)in->device, in->bytes, in->handle_types,
-                                   &alloc));
+    WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
     return name_alloc(s, in->h, alloc, false);
 }
 

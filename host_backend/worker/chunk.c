@@ -21,31 +21,38 @@
 
 #define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
-static CUresult take_address(struct weir_chunk *chunk, uint64_t alignment)
+static enum weir_account_item item_of(const struct weir_chunk *chunk)
+{
+    return chunk->pinned ? WEIR_ACCOUNT_PINNED_MEMORY : WEIR_ACCOUNT_DEVICE_MEMORY;
+}
+
+static CUresult take_address(struct weir_session *session, struct weir_chunk *chunk,
+                             uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
-    uint64_t *used = chunk->pinned ? &t->pinned_bytes : &t->used_bytes;
-    uint64_t quota;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = weir_session_charge(session, chunk->device, item_of(chunk), chunk->bytes);
+    enum weir_status status;
 
-    pthread_mutex_lock(&t->lock);
-    quota = chunk->pinned ? t->pinned_quota_bytes : t->quota_bytes;
-    if (*used <= quota && chunk->bytes <= quota - *used &&
-        weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
-                         alignment, &chunk->base) == WEIR_OK) {
-        *used += chunk->bytes;
-        result = CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
+    pthread_mutex_lock(&t->lock);
+    status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
+                              alignment, &chunk->base);
     pthread_mutex_unlock(&t->lock);
-    return result;
+    if (status != WEIR_OK) {
+        weir_account_release(&t->account, item_of(chunk), chunk->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
 }
 
 static void give_address(struct weir_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
 
+    weir_account_release(&t->account, item_of(chunk), chunk->bytes);
     pthread_mutex_lock(&t->lock);
-    *(chunk->pinned ? &t->pinned_bytes : &t->used_bytes) -= chunk->bytes;
     if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
                          chunk->bytes) != WEIR_OK) {
         weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
@@ -253,11 +260,11 @@ static CUresult map_pinned(struct weir_chunk *chunk)
     return result;
 }
 
-CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
-                           CUstream stream, struct weir_region_end *end,
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_chunk **ret_chunk)
 {
-    struct weir_worker *w = tenant->worker;
+    struct weir_worker *w = session->worker;
     uint64_t unit = w->granularity_bytes;
     struct weir_chunk *chunk;
     CUresult result;
@@ -269,7 +276,7 @@ CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t
     if (chunk == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *chunk = (struct weir_chunk){.tenant = tenant,
+    *chunk = (struct weir_chunk){.tenant = session->tenant,
                                  .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
                                  .bytes = (bytes + unit - 1) / unit * unit,
                                  .pinned = pinned,
@@ -277,7 +284,7 @@ CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t
                                  .fd = -1,
                                  .region_end = pinned ? end : NULL,
                                  .refs = 1};
-    result = take_address(chunk, unit);
+    result = take_address(session, chunk, unit);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;

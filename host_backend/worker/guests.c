@@ -173,9 +173,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
                                          .devices = devices,
                                          .n_devices = w->n_devices};
 
-    pthread_mutex_lock(&a->tenant->lock);
-    params.memory_quota_bytes = a->tenant->quota_bytes;
-    pthread_mutex_unlock(&a->tenant->lock);
+    params.memory_quota_bytes = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
     for (uint32_t i = 0; i < w->n_devices; i++) {
         devices[i] = w->devices[i].about;
         if (devices[i].total_memory_bytes > params.memory_quota_bytes) {

@@ -1,20 +1,28 @@
 /*
- * What a session holds of each device, and the limit that its guest asked for (struct
- * weir_limit_wish). The tenant's quota is checked apart and always (tenant.c): a wish can only make
- * less of it.
+ * What a session's memory is charged to: the tenant's account, and what the session holds of each
+ * device against the limit that its guest asked for (struct weir_limit_wish). A wish can only make
+ * less of the tenant's quota.
  */
 #include "host_backend/worker/session.h"
 #include "host_backend/worker/worker.h"
 
-CUresult weir_session_may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
+/* By what its guest asked to be held to. */
+static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
 {
     uint64_t limit = session->wish.memory_bytes[device];
     uint64_t held = atomic_load(&session->device_bytes[device]);
 
-    if (limit == 0 || (held <= limit && bytes <= limit - held)) {
-        return CUDA_SUCCESS;
+    return limit == 0 || (held <= limit && bytes <= limit - held);
+}
+
+CUresult weir_session_charge(struct weir_session *session, uint32_t device,
+                             enum weir_account_item item, uint64_t bytes)
+{
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY && !may_hold(session, device, bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return weir_account_charge(&session->tenant->account, item, bytes) ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)

@@ -215,11 +215,9 @@ static void on_status(struct weir_worker *worker, bool stats)
         snprintf(row->name, sizeof row->name, "%s", t->name);
         row->sessions = t->n_sessions;
         row->image_bytes = weir_image_store_bytes(&t->images);
-        pthread_mutex_lock(&t->lock);
-        row->quota_bytes = t->quota_bytes;
-        row->used_bytes = t->used_bytes;
-        row->pinned_bytes = t->pinned_bytes;
-        pthread_mutex_unlock(&t->lock);
+        row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
         fill_usage(t, row);
         send_row(worker, &message);
     }

@@ -161,7 +161,8 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         }
     }
     if (o->charged_bytes != 0) {
-        weir_tenant_uncharge(session->tenant, o->charged_bytes);
+        weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                             o->charged_bytes);
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
     if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
@@ -513,11 +514,8 @@ static uint64_t array_bytes(struct weir_session *session, const struct weir_obje
 static CUresult charge_array(struct weir_session *session, struct weir_object *o)
 {
     uint64_t bytes = array_bytes(session, o);
-    CUresult result = weir_session_may_hold(session, o->device, bytes);
+    CUresult result = weir_session_charge(session, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
 
-    if (result == CUDA_SUCCESS) {
-        result = weir_tenant_charge(session->tenant, bytes);
-    }
     if (result == CUDA_SUCCESS) {
         o->charged_bytes = bytes;
         weir_session_hold(session, o->device, bytes);

@@ -14,6 +14,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_H
 
+#include "base/account.h"
 #include "base/arena.h"
 #include "base/id_table.h"
 #include "host_backend/sched/gate.h"
@@ -350,11 +351,15 @@ void weir_session_destroy(struct weir_session *session);
 /* limits.c */
 
 /**
- * May the session hold so much more of a device, by what its guest asked to be held to?
+ * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
+ * itself asked to be held to of a device. weir_account_release() gives it back.
+ *
+ * @param device  index of the worker's; not looked at for pinned memory.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread owner
  */
-CUresult weir_session_may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes);
+CUresult weir_session_charge(struct weir_session *session, uint32_t device,
+                             enum weir_account_item item, uint64_t bytes);
 /** Count device memory that it has got, or given back. @thread owner */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);

@@ -34,10 +34,10 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
         atomic_fetch_add(&tenant->priority_epoch, 1);
     }
     weir_gates_tenant_changed(tenant);
-    pthread_mutex_lock(&tenant->lock);
-    tenant->quota_bytes = weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker));
-    tenant->pinned_quota_bytes = weir_amount_of(config->pinned, host_bytes);
-    pthread_mutex_unlock(&tenant->lock);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                           weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
+                           weir_amount_of(config->pinned, host_bytes));
     pthread_mutex_lock(&tenant->worker->lock);
     tenant->sessions_max = config->sessions_max;
     tenant->gone = false;
@@ -127,25 +127,4 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_image_store_finish(&tenant->images);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
-}
-
-CUresult weir_tenant_charge(struct weir_tenant *tenant, uint64_t bytes)
-{
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-    pthread_mutex_lock(&tenant->lock);
-    if (tenant->used_bytes <= tenant->quota_bytes &&
-        bytes <= tenant->quota_bytes - tenant->used_bytes) {
-        tenant->used_bytes += bytes;
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&tenant->lock);
-    return result;
-}
-
-void weir_tenant_uncharge(struct weir_tenant *tenant, uint64_t bytes)
-{
-    pthread_mutex_lock(&tenant->lock);
-    tenant->used_bytes -= bytes;
-    pthread_mutex_unlock(&tenant->lock);
 }

@@ -27,17 +27,18 @@
 
 /* ---------------------------------------------------------------- memory */
 
-CUresult weir_vmm_alloc_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes,
+CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                                uint32_t handle_types, struct weir_vmm_alloc **ret_alloc)
 {
+    struct weir_tenant *tenant = session->tenant;
     struct weir_worker *w = tenant->worker;
     struct weir_vmm_alloc *alloc;
     CUresult result;
 
-    WEIR_TRY(weir_tenant_charge(tenant, bytes));
+    WEIR_TRY(weir_session_charge(session, device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes));
     alloc = calloc(1, sizeof *alloc);
     if (alloc == NULL) {
-        weir_tenant_uncharge(tenant, bytes);
+        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *alloc = (struct weir_vmm_alloc){.tenant = tenant,
@@ -48,7 +49,7 @@ CUresult weir_vmm_alloc_create(struct weir_tenant *tenant, uint32_t device, uint
                                      .refs = 1};
     result = weir_memory_create(w, device, bytes, &alloc->memory);
     if (result != CUDA_SUCCESS) {
-        weir_tenant_uncharge(tenant, bytes);
+        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
         free(alloc);
         return result;
     }
@@ -74,7 +75,7 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     if (alloc->kept) {
         weir_memory_drop(t->worker, alloc->id);
     }
-    weir_tenant_uncharge(t, alloc->bytes);
+    weir_account_release(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY, alloc->bytes);
     atomic_fetch_sub(&t->worker->chunks, 1);
     atomic_fetch_sub(&t->worker->chunk_bytes, alloc->bytes);
     free(alloc);

@@ -31,8 +31,8 @@ struct weir_vmm_handle {
     bool imported;
 };
 
-/** Make memory with one reference, charged to the tenant. @thread a session's */
-CUresult weir_vmm_alloc_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes,
+/** Make memory with one reference, charged to the session's tenant. @thread the session's */
+CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                                uint32_t handle_types, struct weir_vmm_alloc **ret_alloc);
 /** Drop a reference; the last releases the memory. @thread any with the context current */
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc);

@@ -5,6 +5,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_WORKER_H
 
+#include "base/account.h"
 #include "host_backend/link.h"
 #include "host_backend/spin.h"
 #include "host_backend/worker/images.h"
@@ -66,13 +67,12 @@ struct weir_tenant {
     atomic_int priority;        /* enum weir_priority */
     atomic_uint priority_epoch; /* how often it has changed */
     char key[WEIR_KEY_Z85_BYTES];
+    struct weir_account account; /* what it has and may have; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* the window's two halves */
     struct weir_window device_window;
     struct weir_window host_window;
-    uint64_t quota_bytes, used_bytes;
-    uint64_t pinned_quota_bytes, pinned_bytes;
     struct weir_ipc_token *tokens;
     struct weir_ipc_event *events;
     struct weir_share *shares;
@@ -177,21 +177,19 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
 /** Reserve the window's halves once. @thread a session's */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
-/** Charge device memory; CUDA_ERROR_OUT_OF_MEMORY over the quota. */
-CUresult weir_tenant_charge(struct weir_tenant *tenant, uint64_t bytes);
-void weir_tenant_uncharge(struct weir_tenant *tenant, uint64_t bytes);
 
 /* chunk.c */
 
 /**
- * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window.
+ * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window and
+ * charged to the session's tenant.
  * @param device  index of the worker's: where device memory lies; its context is current.
  * @param stream  of that device, for clearing; synchronized before it returns.
  * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
  */
-CUresult weir_chunk_create(struct weir_tenant *tenant, uint32_t device, uint64_t bytes, bool pinned,
-                           CUstream stream, struct weir_region_end *end,
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_chunk **ret_chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_chunk *chunk);

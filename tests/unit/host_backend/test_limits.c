@@ -7,41 +7,74 @@
 
 #define MIB (UINT64_C(1) << 20)
 
+static struct weir_tenant tenant;
+
+/* Of a tenant whose quota is not in the way. */
 static struct weir_session *session_with(uint64_t first, uint64_t second)
 {
     struct weir_session *s = calloc(1, sizeof *s);
 
     assert_non_null(s);
+    weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, UINT64_MAX);
+    s->tenant = &tenant;
     s->wish.memory_bytes[0] = first;
     s->wish.memory_bytes[1] = second;
     return s;
 }
 
-static void may_hold_without_a_wish_is_always_true(void **state)
+/* What charging would give; nothing stays charged. */
+static CUresult may_charge(struct weir_session *s, uint64_t bytes)
+{
+    CUresult result = weir_session_charge(s, 0, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+
+    if (result == CUDA_SUCCESS) {
+        weir_account_release(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+    }
+    return result;
+}
+
+static void charge_without_a_wish_is_held_to_the_quota_alone(void **state)
 {
     struct weir_session *s = session_with(0, 0);
 
     (void)state;
-    assert_int_equal(weir_session_may_hold(s, 0, UINT64_MAX), CUDA_SUCCESS);
+    assert_int_equal(may_charge(s, UINT64_MAX), CUDA_SUCCESS);
+    weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, 4 * MIB);
+    assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
+    assert_int_equal(may_charge(s, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
     free(s);
 }
 
-static void may_hold_is_exact_and_of_each_device(void **state)
+static void charge_is_held_to_the_wish_of_each_device(void **state)
 {
     struct weir_session *s = session_with(4 * MIB, 0);
 
     (void)state;
-    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB), CUDA_SUCCESS);
-    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(weir_session_may_hold(s, 0, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
+    assert_int_equal(may_charge(s, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(may_charge(s, UINT64_MAX), CUDA_ERROR_OUT_OF_MEMORY);
     weir_session_hold(s, 1, 100 * MIB);
     weir_session_hold(s, 0, 3 * MIB);
-    assert_int_equal(weir_session_may_hold(s, 0, MIB), CUDA_SUCCESS);
-    assert_int_equal(weir_session_may_hold(s, 0, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(may_charge(s, MIB), CUDA_SUCCESS);
+    assert_int_equal(may_charge(s, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     assert_true(atomic_load(&s->held_bytes) == 103 * MIB);
     weir_session_let_go(s, 0, 3 * MIB);
-    assert_int_equal(weir_session_may_hold(s, 0, 4 * MIB), CUDA_SUCCESS);
+    assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
     assert_true(atomic_load(&s->held_bytes) == 100 * MIB);
+    free(s);
+}
+
+static void pinned_memory_has_a_limit_of_its_own(void **state)
+{
+    struct weir_session *s = session_with(MIB, 0);
+
+    (void)state;
+    weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_PINNED_MEMORY, 8 * MIB);
+    assert_int_equal(weir_session_charge(s, 0, WEIR_ACCOUNT_PINNED_MEMORY, 8 * MIB), CUDA_SUCCESS);
+    assert_int_equal(weir_session_charge(s, 0, WEIR_ACCOUNT_PINNED_MEMORY, 1),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(may_charge(s, MIB), CUDA_SUCCESS);
+    weir_account_release(&tenant.account, WEIR_ACCOUNT_PINNED_MEMORY, 8 * MIB);
     free(s);
 }
 
@@ -66,7 +99,7 @@ static void limit_info_only_lowers(void **state)
 static void limit_info_of_a_monitor_is_its_process(void **state)
 {
     static struct weir_worker worker;
-    struct weir_tenant tenant = {.index = 0}, other = {.index = 1};
+    static struct weir_tenant other = {.index = 1};
     struct weir_session *s[4];
     uint64_t left = 100 * MIB, total = 100 * MIB;
 
@@ -93,8 +126,9 @@ static void limit_info_of_a_monitor_is_its_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(may_hold_without_a_wish_is_always_true),
-        cmocka_unit_test(may_hold_is_exact_and_of_each_device),
+        cmocka_unit_test(charge_without_a_wish_is_held_to_the_quota_alone),
+        cmocka_unit_test(charge_is_held_to_the_wish_of_each_device),
+        cmocka_unit_test(pinned_memory_has_a_limit_of_its_own),
         cmocka_unit_test(limit_info_only_lowers),
         cmocka_unit_test(limit_info_of_a_monitor_is_its_process),
     };

@@ -55,7 +55,7 @@ static int set_up(void **state)
     pthread_mutex_init(&f.worker.lock, NULL);
     f.tenant = weir_tenant_create(&f.worker, 0, &config);
     assert_non_null(f.tenant);
-    f.tenant->quota_bytes = 1 << 30;
+    weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, 1 << 30);
     assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
     params.tenant = f.tenant;
     assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
@@ -71,7 +71,7 @@ static int tear_down(void **state)
     pthread_join(f.thread, NULL);
     assert_int_equal(fake_live, 0);
     assert_int_equal(atomic_load(&f.worker.objects), 0);
-    assert_true(f.tenant->used_bytes == 0);
+    assert_true(weir_account_used(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) == 0);
     weir_tenant_destroy(f.tenant);
     weir_window_finish(&f.worker.vmm_area);
     pthread_mutex_destroy(&f.worker.vmm_lock);

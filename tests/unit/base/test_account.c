@@ -1,0 +1,122 @@
+/* base/account.h */
+#include "base/account.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define MEMORY WEIR_ACCOUNT_DEVICE_MEMORY
+#define PINNED WEIR_ACCOUNT_PINNED_MEMORY
+
+static void a_zeroed_account_may_have_nothing(void **state)
+{
+    struct weir_account account = {0};
+
+    (void)state;
+    assert_false(weir_account_charge(&account, MEMORY, 1));
+    assert_true(weir_account_charge(&account, MEMORY, 0));
+    assert_true(weir_account_left(&account, MEMORY) == 0);
+}
+
+static void a_charge_is_exact_at_the_limit(void **state)
+{
+    struct weir_account account = {0};
+
+    (void)state;
+    weir_account_limit_set(&account, MEMORY, 100);
+    assert_true(weir_account_charge(&account, MEMORY, 60));
+    assert_false(weir_account_charge(&account, MEMORY, 41));
+    assert_true(weir_account_used(&account, MEMORY) == 60);
+    assert_true(weir_account_charge(&account, MEMORY, 40));
+    assert_false(weir_account_charge(&account, MEMORY, 1));
+    weir_account_release(&account, MEMORY, 60);
+    assert_true(weir_account_left(&account, MEMORY) == 60);
+}
+
+static void a_charge_near_the_largest_number_does_not_wrap(void **state)
+{
+    struct weir_account account = {0};
+
+    (void)state;
+    weir_account_limit_set(&account, MEMORY, 100);
+    assert_true(weir_account_charge(&account, MEMORY, 10));
+    assert_false(weir_account_charge(&account, MEMORY, UINT64_MAX));
+    assert_false(weir_account_charge(&account, MEMORY, UINT64_MAX - 9));
+    weir_account_limit_set(&account, MEMORY, UINT64_MAX);
+    assert_true(weir_account_charge(&account, MEMORY, UINT64_MAX - 10));
+    assert_false(weir_account_charge(&account, MEMORY, 1));
+}
+
+static void a_limit_below_what_is_used_takes_nothing_away(void **state)
+{
+    struct weir_account account = {0};
+
+    (void)state;
+    weir_account_limit_set(&account, MEMORY, 100);
+    assert_true(weir_account_charge(&account, MEMORY, 80));
+    weir_account_limit_set(&account, MEMORY, 50);
+    assert_true(weir_account_used(&account, MEMORY) == 80);
+    assert_true(weir_account_left(&account, MEMORY) == 0);
+    assert_false(weir_account_charge(&account, MEMORY, 0));
+    weir_account_release(&account, MEMORY, 40);
+    assert_true(weir_account_charge(&account, MEMORY, 10));
+    assert_false(weir_account_charge(&account, MEMORY, 1));
+}
+
+static void items_do_not_share_a_limit(void **state)
+{
+    struct weir_account account = {0};
+
+    (void)state;
+    weir_account_limit_set(&account, MEMORY, 10);
+    weir_account_limit_set(&account, PINNED, 20);
+    assert_true(weir_account_charge(&account, PINNED, 20));
+    assert_true(weir_account_charge(&account, MEMORY, 10));
+    assert_false(weir_account_charge(&account, PINNED, 1));
+}
+
+static struct weir_account shared;
+
+static void *charge_ones(void *ret_charged)
+{
+    uint64_t *charged = ret_charged;
+
+    for (int i = 0; i < 20000; i++) {
+        *charged += weir_account_charge(&shared, MEMORY, 1);
+    }
+    return NULL;
+}
+
+static void threads_together_reach_the_limit_and_no_more(void **state)
+{
+    uint64_t charged[4] = {0}, sum = 0;
+    pthread_t threads[4];
+
+    (void)state;
+    weir_account_limit_set(&shared, MEMORY, 50000);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, charge_ones, &charged[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        sum += charged[i];
+    }
+    assert_true(sum == 50000);
+    assert_true(weir_account_used(&shared, MEMORY) == 50000);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_zeroed_account_may_have_nothing),
+        cmocka_unit_test(a_charge_is_exact_at_the_limit),
+        cmocka_unit_test(a_charge_near_the_largest_number_does_not_wrap),
+        cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
+        cmocka_unit_test(items_do_not_share_a_limit),
+        cmocka_unit_test(threads_together_reach_the_limit_and_no_more),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
