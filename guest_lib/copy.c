@@ -166,19 +166,16 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
         .host = (uint8_t *)(uintptr_t)(to_gpu ? src->address : dst->address),
         .row_bytes = bytes,
         .n_rows = 1,
-        .n_slices = 1,
-        .arena_bytes = bytes};
-    if (weir_staging_take(bytes, &copy.arena_offset) != CUDA_SUCCESS) {
-        return false;
-    }
-    if (!weir_guest.capture_copy(stream, &copy, ret_result)) {
-        weir_staging_free(copy.arena_offset);
+        .n_slices = 1};
+    struct weir_copy_side block;
+    if (!weir_guest.capture_copy(stream, &copy, &block, ret_result)) {
         return false;
     }
     if (*ret_result == CUDA_SUCCESS) {
-        *ret_result = post_copy(to_gpu ? dst->address : copy.arena_offset,
-                                to_gpu ? copy.arena_offset : src->address, bytes, stream,
-                                to_gpu ? SRC_IN_ARENA : DST_IN_ARENA);
+        uint32_t in_arena = to_gpu ? SRC_IN_ARENA : DST_IN_ARENA;
+        *ret_result =
+            post_copy(to_gpu ? dst->address : block.address, to_gpu ? block.address : src->address,
+                      bytes, stream, block.kind == WEIR_COPY_PAGEABLE ? in_arena : 0);
     }
     return true;
 }

@@ -91,7 +91,7 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     const struct weir_copy_side *host = to_gpu ? src : dst;
-    uint64_t bytes = box->width * box->height * box->depth;
+    struct weir_copy_side block;
     if (!weir_guest_capturing() || !weir_guest.capture_copy) {
         return false;
     }
@@ -101,18 +101,12 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
                                             .host_pitch = host->pitch,
                                             .host_slice = host->pitch * host->height,
                                             .n_rows = box->height,
-                                            .n_slices = box->depth,
-                                            .arena_bytes = bytes};
-    if (weir_staging_take(bytes, &copy.arena_offset) != CUDA_SUCCESS) {
-        return false;
-    }
-    if (!weir_guest.capture_copy(stream, &copy, ret_result)) {
-        weir_staging_free(copy.arena_offset);
+                                            .n_slices = box->depth};
+    if (!weir_guest.capture_copy(stream, &copy, &block, ret_result)) {
         return false;
     }
     if (*ret_result == CUDA_SUCCESS) {
-        struct weir_copy_side arena = packed_side(copy.arena_offset, box);
-        *ret_result = post_box(to_gpu ? dst : &arena, to_gpu ? &arena : src, box, stream);
+        *ret_result = post_box(to_gpu ? dst : &block, to_gpu ? &block : src, box, stream);
     }
     return true;
 }

@@ -57,7 +57,7 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
                                 int64_t delta);
 
 /** Before a launch: wait for the last one that used the same blocks, then pack what goes in. */
-CUresult weir_graph_set_before_launch(struct weir_graph_set *set);
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_stream *stream);
 
 /** After a launch on a stream: unpack what comes out once it has passed. */
 CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_stream *stream);
@@ -103,11 +103,42 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count,
                                     CUDA_CONDITIONAL_NODE_PARAMS *params);
 
+/* ---------------------------------------------------------------- pageable copies */
+
+/**
+ * Take a block for a pageable copy. Never waits for other copies.
+ *
+ * @param ctx    whose memory it is, if it is none of the arena.
+ * @param bytes  1 or more.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @thread any; no lock held
+ */
+CUresult weir_graph_block_take(struct weir_ctx *ctx, uint64_t bytes,
+                               struct weir_graph_block *ret_block);
+
+/** No launch uses it any more. @thread any; no lock held */
+void weir_graph_block_free(const struct weir_graph_block *block);
+
+/** The block as a side of a copy's operation: rows of width bytes, slices of height rows. */
+void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width, uint64_t height,
+                           struct weir_copy_side *ret_side);
+
+/**
+ * Move the bytes of a copy between the program's rows and its block.
+ *
+ * @param stream  of the launch, in whose order a block of device memory is written and read; not
+ *                used for others. What is read from one is waited for.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (its context is gone), the host's
+ * @thread any; for a block of device memory, no lock held
+ */
+CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
+                               struct weir_stream *stream);
+
 /* ---------------------------------------------------------------- capture */
 
 /** weir_guest.capture_copy; see stream.h. */
 bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                             CUresult *ret_result);
+                             struct weir_copy_side *ret_side, CUresult *ret_result);
 
 /** A host function met while a stream may be capturing: its token goes with the graph. */
 CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured);
@@ -119,16 +150,18 @@ struct weir_graph_copy {
     struct weir_copy_side dst;
     struct weir_copy_side src;
     uint64_t width, height, depth;
-    bool pageable; /* one side is an arena block described by `host` */
+    bool pageable; /* one side is a block described by `host` */
     struct weir_stream_capture_copy host;
 };
 
 /**
- * Read a CUDA_MEMCPY3D for a node: pageable sides become arena blocks, to be given to a set.
+ * Read a CUDA_MEMCPY3D for a node: pageable sides become blocks, to be given to a set.
  *
+ * @param ctx  of the node.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED (pageable to pageable),
  *         CUDA_ERROR_OUT_OF_MEMORY
  */
-CUresult weir_graph_copy_read(const CUDA_MEMCPY3D *copy, struct weir_graph_copy *ret_copy);
+CUresult weir_graph_copy_read(struct weir_ctx *ctx, const CUDA_MEMCPY3D *copy,
+                              struct weir_graph_copy *ret_copy);
 
 #endif

@@ -228,7 +228,8 @@ static uint64_t extent_of(const struct weir_copy_side *side, const struct weir_g
            side->x + copy->width;
 }
 
-static CUresult stage(struct weir_graph_copy *copy, struct weir_copy_side *side, bool to_gpu)
+static CUresult stage(struct weir_ctx *ctx, struct weir_graph_copy *copy,
+                      struct weir_copy_side *side, bool to_gpu)
 {
     uint64_t pitch = side->pitch ? side->pitch : copy->width;
     uint64_t rows = side->height ? side->height : copy->height;
@@ -242,21 +243,17 @@ static CUresult stage(struct weir_graph_copy *copy, struct weir_copy_side *side,
         .host_slice = rows * pitch,
         .n_rows = copy->height,
         .n_slices = copy->depth,
-        .arena_bytes = copy->width * copy->height * copy->depth,
     };
-    CUresult result = weir_staging_take(copy->host.arena_bytes, &copy->host.arena_offset);
+    CUresult result =
+        weir_graph_block_take(ctx, copy->width * copy->height * copy->depth, &copy->host.block);
     if (result == CUDA_SUCCESS) {
-        *side = (struct weir_copy_side){
-            .kind = WEIR_COPY_PAGEABLE, /* on the wire: an arena block, packed */
-            .address = copy->host.arena_offset,
-            .pitch = copy->width,
-            .height = copy->height,
-        };
+        weir_graph_block_side(&copy->host.block, copy->width, copy->height, side);
     }
     return result;
 }
 
-CUresult weir_graph_copy_read(const CUDA_MEMCPY3D *p, struct weir_graph_copy *ret_copy)
+CUresult weir_graph_copy_read(struct weir_ctx *ctx, const CUDA_MEMCPY3D *p,
+                              struct weir_graph_copy *ret_copy)
 {
     struct weir_graph_copy copy = {
         .width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
@@ -290,7 +287,7 @@ CUresult weir_graph_copy_read(const CUDA_MEMCPY3D *p, struct weir_graph_copy *re
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (from_host || to_host) {
-        result = stage(&copy, from_host ? &copy.src : &copy.dst, from_host);
+        result = stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host);
     }
     if (result == CUDA_SUCCESS) {
         *ret_copy = copy;

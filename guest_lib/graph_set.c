@@ -145,11 +145,7 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
     }
     while (set->copies) {
         struct bound_copy *next = set->copies->next;
-        if (set->launched) {
-            weir_staging_free_after(set->copies->copy.arena_offset, &set->last_launch);
-        } else {
-            weir_staging_free(set->copies->copy.arena_offset);
-        }
+        weir_graph_block_free(&set->copies->copy.block); /* launches hold the set until passed */
         free(set->copies);
         set->copies = next;
     }
@@ -364,22 +360,6 @@ static void account_locked(const struct weir_graph_set *set, bool freed)
 
 /* ---------------------------------------------------------------- copies at launches */
 
-/* Move the bytes of one copy between the program's rows and its packed block. */
-static CUresult move_rows(const struct weir_stream_capture_copy *copy)
-{
-    CUresult result = CUDA_SUCCESS;
-    uint64_t at = copy->arena_offset;
-    for (uint64_t z = 0; z < copy->n_slices; z++) {
-        for (uint64_t y = 0; y < copy->n_rows && result == CUDA_SUCCESS; y++) {
-            uint8_t *row = copy->host + z * copy->host_slice + y * copy->host_pitch;
-            result = copy->to_gpu ? weir_staging_write(at, row, copy->row_bytes)
-                                  : weir_staging_read(at, row, copy->row_bytes);
-            at += copy->row_bytes;
-        }
-    }
-    return result;
-}
-
 static bool has_copies_locked(const struct weir_graph_set *set)
 {
     bool found = set->copies != NULL;
@@ -389,13 +369,14 @@ static bool has_copies_locked(const struct weir_graph_set *set)
     return found;
 }
 
-/* Move every copy of one direction in a set and all that it includes. */
+/* Move every copy of one direction in a set and all that it includes; not those through device
+ * memory, which takes operations of the stream. */
 static CUresult move_all_locked(const struct weir_graph_set *set, bool to_gpu)
 {
     CUresult result = CUDA_SUCCESS;
     for (const struct bound_copy *c = set->copies; c && result == CUDA_SUCCESS; c = c->next) {
-        if (c->copy.to_gpu == to_gpu) {
-            result = move_rows(&c->copy);
+        if (c->copy.to_gpu == to_gpu && c->copy.block.place != WEIR_GRAPH_BLOCK_DEVICE) {
+            result = weir_graph_block_move(&c->copy, NULL);
         }
     }
     for (const struct bound_set *b = set->included; b && result == CUDA_SUCCESS; b = b->next) {
@@ -404,7 +385,47 @@ static CUresult move_all_locked(const struct weir_graph_set *set, bool to_gpu)
     return result;
 }
 
-CUresult weir_graph_set_before_launch(struct weir_graph_set *set)
+/* Copies of one direction through device memory, as a list of the caller's. */
+static bool list_device_locked(const struct weir_graph_set *set, bool to_gpu,
+                               struct bound_copy **list)
+{
+    for (const struct bound_copy *c = set->copies; c; c = c->next) {
+        if (c->copy.to_gpu == to_gpu && c->copy.block.place == WEIR_GRAPH_BLOCK_DEVICE) {
+            struct bound_copy *bound = calloc(1, sizeof(*bound));
+            if (!bound) {
+                return false;
+            }
+            *bound = (struct bound_copy){c->copy, *list};
+            *list = bound;
+        }
+    }
+    for (const struct bound_set *b = set->included; b; b = b->next) {
+        if (!list_device_locked(b->set, to_gpu, list)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* In the order of the launch's stream. */
+static CUresult move_through_device(const struct weir_graph_set *set, bool to_gpu,
+                                    struct weir_stream *stream)
+{
+    struct bound_copy *list = NULL;
+    pthread_mutex_lock(&lock);
+    bool listed = list_device_locked(set, to_gpu, &list);
+    pthread_mutex_unlock(&lock);
+    CUresult result = listed ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    while (list) {
+        struct bound_copy *next = list->next;
+        result = result == CUDA_SUCCESS ? weir_graph_block_move(&list->copy, stream) : result;
+        free(list);
+        list = next;
+    }
+    return result;
+}
+
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_stream *stream)
 {
     pthread_mutex_lock(&lock);
     bool copies = has_copies_locked(set);
@@ -424,7 +445,7 @@ CUresult weir_graph_set_before_launch(struct weir_graph_set *set)
         result = move_all_locked(set, true);
         pthread_mutex_unlock(&lock);
     }
-    return result;
+    return result == CUDA_SUCCESS && copies ? move_through_device(set, true, stream) : result;
 }
 
 static void unpack(void *user)
@@ -446,8 +467,8 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_str
     struct weir_stream_point point = weir_stream_here(stream);
     pthread_mutex_lock(&lock);
     bool mems = has_mems_locked(set);
-    bool held =
-        mems || has_copies_locked(set); /* blocks that the launch uses stay until it passed */
+    bool copies = has_copies_locked(set);
+    bool held = mems || copies; /* blocks that the launch uses stay until it passed */
     set->launched = true;
     set->last_launch = point;
     set->references += held ? 1 : 0;
@@ -459,11 +480,11 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_str
     if (!held) {
         return CUDA_SUCCESS;
     }
-    CUresult result = weir_stream_on_passed(&point, unpack, set);
-    if (result != CUDA_SUCCESS) {
-        pthread_mutex_lock(&lock);
-        set->references--;
-        pthread_mutex_unlock(&lock);
+    CUresult result = copies ? move_through_device(set, false, stream) : CUDA_SUCCESS;
+    CUresult later = weir_stream_on_passed(&point, unpack, set);
+    if (later != CUDA_SUCCESS) { /* no memory to remember it */
+        later = weir_stream_wait(&point);
+        unpack(set);
     }
-    return result;
+    return result == CUDA_SUCCESS ? later : result;
 }

@@ -48,6 +48,7 @@ struct weir_guest_device {
 };
 
 struct weir_callback_runner;
+struct weir_copy_side;
 struct weir_stream_capture_copy;
 
 /*
@@ -79,7 +80,7 @@ struct weir_guest {
      * pageable copy while captures_active is not 0. See stream.h.
      */
     bool (*capture_copy)(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                         CUresult *ret_result);
+                         struct weir_copy_side *ret_side, CUresult *ret_result);
 
     struct weir_objects objects;
     pthread_mutex_t init_lock; /* guards NEW -> READY */

@@ -240,28 +240,39 @@ void weir_events_finish(void);
 
 /* ---------------------------------------------------------------- copies under capture */
 
+/* Memory that the GPU reaches, kept by a graph for one of its pageable copies (graph_block.c). */
+struct weir_graph_block {
+    enum {
+        WEIR_GRAPH_BLOCK_ARENA,
+        WEIR_GRAPH_BLOCK_PINNED,
+        WEIR_GRAPH_BLOCK_DEVICE, /* remote sessions: what does not fit into the arena */
+    } place;
+    uint64_t at; /* offset in the arena, or address */
+    uint64_t bytes;
+    uint64_t buffer_id; /* of the memory at the address */
+};
+
 /*
  * A copy between pageable memory and the GPU, met while a stream may be capturing. A graph copies
- * anew at every launch, so the graph code keeps it: `host` rows are packed into the arena block
- * before each launch (to_gpu) or unpacked from it after the launch's mark has been seen.
+ * anew at every launch, so the graph code keeps it: `host` rows are packed into the block before
+ * each launch (to_gpu) or unpacked from it after the launch's mark has been seen.
  */
 struct weir_stream_capture_copy {
     bool to_gpu;
     uint8_t *host;       /* first byte in the program's memory */
-    uint64_t row_bytes;  /* width; rows are packed in the arena */
+    uint64_t row_bytes;  /* width; rows are packed in the block */
     uint64_t host_pitch; /* from row to row */
     uint64_t host_slice; /* from slice to slice, bytes */
     uint64_t n_rows;     /* per slice; 1 for a linear copy */
     uint64_t n_slices;
-    uint64_t arena_offset; /* permanent block of n_slices * n_rows * row_bytes; taken by the hook */
-    uint64_t arena_bytes;
+    struct weir_graph_block block; /* of n_slices * n_rows * row_bytes; taken by the hook */
 };
 
 /*
- * weir_guest.capture_copy(stream, copy, &rc): if the stream is capturing, take the copy (and the
- * arena block, to be returned with weir_staging_free()) and give true; the copy's operation is then
- * posted by the caller as usual and captured. False: the stream is not capturing, copy as usual.
- * Called with no lock held.
+ * weir_guest.capture_copy(stream, copy, &side, &rc): if the stream is capturing, take the copy,
+ * give its block as a side of the copy's operation, which is then posted by the caller as usual and
+ * captured, and give true; on an error there is nothing to post. False: the stream is not
+ * capturing, copy as usual. Called with no lock held.
  *
  * What must happen once a stream has passed a point, for instance unpacking after a graph launch:
  */

@@ -63,22 +63,23 @@ static CUresult remember(const struct pending *item)
 }
 
 bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                             CUresult *ret_result)
+                             struct weir_copy_side *ret_side, CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_COPY};
     if (!capture_of(stream, &item.capture, ret_result)) {
         return *ret_result != CUDA_SUCCESS;
     }
-    copy->arena_bytes = copy->row_bytes * copy->n_rows * copy->n_slices;
-    *ret_result = weir_staging_take(copy->arena_bytes, &copy->arena_offset);
+    *ret_result = weir_graph_block_take(
+        stream->ctx, copy->row_bytes * copy->n_rows * copy->n_slices, &copy->block);
     if (*ret_result != CUDA_SUCCESS) {
         return true;
     }
     item.copy = *copy;
     *ret_result = remember(&item);
     if (*ret_result != CUDA_SUCCESS) {
-        weir_staging_free(copy->arena_offset);
+        weir_graph_block_free(&copy->block);
     }
+    weir_graph_block_side(&copy->block, copy->row_bytes, copy->n_rows, ret_side);
     return true;
 }
 
@@ -190,7 +191,7 @@ static void let_go(const struct pending *item)
         weir_callback_remove(item->token);
         break;
     case PENDING_COPY:
-        weir_staging_free(item->copy.arena_offset);
+        weir_graph_block_free(&item->copy.block);
         break;
     case PENDING_ALLOC:
         weir_graph_mem_drop(item->token);

@@ -192,7 +192,7 @@ CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         result = weir_managed_push();
     }
     if (result == CUDA_SUCCESS && set) {
-        result = weir_graph_set_before_launch(set);
+        result = weir_graph_set_before_launch(set, stream);
     }
     if (result != CUDA_SUCCESS) {
         return result;

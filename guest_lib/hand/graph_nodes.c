@@ -269,7 +269,7 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = weir_graph_copy_read(copyParams, &copy);
+    result = weir_graph_copy_read(context, copyParams, &copy);
     if (result != CUDA_SUCCESS) {
         return end_add(result, &add, phGraphNode);
     }
@@ -284,7 +284,7 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     if (result == CUDA_SUCCESS) {
         result = give_block(add.graph, &copy);
     } else if (copy.pageable) {
-        weir_staging_free(copy.host.arena_offset);
+        weir_graph_block_free(&copy.host.block);
     }
     if (result == CUDA_SUCCESS) {
         const struct weir_graph_node record = {
@@ -304,14 +304,14 @@ static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *c
     }
     CUresult result = weir_ctx_resolve(ctx, &context);
     if (result == CUDA_SUCCESS) {
-        result = weir_graph_copy_read(copyParams, &copy);
+        result = weir_graph_copy_read(context, copyParams, &copy);
     }
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (copy.pageable && !exec) {
         /* The block would need the graph's name, which a node alone does not tell. */
-        weir_staging_free(copy.host.arena_offset);
+        weir_graph_block_free(&copy.host.block);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     const struct weir_op_graph_copy_set_in in = {
@@ -319,7 +319,7 @@ static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *c
     result = weir_call_graph_copy_set(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
         if (copy.pageable) {
-            weir_staging_free(copy.host.arena_offset);
+            weir_graph_block_free(&copy.host.block);
         }
         return result;
     }
