@@ -91,6 +91,8 @@ static void fill_stream(struct weir_stream *stream, struct weir_ctx *ctx, unsign
     stream->priority = priority;
     stream->legacy = legacy;
     stream->per_thread = false;
+    stream->captures = 0;
+    stream->goes_later = false;
     __atomic_store_n(&stream->started_own, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stream->finished_own, 0, __ATOMIC_RELAXED);
     uint64_t done = legacy ? __atomic_load_n(&ctx->blocking_finished, __ATOMIC_ACQUIRE) : 0;
@@ -160,24 +162,76 @@ static void unlink_locked(struct weir_stream **list, const struct weir_stream *s
     }
 }
 
-CUresult weir_stream_drop(struct weir_stream *stream)
+/* The last that the host hears of it. */
+static CUresult take_leave(struct weir_stream *stream)
 {
-    struct weir_ctx *ctx = stream->ctx;
-    weir_object_remove(WEIR_KIND_STREAM, stream->handle);
     struct weir_stream_point point = weir_stream_here(stream);
+    weir_object_remove(WEIR_KIND_STREAM, stream->handle);
     if (!weir_stream_passed(&point)) {
         CUresult rc = weir_stream_mark(&point);
         (void)rc; /* a dead host: nothing is under way any more, and the post below says so */
     }
-    weir_lock_acquire(&ctx->lock);
-    unlink_locked(&ctx->streams, stream);
+    return weir_post_stream_destroy(weir_guest_channel(),
+                                    &(struct weir_op_stream_destroy_in){.s = stream->handle});
+}
+
+/* A mark would break the capture that a stream has joined. */
+static bool is_captured(const struct weir_stream *stream)
+{
+    struct weir_op_capture_info_out out;
+    return weir_guest_capturing() &&
+           weir_call_capture_info(weir_guest_channel(),
+                                  &(struct weir_op_capture_info_in){.s = stream->handle},
+                                  &out) == CUDA_SUCCESS &&
+           out.status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void zombify_locked(struct weir_ctx *ctx, struct weir_stream *stream)
+{
     stream->next_in_ctx = ctx->zombies;
     __atomic_store_n(&ctx->zombies, stream, __ATOMIC_RELAXED); /* read without the lock */
+}
+
+CUresult weir_stream_drop(struct weir_stream *stream)
+{
+    struct weir_ctx *ctx = stream->ctx;
+    bool later = is_captured(stream);
+    CUresult rc = later ? CUDA_SUCCESS : take_leave(stream);
+    weir_lock_acquire(&ctx->lock);
+    stream->goes_later = later;
+    unlink_locked(&ctx->streams, stream);
+    zombify_locked(ctx, stream);
     weir_lock_release(&ctx->lock);
-    CUresult rc = weir_post_stream_destroy(
-        weir_guest_channel(), &(struct weir_op_stream_destroy_in){.s = stream->handle});
     weir_streams_reap(ctx);
     return rc;
+}
+
+/* No capture is under way: those that could not be marked can. */
+static void let_go(struct weir_ctx *ctx)
+{
+    struct weir_stream *going = NULL;
+    weir_lock_acquire(&ctx->lock);
+    for (struct weir_stream **at = &ctx->zombies; *at;) {
+        struct weir_stream *zombie = *at;
+        if (zombie->goes_later) {
+            __atomic_store_n(at, zombie->next_in_ctx, __ATOMIC_RELAXED);
+            zombie->goes_later = false;
+            zombie->next_in_ctx = going;
+            going = zombie;
+        } else {
+            at = &zombie->next_in_ctx;
+        }
+    }
+    weir_lock_release(&ctx->lock);
+    while (going) {
+        struct weir_stream *next = going->next_in_ctx;
+        CUresult rc = take_leave(going);
+        (void)rc; /* the program was told that it is gone */
+        weir_lock_acquire(&ctx->lock);
+        zombify_locked(ctx, going);
+        weir_lock_release(&ctx->lock);
+        going = next;
+    }
 }
 
 static void recycle(struct weir_stream *stream)
@@ -191,12 +245,15 @@ void weir_streams_reap(struct weir_ctx *ctx)
     if (!__atomic_load_n(&ctx->zombies, __ATOMIC_RELAXED)) {
         return;
     }
+    if (!weir_guest_capturing()) {
+        let_go(ctx);
+    }
     struct weir_stream *done = NULL;
     weir_lock_acquire(&ctx->lock);
     for (struct weir_stream **at = &ctx->zombies; *at;) {
         struct weir_stream *zombie = *at;
         struct weir_stream_point point = weir_stream_here(zombie);
-        if (weir_stream_passed(&point)) {
+        if (!zombie->goes_later && weir_stream_passed(&point)) {
             __atomic_store_n(at, zombie->next_in_ctx, __ATOMIC_RELAXED);
             zombie->next_in_ctx = done;
             done = zombie;

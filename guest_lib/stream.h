@@ -50,6 +50,7 @@ struct weir_stream {
     int priority;
     bool legacy;
     bool per_thread;
+    uint8_t captures; /* atomic; 1: a capture began in it, 2: into a graph of the program's */
     uint32_t word;
     uint64_t id;
 
@@ -63,6 +64,7 @@ struct weir_stream {
     uint32_t mark_value;   /* its number; continues from the word's former owner */
 
     struct weir_stream *next_in_ctx; /* under ctx->lock; or the free list */
+    bool goes_later; /* under ctx->lock; a zombie of which the host does not know yet */
 };
 
 static inline uint64_t *weir_stream_started(struct weir_stream *stream)
@@ -97,7 +99,8 @@ CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_s
 
 /**
  * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
- * context's zombies until a last mark has been seen, so that points in it remain good.
+ * context's zombies until a last mark has been seen, so that points in it remain good. A stream
+ * that has joined a capture cannot be marked: the host is told when no capture is under way.
  * @thread any
  */
 CUresult weir_stream_drop(struct weir_stream *stream);
@@ -108,7 +111,11 @@ CUresult weir_streams_wait_all(struct weir_ctx *ctx);
 /** Forget every stream and event of a context whose work has ended. @thread any */
 void weir_streams_forget(struct weir_ctx *ctx);
 
-/** Free zombies whose last mark has been seen. @thread any */
+/**
+ * Free zombies whose last mark has been seen, and tell the host of those that it could not be told
+ * of under capture.
+ * @thread any; no lock held
+ */
 void weir_streams_reap(struct weir_ctx *ctx);
 
 /** Work is about to be posted on the stream. @thread any */

@@ -263,7 +263,9 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
         .n_edges = edges ? (uint32_t)count : 0,
     };
     result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
-    if (result != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
+        __atomic_store_n(&stream->captures, graph ? 2 : 1, __ATOMIC_RELAXED);
+    } else {
         __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
     }
     return result;
@@ -328,8 +330,10 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     if (result != CUDA_SUCCESS && !named) {
         weir_guest_drop(WEIR_KIND_GRAPH, in.g);
     }
-    if (ended || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+    if ((ended || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) &&
+        __atomic_exchange_n(&stream->captures, 0, __ATOMIC_RELAXED)) {
         __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+        weir_streams_reap(stream->ctx);
         CUresult settled = settle(capture, result == CUDA_SUCCESS ? in.g : 0);
         result = result == CUDA_SUCCESS ? settled : result;
     }

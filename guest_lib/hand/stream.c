@@ -42,8 +42,14 @@ CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
 {
     struct weir_stream *stream = weir_object_get(WEIR_KIND_STREAM, hStream);
-    if (!stream || stream->legacy || stream->per_thread) {
+    CUgraph graph;
+    if (!stream || stream->legacy || stream->per_thread || stream->goes_later) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    uint8_t captures = __atomic_load_n(&stream->captures, __ATOMIC_RELAXED);
+    if (captures && weir_guest_cuStreamEndCapture(hStream, &graph) == CUDA_SUCCESS &&
+        captures == 1) {
+        (void)weir_guest_cuGraphDestroy(graph); /* nobody has it */
     }
     return weir_stream_drop(stream);
 }
