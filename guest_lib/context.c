@@ -22,21 +22,6 @@ static __thread struct {
     uint32_t session;
 } last_ctx;
 
-static weir_ctx_gone_fn gone_hooks[WEIR_CTX_GONE_HOOKS];
-
-bool weir_ctx_on_gone(weir_ctx_gone_fn hook)
-{
-    for (int i = 0; i < WEIR_CTX_GONE_HOOKS; i++) {
-        weir_ctx_gone_fn empty = NULL;
-        if (__atomic_compare_exchange_n(&gone_hooks[i], &empty, hook, false, __ATOMIC_RELEASE,
-                                        __ATOMIC_ACQUIRE) ||
-            empty == hook) {
-            return true;
-        }
-    }
-    return false;
-}
-
 struct weir_ctx *weir_ctx_get(CUcontext handle)
 {
     if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
@@ -151,12 +136,6 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
     CUresult waited = weir_streams_wait_all(ctx);
     CUresult settled = weir_stream_settled(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;
-    for (int i = 0; i < WEIR_CTX_GONE_HOOKS; i++) {
-        weir_ctx_gone_fn hook = __atomic_load_n(&gone_hooks[i], __ATOMIC_ACQUIRE);
-        if (hook) {
-            hook(ctx);
-        }
-    }
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_RELEASE);
     weir_mem_context_gone(ctx);

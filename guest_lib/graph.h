@@ -140,9 +140,6 @@ CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
 bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
                              struct weir_copy_side *ret_side, CUresult *ret_result);
 
-/** A host function met while a stream may be capturing: its token goes with the graph. */
-CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured);
-
 /* ---------------------------------------------------------------- copies of nodes */
 
 /* The wire's fields of a copy: graph_add_copy, graph_copy_set. */

@@ -94,16 +94,6 @@ struct weir_ctx {
     uint32_t limit_known; /* bit per CUlimit */
 };
 
-/*
- * Called with no lock held when a context is destroyed or reset, after its work has ended and
- * before the host is told: lets module and graph code forget what belonged to it.
- */
-typedef void (*weir_ctx_gone_fn)(struct weir_ctx *ctx);
-#define WEIR_CTX_GONE_HOOKS 8
-
-/** Add a hook; a second time does nothing. False: no room. @thread any; typically on first use */
-bool weir_ctx_on_gone(weir_ctx_gone_fn hook);
-
 /**
  * The calling thread's current context, active and free of sticky errors.
  *

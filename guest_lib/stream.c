@@ -34,11 +34,6 @@ static struct {
     struct weir_stream *free;
 } pool;
 
-CUresult weir_streams_init(void)
-{
-    return CUDA_SUCCESS;
-}
-
 void weir_streams_finish(void)
 {
     while (pool.slabs) {

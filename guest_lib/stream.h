@@ -316,7 +316,6 @@ void weir_word_give(uint32_t word, uint32_t last_value);
 /** Start and end, from weir_guest_start() and weir_guest_stop(). */
 CUresult weir_words_init(void);
 void weir_words_finish(void);
-CUresult weir_streams_init(void);
 void weir_streams_finish(void);
 
 #endif

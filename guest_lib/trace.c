@@ -168,15 +168,6 @@ bool weir_trace_wanted(void)
     return wanted;
 }
 
-void weir_trace_flush(void)
-{
-    pthread_mutex_lock(&trace.lock);
-    if (trace.fd >= 0) {
-        flush_locked();
-    }
-    pthread_mutex_unlock(&trace.lock);
-}
-
 void weir_trace_finish(void)
 {
     pthread_mutex_lock(&trace.lock);

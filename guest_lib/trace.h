@@ -38,9 +38,6 @@ bool weir_trace_wanted(void);
  */
 void weir_trace_call(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
-/** Write what is in the buffer. @thread any */
-void weir_trace_flush(void);
-
 /** The process ends: write all, and close a JSON file's list. @thread any */
 void weir_trace_finish(void);
 

@@ -79,13 +79,3 @@ char *weir_ptx_arena_text(struct weir_ptx_arena *arena, const char *text, size_t
     }
     return copy;
 }
-
-void *weir_ptx_arena_copy(struct weir_ptx_arena *arena, const void *data, size_t size_bytes)
-{
-    void *copy = weir_ptx_arena_alloc(arena, size_bytes, 16);
-
-    if (copy && size_bytes) {
-        memcpy(copy, data, size_bytes);
-    }
-    return copy;
-}

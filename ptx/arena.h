@@ -30,7 +30,4 @@ void *weir_ptx_arena_alloc(struct weir_ptx_arena *arena, size_t size_bytes, size
 /** A NUL-terminated copy of text[0 .. len), or NULL. */
 char *weir_ptx_arena_text(struct weir_ptx_arena *arena, const char *text, size_t len);
 
-/** A copy of an array, or NULL. Empty arrays give a non-NULL pointer too. */
-void *weir_ptx_arena_copy(struct weir_ptx_arena *arena, const void *data, size_t size_bytes);
-
 #endif

@@ -1,4 +1,4 @@
-/* How fast kernels were where: the table behind weir_policy_measure_find(). Private to sched/. */
+/* How fast kernels were where: what measured() tells policies. Private to sched/. */
 #ifndef WEIR_SCHED_MEASURE_H
 #define WEIR_SCHED_MEASURE_H
 

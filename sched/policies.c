@@ -109,7 +109,7 @@ static void all_join(struct weir_sched *sched, struct weir_policy *policy, void 
 enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
                                        const struct weir_policy_ops *ops)
 {
-    struct weir_policy policy = {.ops = ops, .config = &sched->config, .core = sched};
+    struct weir_policy policy = {.ops = ops, .config = &sched->config};
     void **states;
     enum weir_status status = WEIR_OK;
 

@@ -183,7 +183,6 @@ struct weir_policy {
     const struct weir_policy_ops *ops;
     const struct weir_sched_config *config; /* the scheduler's */
     void *state;                            /* ops.state_bytes, zeroed before init() */
-    const void *core;                       /* not for policies */
 };
 
 /**
@@ -211,7 +210,7 @@ struct weir_policy_ops {
     void (*ready)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
     /** It has none any more. NULL: nothing to do. */
     void (*idle)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
-    /** An item was measured: what is new in the core's measures. NULL: not wanted. */
+    /** An item was measured: what is now known of its kernel there. NULL: not wanted. */
     void (*measured)(struct weir_policy *policy, const struct weir_policy_measure *measure);
 
     /** Kind NEXT. Asked while two tenants or more are ready, or one behind a leader. Mandatory. */
@@ -237,27 +236,6 @@ struct weir_policy_ops {
      */
     uint32_t (*order)(struct weir_policy *policy, const struct weir_policy_order_view *view);
 };
-
-/**
- * What is known of a kernel at a place.
- *
- * @param partner_key  0: alone; then partner is not looked at.
- * @param partner      place of the partner; its sm_first is not looked at, nor is place's.
- * @return false: nothing yet. *ret_measure is written on true only.
- * @thread from a policy's functions
- */
-bool weir_policy_measure_find(const struct weir_policy *policy, uint64_t key,
-                              const struct weir_sched_place *place, uint64_t partner_key,
-                              const struct weir_sched_place *partner,
-                              struct weir_policy_measure *ret_measure);
-
-/**
- * All that is known of a kernel, in no order.
- * @return how many there are; at most `capacity` are written.
- * @thread from a policy's functions
- */
-uint32_t weir_policy_measures(const struct weir_policy *policy, uint64_t key, uint32_t capacity,
-                              struct weir_policy_measure *ret_measures);
 
 /** A policy by its name in policies.def, or NULL. @thread any */
 const struct weir_policy_ops *weir_policy_find(const char *name);

@@ -2,10 +2,9 @@
  * Stream capture. The driver captures in the worker; here is only the count of captures under way
  * (which turns posted stream work into calls) and what a captured graph will need of this process.
  *
- * Pageable copies and host functions met during a capture wait in a list under the capture's id
- * until the capture ends and its graph has a name.
+ * Pageable copies and memory nodes met during a capture wait in a list under the capture's id until
+ * the capture ends and its graph has a name.
  */
-#include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
 #include "guest_lib/graph_mem.h"
@@ -17,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum pending_kind { PENDING_TOKEN, PENDING_COPY, PENDING_ALLOC, PENDING_FREE };
+enum pending_kind { PENDING_COPY, PENDING_ALLOC, PENDING_FREE };
 
 struct pending {
     uint64_t capture;
     enum pending_kind kind;
-    uint64_t token; /* or a block's address */
+    uint64_t address; /* of the block of PENDING_ALLOC and PENDING_FREE */
     struct weir_stream_capture_copy copy;
     struct pending *next;
 };
@@ -83,14 +82,6 @@ bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capt
     return true;
 }
 
-CUresult weir_graph_capture_token(struct weir_stream *stream, uint64_t token, bool *ret_captured)
-{
-    CUresult result;
-    struct pending item = {.kind = PENDING_TOKEN, .token = token};
-    *ret_captured = capture_of(stream, &item.capture, &result);
-    return *ret_captured ? remember(&item) : result;
-}
-
 /* ---------------------------------------------------------------- memory */
 
 /* An empty node after what the stream's work depends on; later work depends on it. */
@@ -122,7 +113,7 @@ bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint6
     }
     *ret_result = insert_node(handle, &node);
     if (*ret_result == CUDA_SUCCESS) {
-        *ret_result = weir_graph_mem_new(stream->ctx, bytes, &item.token);
+        *ret_result = weir_graph_mem_new(stream->ctx, bytes, &item.address);
     }
     if (*ret_result != CUDA_SUCCESS) {
         return true;
@@ -134,13 +125,13 @@ bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint6
                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
                                                         .id = stream->ctx->device}},
                              .bytesize = bytes,
-                             .dptr = item.token}}};
+                             .dptr = item.address}}};
     *ret_result = remember(&item);
     if (*ret_result != CUDA_SUCCESS) {
-        weir_graph_mem_drop(item.token);
+        weir_graph_mem_drop(item.address);
         return true;
     }
-    *ret_address = item.token;
+    *ret_address = item.address;
     *ret_result = weir_graph_node_keep(&record);
     return true;
 }
@@ -148,7 +139,7 @@ bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint6
 bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdeviceptr address,
                              CUresult *ret_result)
 {
-    struct pending item = {.kind = PENDING_FREE, .token = address};
+    struct pending item = {.kind = PENDING_FREE, .address = address};
     CUgraphNode node;
     if (!capture_of(stream, &item.capture, ret_result)) {
         return *ret_result != CUDA_SUCCESS;
@@ -172,14 +163,12 @@ bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdevi
 static CUresult give(struct weir_graph_set *set, const struct pending *item)
 {
     switch (item->kind) {
-    case PENDING_TOKEN:
-        return weir_graph_set_token(set, item->token);
     case PENDING_COPY:
         return weir_graph_set_copy(set, &item->copy);
     case PENDING_ALLOC:
-        return weir_graph_set_mem(set, item->token, false);
+        return weir_graph_set_mem(set, item->address, false);
     case PENDING_FREE:
-        return weir_graph_set_mem(set, item->token, true);
+        return weir_graph_set_mem(set, item->address, true);
     }
     return CUDA_ERROR_UNKNOWN;
 }
@@ -187,14 +176,11 @@ static CUresult give(struct weir_graph_set *set, const struct pending *item)
 static void let_go(const struct pending *item)
 {
     switch (item->kind) {
-    case PENDING_TOKEN:
-        weir_callback_remove(item->token);
-        break;
     case PENDING_COPY:
         weir_graph_block_free(&item->copy.block);
         break;
     case PENDING_ALLOC:
-        weir_graph_mem_drop(item->token);
+        weir_graph_mem_drop(item->address);
         break;
     case PENDING_FREE:
         break;

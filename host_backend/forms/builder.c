@@ -478,7 +478,7 @@ static void log_runs(uint32_t device, struct weir_runs *runs)
 
 static void device_finish(struct weir_forms_device *device)
 {
-    struct weir_runs *runs = atomic_load(&device->runs);
+    struct weir_runs *runs;
 
     pthread_mutex_lock(&device->lock);
     device->quit = true;

@@ -499,13 +499,6 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
     pthread_mutex_unlock(&run->runs->lock);
 }
 
-void weir_run_get(struct weir_run *run)
-{
-    pthread_mutex_lock(&run->runs->lock);
-    run->refs++;
-    pthread_mutex_unlock(&run->runs->lock);
-}
-
 void weir_run_put(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;

@@ -132,7 +132,6 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
 
 /** @thread any */
 void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
-void weir_run_get(struct weir_run *run);
 void weir_run_put(struct weir_run *run);
 
 /** Runs of an owner (NULL: all) are resumed and never stopped again. @thread any with the context

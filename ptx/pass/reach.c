@@ -22,19 +22,6 @@ bool weir_ptx_inst_reads_index(const struct weir_ptx_inst *inst)
     return false;
 }
 
-bool weir_ptx_inst_is_plain_barrier(const struct weir_ptx_inst *inst)
-{
-    if ((inst->op != WEIR_PTX_OP_BAR && inst->op != WEIR_PTX_OP_BARRIER) ||
-        weir_ptx_inst_has(inst, WEIR_PTX_MOD_WARP) ||
-        weir_ptx_inst_has(inst, WEIR_PTX_MOD_CLUSTER) ||
-        weir_ptx_inst_has(inst, WEIR_PTX_MOD_ARRIVE)) {
-        return false;
-    }
-    /* sync: id {, count}; red: result, id {, count}, predicate */
-    return weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED) ? inst->n_operands == 3
-                                                     : inst->n_operands == 1;
-}
-
 bool weir_ptx_func_has(const struct weir_ptx_func *func,
                        bool (*is)(const struct weir_ptx_inst *inst))
 {

@@ -165,9 +165,6 @@ bool weir_ptx_inst_reads_index(const struct weir_ptx_inst *inst);
 /** Whether a special register must be replaced in a twin. */
 bool weir_ptx_sreg_is_index(uint16_t sreg);
 
-/** Whether an instruction is a barrier of all threads of the block: no count. */
-bool weir_ptx_inst_is_plain_barrier(const struct weir_ptx_inst *inst);
-
 /** Whether any instruction of a function is one of those. */
 bool weir_ptx_func_has(const struct weir_ptx_func *func,
                        bool (*is)(const struct weir_ptx_inst *inst));

@@ -102,7 +102,6 @@ void weir_soft_object_retire(void *object);
 /** Visit live objects of a kind; fn may retire the one that it is given. */
 void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, void *user),
                             void *user);
-bool weir_soft_object_live(const void *object);
 
 /* ------------------------------------------------------------------ devices */
 

@@ -113,11 +113,6 @@ void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_s
     return object;
 }
 
-bool weir_soft_object_live(const void *object)
-{
-    return find_slot(object) != NULL;
-}
-
 void *weir_soft_object_find(enum weir_soft_kind kind, const void *handle)
 {
     struct weir_soft_object **slot = find_slot(handle);

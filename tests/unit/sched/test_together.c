@@ -14,17 +14,16 @@
 static struct {
     uint32_t asked[WEIR_POLICY_WHY_COUNT];
     uint32_t measured, alone, paired;
-    struct weir_policy_measure last_pair, last_alone;
+    struct weir_policy_measure pair_of_11, last_alone;
     bool sample;
     uint64_t valid_ns;
-    const struct weir_policy *policy;
     const char *loner; /* name of a tenant that is never in a group */
 } seen;
 
 static void halves(struct weir_policy *self, const struct weir_policy_together_view *view,
                    struct weir_policy_group *group)
 {
-    seen.policy = self;
+    (void)self;
     seen.asked[view->why]++;
     assert_in_range(view->ready_count, 1, 8);
     for (uint32_t i = 0; i < view->ready_count; i++) {
@@ -56,7 +55,9 @@ static void note_measure(struct weir_policy *self, const struct weir_policy_meas
     seen.measured++;
     if (measure->partner_key != 0) {
         seen.paired++;
-        seen.last_pair = *measure;
+        if (measure->key == 11) {
+            seen.pair_of_11 = *measure;
+        }
     } else {
         seen.alone++;
         seen.last_alone = *measure;
@@ -101,9 +102,6 @@ static void group_shares_the_device_and_is_measured(void **state)
     struct tl_sim_load second = kernels(22, 700);
     struct tl_sim_stats stats;
     struct weir_sched_counts counts;
-    struct weir_policy_measure measure[8];
-    struct weir_sched_place half = {.sm_first = 5, .sm_count = SMS / 2};
-    static const struct weir_sched_place whole;
 
     (void)state;
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
@@ -111,7 +109,11 @@ static void group_shares_the_device_and_is_measured(void **state)
     tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
     tl_sim_run(sim, 20000000);
     assert_true(seen.alone > 10); /* alone nobody asks, but it is measured */
+    assert_int_equal(seen.last_alone.key, 11);
+    assert_int_equal(seen.last_alone.sm_count, 0);
     assert_in_range(seen.last_alone.duration_ns, 1000000, 1020000);
+    assert_in_range((uint64_t)seen.last_alone.block_ns, 100, 102);
+    assert_true(seen.last_alone.samples > 10 && seen.last_alone.error < 0.02);
     tl_sim_run(sim, 100000000);
 
     /* Both at work all the time, each in its half: whoever leads, nobody is stopped. */
@@ -124,15 +126,10 @@ static void group_shares_the_device_and_is_measured(void **state)
     assert_in_range(counts.stops, 0, 3);
     assert_true(counts.resizes >= 1);
     assert_true(seen.paired > 20);
-    assert_true(weir_policy_measure_find(seen.policy, 11, &half, 22, &half, &measure[0]));
-    assert_in_range(measure[0].duration_ns, 2000000, 2040000);
-    assert_true(weir_policy_measure_find(seen.policy, 11, &whole, 0, NULL, &measure[0]));
-    assert_in_range((uint64_t)measure[0].block_ns, 100, 102);
-    assert_true(measure[0].samples > 10 && measure[0].error < 0.02);
-    assert_false(weir_policy_measure_find(seen.policy, 11, &half, 0, NULL, &measure[0]));
-    assert_false(weir_policy_measure_find(seen.policy, 33, &whole, 0, NULL, &measure[0]));
-    assert_in_range(weir_policy_measures(seen.policy, 11, 8, measure), 2, 8);
-    assert_int_equal(weir_policy_measures(seen.policy, 33, 8, measure), 0);
+    assert_int_equal(seen.pair_of_11.sm_count, SMS / 2);
+    assert_int_equal(seen.pair_of_11.partner_key, 22);
+    assert_int_equal(seen.pair_of_11.partner_sm_count, SMS / 2);
+    assert_in_range(seen.pair_of_11.duration_ns, 2000000, 2040000);
     tl_sim_destroy(sim);
 }
 
