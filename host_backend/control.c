@@ -2,6 +2,7 @@
 #include "host_backend/control.h"
 
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "host_backend/status_text.h"
 #include <errno.h>
 #include <poll.h>
@@ -130,27 +131,6 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-/* Send a request, and a descriptor with it unless that is -1. */
-static bool send_request(int to, const char *request, int fd)
-{
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec data = {(void *)(uintptr_t)request, strlen(request)};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-
-    if (fd >= 0) {
-        message.msg_control = control.room;
-        message.msg_controllen = sizeof control.room;
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    }
-    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)data.iov_len;
-}
-
 /* The answer as it came, with its end row. */
 static enum weir_status ask_with(const char *run_dir, const char *request, int passed,
                                  char **ret_text)
@@ -162,7 +142,7 @@ static enum weir_status ask_with(const char *run_dir, const char *request, int p
     if (status != WEIR_OK) {
         return status;
     }
-    if (!send_request(fd, request, passed)) {
+    if (weir_fd_send(fd, request, strlen(request), passed, 0) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
         status = read_answer(fd, ret_text);

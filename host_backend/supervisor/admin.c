@@ -9,6 +9,7 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "base/log.h"
 #include "host_backend/status_text.h"
 #include <errno.h>
@@ -140,41 +141,17 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
     return weir_sup_tenant_request(sup, client, client->request);
 }
 
-/* The descriptors of a message: one is the client's, of several none (padding has room for two). */
-static void take_descriptors(struct weir_admin_client *client, const struct cmsghdr *c)
-{
-    size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    int fd = -1;
-
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-        if (n > 1 || client->has_passed) {
-            close(fd);
-        }
-    }
-    if (n == 1 && !client->has_passed) {
-        client->passed_fd = fd;
-        client->has_passed = true;
-    }
-}
-
-/* As recv(), with descriptors. */
+/* As recv(). One descriptor is the client's; of several none is, and neither is a second one. */
 static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t bytes)
 {
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec data = {buffer, bytes};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
-    ssize_t n = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    struct weir_fds fds;
+    ssize_t n = weir_fd_receive(client->fd, buffer, bytes, MSG_DONTWAIT, &fds);
 
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-        take_descriptors(client, c);
+    if (fds.n == 1 && !client->has_passed) {
+        client->passed_fd = fds.fd[0];
+        client->has_passed = true;
+    } else {
+        weir_fds_close(&fds);
     }
     return n;
 }
@@ -185,7 +162,7 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
     ssize_t n = receive(client, client->request + client->request_bytes, room);
     char *end;
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+    if (n < 0 && errno == EAGAIN) {
         return;
     }
     client->request_bytes += n > 0 ? (size_t)n : 0;

@@ -13,6 +13,7 @@
  */
 #include "host_backend/supervisor/ivshmem.h"
 
+#include "base/fd_pass.h"
 #include "base/log.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
@@ -176,26 +177,9 @@ static void clear_epoch(const struct weir_sup_vm *vm)
 /* One number and perhaps a descriptor. A fresh connection has room for all that we send. */
 static bool send_number(int socket_fd, int64_t number, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } room = {0};
     int64_t wire = (int64_t)htole64((uint64_t)number);
-    struct iovec iov = {&wire, sizeof wire};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
 
-    if (fd >= 0) {
-        struct cmsghdr *c;
-
-        message.msg_control = room.bytes;
-        message.msg_controllen = sizeof room.bytes;
-        c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    return sendmsg(socket_fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof wire;
+    return weir_fd_send(socket_fd, &wire, sizeof wire, fd, 0) == (ssize_t)sizeof wire;
 }
 
 static bool greet(const struct weir_sup_vm *vm)

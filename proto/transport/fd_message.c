@@ -1,13 +1,10 @@
 #include "proto/transport/fd_message.h"
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* Descriptors that we make room for, to see and close those that should not be there. */
-#define MAX_PASSED 8
 
 uint64_t weir_deadline_after(uint64_t timeout_ns)
 {
@@ -65,103 +62,62 @@ static enum weir_status status_of_errno(int error)
     }
 }
 
-union control_space {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int) * MAX_PASSED)];
-};
-
 enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t len, int pass_fd,
                                       uint64_t deadline_ns)
 {
     int saved_errno = errno;
-    union control_space control;
-    memset(&control, 0, sizeof control);
-    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (pass_fd >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(sizeof pass_fd);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof pass_fd);
-        memcpy(CMSG_DATA(header), &pass_fd, sizeof pass_fd);
-    }
     enum weir_status status = WEIR_OK;
-    while (status == WEIR_OK && sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-        if (errno == EAGAIN) {
-            status = wait_ready(socket_fd, POLLOUT, deadline_ns);
-        } else if (errno != EINTR) {
-            status = status_of_errno(errno);
-        }
+    while (status == WEIR_OK && weir_fd_send(socket_fd, bytes, len, pass_fd, MSG_DONTWAIT) < 0) {
+        status =
+            errno == EAGAIN ? wait_ready(socket_fd, POLLOUT, deadline_ns) : status_of_errno(errno);
     }
     errno = saved_errno;
     return status;
 }
 
-/* Take the descriptors out of a message: the only one to *ret_fd, everything else is closed. */
-static enum weir_status take_fds(struct msghdr *message, int *ret_fd)
+/* The only descriptor to *ret_fd, if one may come; everything else is closed. */
+static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
 {
-    int fds[MAX_PASSED];
-    size_t n = 0;
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
-         header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-            continue;
-        }
-        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && n < MAX_PASSED; i++) {
-            memcpy(&fds[n++], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-        }
-    }
-    bool cut = message->msg_flags & MSG_CTRUNC;
-    if (!cut && (n == 0 || (n == 1 && ret_fd))) {
+    if (!fds->fds_cut && (fds->n == 0 || (fds->n == 1 && ret_fd))) {
         if (ret_fd) {
-            *ret_fd = n ? fds[0] : -1;
+            *ret_fd = fds->n ? fds->fd[0] : -1;
         }
         return WEIR_OK;
     }
-    for (size_t i = 0; i < n; i++) {
-        close(fds[i]);
-    }
     /* Cut with nothing in it: this process has no descriptors left, which is not the peer's fault.
      */
-    return cut && n == 0 ? WEIR_ERR_IO : WEIR_ERR_PEER;
+    enum weir_status status = fds->fds_cut && fds->n == 0 ? WEIR_ERR_IO : WEIR_ERR_PEER;
+    weir_fds_close(fds);
+    return status;
 }
 
 enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capacity,
                                          uint64_t deadline_ns, size_t *ret_len, int *ret_fd)
 {
     int saved_errno = errno;
-    union control_space control;
-    struct iovec part = {.iov_base = bytes, .iov_len = capacity};
-    struct msghdr message;
+    struct weir_fds fds;
     enum weir_status status = WEIR_OK;
     ssize_t len = -1;
     bool was_reset = false;
     while (status == WEIR_OK && len < 0) {
-        message = (struct msghdr){.msg_iov = &part,
-                                  .msg_iovlen = 1,
-                                  .msg_control = control.bytes,
-                                  .msg_controllen = sizeof control.bytes};
-        len = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        len = weir_fd_receive(socket_fd, bytes, capacity, MSG_DONTWAIT, &fds);
         if (len < 0 && errno == EAGAIN) {
             status = wait_ready(socket_fd, POLLIN, deadline_ns);
         } else if (len < 0 && errno == ECONNRESET && !was_reset) {
             /* A peer that closes with something of ours unread resets the socket; what it said
              * before is told only after that error. */
             was_reset = true;
-        } else if (len < 0 && errno != EINTR) {
+        } else if (len < 0) {
             status = status_of_errno(errno);
         }
     }
     int fd = -1;
     if (status == WEIR_OK) {
-        status = take_fds(&message, ret_fd ? &fd : NULL);
+        status = take_fd(&fds, ret_fd ? &fd : NULL);
     }
     if (status == WEIR_OK && len == 0 && fd < 0) {
         status = WEIR_ERR_CLOSED;
-    } else if (status == WEIR_OK && ((message.msg_flags & MSG_TRUNC) || len == 0)) {
+    } else if (status == WEIR_OK && (fds.bytes_cut || len == 0)) {
         status = WEIR_ERR_PEER;
     }
     if (status == WEIR_OK) {

@@ -1,16 +1,19 @@
-/* status, log, clock, hash and arena: small enough for one program. */
+/* status, log, clock, hash, arena and passed descriptors: small enough for one program. */
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -170,6 +173,38 @@ static void log_writes_whole_lines_at_its_level(void **state)
     unlink(path);
 }
 
+static void descriptor_travels_with_its_message(void **state)
+{
+    (void)state;
+    struct weir_fds fds;
+    char bytes[8];
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_int_equal(weir_fd_send(pair[0], "with", 4, pair[0], 0), 4);
+    assert_int_equal(weir_fd_send(pair[0], "without", 7, -1, 0), 7);
+    assert_int_equal(weir_fd_receive(pair[1], bytes, sizeof bytes, 0, &fds), 4);
+    assert_int_equal(fds.n, 1);
+    assert_false(fds.bytes_cut || fds.fds_cut);
+    assert_int_equal(fcntl(fds.fd[0], F_GETFD), FD_CLOEXEC);
+    assert_int_equal(write(fds.fd[0], "same", 4), 4); /* it is our end of the pair */
+    int passed = fds.fd[0];
+    errno = 4242;
+    weir_fds_close(&fds);
+    assert_int_equal(errno, 4242);
+    assert_int_equal(fcntl(passed, F_GETFD), -1);
+    assert_int_equal(weir_fd_receive(pair[1], bytes, 3, MSG_DONTWAIT, &fds), 3);
+    assert_int_equal(fds.n, 0);
+    assert_true(fds.bytes_cut && !fds.fds_cut);
+    assert_int_equal(weir_fd_receive(pair[1], bytes, sizeof bytes, MSG_DONTWAIT, &fds), 4);
+    assert_memory_equal(bytes, "same", 4);
+    assert_int_equal(weir_fd_receive(pair[1], bytes, sizeof bytes, MSG_DONTWAIT, &fds), -1);
+    assert_int_equal(errno, EAGAIN);
+    close(pair[1]);
+    assert_int_equal(weir_fd_send(pair[0], "gone", 4, -1, 0), -1); /* and no SIGPIPE */
+    assert_int_equal(errno, EPIPE);
+    close(pair[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +214,7 @@ int main(void)
         cmocka_unit_test(hash_matches_published_values),
         cmocka_unit_test(arena_gives_aligned_memory_up_to_its_cap),
         cmocka_unit_test(arena_reset_reuses_its_chunks),
+        cmocka_unit_test(descriptor_travels_with_its_message),
         cmocka_unit_test(log_writes_whole_lines_at_its_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "host_backend/worker/worker.h"
 
 #include "../../lib/tl_cmocka.h"
+#include "base/fd_pass.h"
 #include "proto/wire/share.h"
 #include <errno.h>
 #include <string.h>
@@ -67,23 +68,12 @@ static void token_is_found_until_the_last_copy_is_closed(void **state)
 /* A descriptor that waits at our end would outlive the guest; nothing reads there. */
 static void nothing_can_be_sent_to_our_end(void **state)
 {
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
-                            .cmsg_level = SOL_SOCKET,
-                            .cmsg_type = SCM_RIGHTS}};
     struct weir_share_message message;
-    struct iovec part = {&message, sizeof message};
-    struct msghdr header = {.msg_iov = &part,
-                            .msg_iovlen = 1,
-                            .msg_control = control.room,
-                            .msg_controllen = sizeof control.room};
     int fd = share(&message);
 
     (void)state;
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    (void)!sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT); /* its own end, to be kept there */
+    /* its own end, to be kept there */
+    (void)!weir_fd_send(fd, &message, sizeof message, fd, MSG_DONTWAIT);
     close(fd);
     weir_shares_look(&worker);
     assert_int_equal(tenant->n_shares, 0);
