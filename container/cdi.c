@@ -35,9 +35,9 @@ bool weir_cdi_name_ok(const char *tenant)
 static void put_mount(FILE *out, const struct weir_container_mount *mount, const char *indent)
 {
     fprintf(out, "%s{\"hostPath\": ", indent);
-    weir_text_put(out, mount->source);
+    weir_json_put(out, mount->source);
     fputs(", \"containerPath\": ", out);
-    weir_text_put(out, mount->target);
+    weir_json_put(out, mount->target);
     fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
 }
 
@@ -48,7 +48,7 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits, const
         fprintf(out, "%s  \"env\": [", indent);
         for (size_t i = 0; i < edits->n_env; i++) {
             fputs(i == 0 ? "" : ", ", out);
-            weir_text_put(out, edits->env[i]);
+            weir_json_put(out, edits->env[i]);
         }
         fputs("],\n", out);
     }
@@ -73,7 +73,7 @@ static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, 
     if (status == WEIR_OK) {
         fputs(first ? "\n" : ",\n", out);
         fputs("    {\n      \"name\": ", out);
-        weir_text_put(out, tenant);
+        weir_json_put(out, tenant);
         fputs(",\n", out);
         put_edits(out, edits, "      ");
         fputs("\n    }", out);

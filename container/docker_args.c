@@ -83,7 +83,7 @@ enum weir_status weir_docker_compose_write(FILE *out, const char *service,
     for (size_t k = 0; k < n_edits; k++) {
         for (size_t i = 0; i < edits[k]->n_mounts; i++) {
             fputs("      - type: bind\n        source: ", out);
-            weir_text_put(out, edits[k]->mounts[i].source);
+            weir_json_put(out, edits[k]->mounts[i].source);
             fprintf(out, "\n        target: \"%s\"\n        read_only: true\n",
                     edits[k]->mounts[i].target);
         }
@@ -92,7 +92,7 @@ enum weir_status weir_docker_compose_write(FILE *out, const char *service,
     for (size_t k = 0; k < n_edits; k++) {
         for (size_t i = 0; i < edits[k]->n_env; i++) {
             fputs("      - ", out);
-            weir_text_put(out, edits[k]->env[i]);
+            weir_json_put(out, edits[k]->env[i]);
             putc('\n', out);
         }
     }

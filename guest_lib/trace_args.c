@@ -1,7 +1,7 @@
 /* Arguments as text, from the tables that the generator makes of the API's description. */
+#include "base/text.h"
 #include "guest_lib/trace.h"
 #include "proto/trace_table.h"
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ void weir_trace_put(struct weir_trace_line *line, const char *fmt, ...)
     line->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* Quoted for C, without what could break a line or, inside JSON, a string. */
+/* Quoted for C or, inside a JSON string, in single quotes. */
 static void put_string(struct weir_trace_line *line, const char *text, bool json)
 {
     if (!text) {
@@ -28,13 +28,19 @@ static void put_string(struct weir_trace_line *line, const char *text, bool json
     }
     const char *quote = json ? "'" : "\"";
     weir_trace_put(line, "%s", quote);
-    size_t i = 0;
-    for (; i < STRING_SHOWN && text[i]; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool plain = isprint(c) && c != '"' && c != '\\';
-        weir_trace_put(line, plain ? "%c" : json ? "?" : "\\x%02x", c);
+    const char *from = text;
+    while (*text && text - from < STRING_SHOWN) {
+        char piece[WEIR_JSON_PIECE_BYTES];
+        unsigned char c = (unsigned char)*text;
+        bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+        if (json) {
+            weir_trace_put(line, "%s", weir_json_next(&text, piece));
+        } else {
+            weir_trace_put(line, plain ? "%c" : "\\x%02x", c);
+            text++;
+        }
     }
-    weir_trace_put(line, "%s%s", quote, i == STRING_SHOWN && text[i] ? ".." : "");
+    weir_trace_put(line, "%s%s", quote, *text ? ".." : "");
 }
 
 static void put_enum(struct weir_trace_line *line, int64_t value, uint16_t table)

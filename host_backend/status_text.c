@@ -1,6 +1,7 @@
 /* Status as text: one flat JSON object a line; writer and reader from one table of fields. */
 #include "host_backend/status_text.h"
 
+#include "base/text.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,23 +86,6 @@ static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(settin
                                               F(setting, live, U32),    {0}};
 static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
 
-static void write_string(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (; *text != 0; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\') {
-            fprintf(out, "\\%c", c);
-        } else if (c < 0x20 || c >= 0x7f) {
-            fprintf(out, "\\u%04x", c); /* a program's name may hold anything */
-        } else {
-            putc(c, out);
-        }
-    }
-    putc('"', out);
-}
-
 static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
@@ -111,7 +95,7 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
         fprintf(out, ",\"%s\":", f->name);
         switch (f->kind) {
         case FIELD_TEXT:
-            write_string(out, at);
+            weir_json_put(out, at);
             break;
         case FIELD_U32:
             fprintf(out, "%u", *(const uint32_t *)(const void *)at);
@@ -173,37 +157,58 @@ void weir_status_text_run(FILE *out, const struct weir_status_count *row)
     write_row(out, "run", run_fields, row);
 }
 
+/* The UTF-8 of \uXXXX whose digits begin at digits; returns its bytes. */
+static size_t read_escape(const char *digits, char bytes[3])
+{
+    char hex[5] = "";
+    unsigned code;
+
+    memcpy(hex, digits, strnlen(digits, 4));
+    code = (unsigned)strtoul(hex, NULL, 16);
+    if (code < 0x80) {
+        bytes[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        bytes[0] = (char)(0xc0 | code >> 6);
+        bytes[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    bytes[0] = (char)(0xe0 | code >> 12);
+    bytes[1] = (char)(0x80 | (code >> 6 & 0x3f));
+    bytes[2] = (char)(0x80 | (code & 0x3f));
+    return 3;
+}
+
 /* A string at *at (after its quote) into room; false when it does not end. */
 static bool read_string(char **at, char *room, size_t room_bytes)
 {
-    size_t n = 0;
+    size_t used = 0;
     char *p = *at;
 
     for (; *p != '"'; p++) {
-        unsigned c = (unsigned char)*p;
+        char bytes[3] = {*p};
+        size_t n = 1;
 
-        if (c == 0) {
-            return false;
-        }
-        if (c == '\\') {
+        if (*p == '\\') {
             p++;
-            c = (unsigned char)*p;
-            if (c == 'u') {
-                char hex[5] = "";
-
-                for (int i = 0; i < 4 && p[1] != 0; i++) {
-                    hex[i] = *++p;
-                }
-                c = (unsigned)strtoul(hex, NULL, 16) & 0xff;
-            } else if (c == 0) {
-                return false;
+            bytes[0] = *p;
+            if (*p == 'u') {
+                n = read_escape(p + 1, bytes);
+                p += strnlen(p + 1, 4);
             }
         }
-        if (n + 1 < room_bytes) {
-            room[n++] = (char)c;
+        if (*p == 0) {
+            return false;
+        }
+        if (used + n < room_bytes) {
+            memcpy(room + used, bytes, n);
+            used += n;
+        } else {
+            room_bytes = used; /* nothing more */
         }
     }
-    room[n] = 0;
+    room[used] = 0;
     *at = p + 1;
     return true;
 }

@@ -1,5 +1,6 @@
 /* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
  * predictions are. Tables or JSON lines. */
+#include "base/text.h"
 #include "host_backend/control.h"
 #include "tools/command.h"
 
@@ -137,31 +138,13 @@ static void print_table(const struct weir_status_counted *session,
     printf("\n");
 }
 
-/* Tenants' names are checked by the configuration, functions' by the worker; a program's may hold
- * anything. */
-static void print_json_text(const char *text)
-{
-    putchar('"');
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') {
-            printf("\\%c", c);
-        } else if (c < 0x20 || c >= 0x7f) {
-            printf("\\u%04x", c);
-        } else {
-            putchar(c);
-        }
-    }
-    putchar('"');
-}
-
 static void print_json(const struct weir_status_counted *session,
                        const struct weir_status_function *functions, size_t n,
                        const struct weir_status_count *forms, size_t n_forms)
 {
     printf("{\"session\":%llu,\"tenant\":\"%s\",\"program\":", (unsigned long long)session->id,
            session->tenant);
-    print_json_text(session->program);
+    weir_json_put(stdout, session->program);
     printf(",\"pid\":%llu,\"transport\":\"%s\",\"ended\":%s,\"age_s\":%.3f,\"functions\":[",
            (unsigned long long)session->pid, session->transport, session->ended ? "true" : "false",
            session->age_s);

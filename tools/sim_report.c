@@ -1,5 +1,6 @@
 #include "tools/sim_report.h"
 
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,14 +157,8 @@ void weir_sim_report_text(const struct weir_sim_report *r)
 
 static void json_text(const char *name, const char *text)
 {
-    printf("\"%s\":\"", name);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') {
-            putchar('\\');
-        }
-        putchar((unsigned char)*text < 0x20 ? ' ' : *text);
-    }
-    putchar('"');
+    printf("\"%s\":", name);
+    weir_json_put(stdout, text);
 }
 
 static void json_tenant(const struct weir_sim_report *r, uint32_t i)

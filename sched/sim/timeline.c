@@ -9,6 +9,7 @@
  */
 #include "sched/sim/timeline.h"
 
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -40,21 +41,10 @@ static void put_time(FILE *out, const char *name, uint64_t ns)
     fprintf(out, "\"%s\":%" PRIu64 ".%03" PRIu64, name, ns / 1000, ns % 1000);
 }
 
-/* Names are visible ASCII (the reader checks): two characters need care. */
-static void put_text(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') {
-            fputc('\\', out);
-        }
-        fputc(*text, out);
-    }
-}
-
 static void put_name(const struct weir_sim_timeline *t, uint32_t tenant)
 {
     if (t->load->tenants[tenant].name[0]) {
-        put_text(t->out, t->load->tenants[tenant].name);
+        weir_json_put_part(t->out, t->load->tenants[tenant].name);
     } else {
         fprintf(t->out, "tenant %u", tenant + 1);
     }

@@ -59,6 +59,37 @@ static void read_gives_back_what_was_written(void **state)
     free(text);
 }
 
+/* Programs choose their names; what is no UTF-8 is replaced, so that each row is JSON. */
+static void program_may_be_called_anything(void **state)
+{
+    static const struct {
+        const char *program, *read;
+    } cases[] = {
+        {"\x01\x1f\x7f\033[2J\r\n", NULL},
+        {"caf\xc3\xa9 \xf0\x9f\x98\x80 \xc2\x9b \xe2\x80\xae", NULL},
+        {"caf\xe9", "caf\xef\xbf\xbd"},
+        {"\\u0041\\", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir_status_session session = {.tenant = "a"};
+        struct weir_status_report report = {.sessions = &session, .n_sessions = 1}, *back;
+        char *text;
+
+        snprintf(session.program, sizeof session.program, "%s", cases[i].program);
+        text = text_of(&report);
+        for (const char *at = text; *at != 0; at++) {
+            assert_true((unsigned char)*at >= 0x20 || *at == '\n');
+        }
+        assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
+        assert_string_equal(back->sessions[0].program,
+                            cases[i].read != NULL ? cases[i].read : cases[i].program);
+        weir_status_report_destroy(back);
+        free(text);
+    }
+}
+
 /* A session's follow it, a device's come behind all. */
 static void counts_belong_to_their_session(void **state)
 {
@@ -111,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_gives_back_what_was_written),
+        cmocka_unit_test(program_may_be_called_anything),
         cmocka_unit_test(counts_belong_to_their_session),
         cmocka_unit_test(read_of_any_prefix_is_refused_or_whole),
     };

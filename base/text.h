@@ -1,0 +1,63 @@
+/*
+ * Text that others chose, made fit for JSON and for people's eyes.
+ *
+ * "Control characters" are here those that can move a cursor, end a line or change the direction of
+ * writing: C0, DEL, C1 and Unicode's line separators and marks of direction.
+ */
+#ifndef WEIR_BASE_TEXT_H
+#define WEIR_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define WEIR_JSON_PIECE_BYTES 8
+
+/**
+ * Decode one character of UTF-8.
+ *
+ * @param at  the text, not at its NUL; moved behind the character, or behind one byte that begins
+ *            none.
+ * @return the code point, 1 to 0x10ffff; -1: no UTF-8 (too long forms and surrogates included).
+ * @thread any
+ */
+int32_t weir_utf8_next(const char **at);
+
+/**
+ * One character as it may stand inside a JSON string: as it is, or escaped if it is a quote, a
+ * backslash or a control character. What is no UTF-8 becomes \ufffd.
+ *
+ * @param at     as weir_utf8_next().
+ * @param piece  WEIR_JSON_PIECE_BYTES of room.
+ * @return piece, with a NUL.
+ * @thread any
+ */
+const char *weir_json_next(const char **at, char *piece);
+
+/** Write a text as it may stand inside a JSON string. @thread any */
+void weir_json_put_part(FILE *out, const char *text);
+
+/** Write a text as a JSON string, which is one of YAML too. @thread any */
+void weir_json_put(FILE *out, const char *text);
+
+/**
+ * A text as a terminal may get it: of control characters, backslashes and what is no UTF-8 each
+ * byte becomes \xNN.
+ *
+ * @param room_bytes  at least 1, with the NUL; characters that do not fit whole are left out, with
+ *                    all that follows.
+ * @return room.
+ * @thread any
+ */
+const char *weir_text_visible(const char *text, char *room, size_t room_bytes);
+
+/**
+ * Put a '?' in place of each control character and each byte that is no UTF-8.
+ *
+ * @param text  changed; grows shorter, never longer.
+ * @return its new length.
+ * @thread owner
+ */
+size_t weir_text_blot(char *text);
+
+#endif
