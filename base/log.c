@@ -3,6 +3,7 @@
  * lines of several threads and processes that share a file do not mix.
  */
 #include "base/log.h"
+#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -95,12 +96,9 @@ void weir_log_write(enum weir_log_level level, const char *fmt, ...)
         int room = LINE_MAX_BYTES - len - 2;
         len += n < room ? n : room;
     }
+    line[len] = 0;
     /* A message may quote what a guest said: it must not be able to forge lines. */
-    for (int i = 0; i < len; i++) {
-        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
-            line[i] = '?';
-        }
-    }
+    len = (int)weir_text_blot(line);
     line[len++] = '\n';
     ssize_t written = write(log_fd, line, (size_t)len);
     (void)written; /* there is nobody to tell */

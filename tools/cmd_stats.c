@@ -116,8 +116,10 @@ static void print_table(const struct weir_status_counted *session,
                         const struct weir_status_count *forms, size_t n_forms, bool all)
 {
     struct weir_status_function total = {.name = "total"};
+    char program[4 * WEIR_HOST_TEXT_BYTES];
     printf("session %llu, tenant %s, %s (pid %llu) via %s, %s %.1f s\n",
-           (unsigned long long)session->id, session->tenant, session->program,
+           (unsigned long long)session->id, session->tenant,
+           weir_text_visible(session->program, program, sizeof program),
            (unsigned long long)session->pid, session->transport,
            session->ended ? "ended, lived" : "up", session->age_s);
     printf("%-44s %10s %10s %10s %12s %10s %10s\n", "FUNCTION", "GUEST", "POSTED", "WAITED",

@@ -1,4 +1,5 @@
 /* weir status: the host's tenants, sessions and workers, as a table or as JSON lines. */
+#include "base/text.h"
 #include "host_backend/control.h"
 #include "tools/command.h"
 
@@ -42,16 +43,18 @@ static void print_sessions(const struct weir_status_report *report)
         char used[16];
         char limit[16] = "-";
         char sm[16] = "-";
+        char program[21];
         if (s->memory_limit_bytes) {
             weir_human_bytes(s->memory_limit_bytes, limit);
         }
         if (s->sm_limit_pct) {
             snprintf(sm, sizeof(sm), "%u", s->sm_limit_pct);
         }
-        printf("%-8llu %-16s %8llu %-20.20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
-               (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid, s->program,
-               s->transport, weir_human_bytes(s->used_bytes, used), limit, sm,
-               (unsigned long long)s->calls, s->calls_per_s, s->age_s);
+        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
+               (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid,
+               weir_text_visible(s->program, program, sizeof program), s->transport,
+               weir_human_bytes(s->used_bytes, used), limit, sm, (unsigned long long)s->calls,
+               s->calls_per_s, s->age_s);
     }
     if (!report->n_sessions) {
         printf("(none)\n");

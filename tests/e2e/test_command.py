@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 
 import lib
@@ -221,6 +222,24 @@ class Command(lib.Case):
         lib.until(lambda: host.status()["session"][0]["calls_per_s"] > 0, 5, "calls per second", 0.2)
         self.assertGreater(host.tenant("bob")["used_bytes"], 0)
         self.steady_undisturbed(steady)
+
+    def test_status_of_a_program_with_a_hostile_name(self):
+        """What a guest calls itself must not command the terminal of who looks."""
+        name = "a\n\x1b[2J\x9b\\"
+        path = os.path.join(self.folder(), name)
+        shutil.copy(lib.places.program("e2e_calls"), path)
+        host = self.host()
+        guest = self.guest(host, path, 1, 1)
+        guest.wait_line("^done$")
+        for command in ("status", "stats"):
+            shown = lib.run_weir(command, "--run-dir", host.run_dir).stdout
+            self.assertNotRegex(shown, r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", command)
+            self.assertIn(r"a\x0a\x1b[2J", shown)
+        rows = lib.run_weir("stats", "--run-dir", host.run_dir, "--json").stdout.splitlines()
+        for program in (json.loads(rows[0])["program"], host.status()["session"][0]["program"]):
+            self.assertEqual(program, name)
+        guest.close_stdin()
+        self.assertEqual(guest.wait(), 0, guest.tail())
 
     def test_status_without_host(self):
         result = lib.run_weir("status", "--run-dir", self.folder())
