@@ -78,14 +78,26 @@ void weir_quiet_left(struct weir_session *session)
 
 /* ---------------------------------------------------------------- the gate */
 
+/* May anybody else give the device work? A monitor, which each program that loads NVML has beside
+ * its session, may not. */
 static bool others_there(struct weir_worker *w)
 {
-    bool others;
+    uint32_t others;
 
     pthread_mutex_lock(&w->lock);
-    others = w->n_sessions > 1;
+    others = w->n_sessions;
+    for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
+        others -= s->monitor;
+    }
     pthread_mutex_unlock(&w->lock);
-    return others;
+    return others > 1;
+}
+
+/* Its own capture ends after this call, so there is nothing to wait for; and as long as it is open
+ * the driver does not say what the device still has to do. */
+static bool captures_itself(const struct weir_session *self)
+{
+    return self != NULL && self->n_captures != 0;
 }
 
 static bool any_inside(struct weir_worker *w)
@@ -206,7 +218,7 @@ uint32_t weir_quiet_begin(struct weir_worker *worker)
     }
     calm = weir_forms_calm_begin(worker->forms);
     pthread_mutex_lock(&q->lock);
-    if (q->depth++ != 0 || !worker->real || !others_there(worker)) {
+    if (q->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker)) {
         return calm;
     }
     while (!turn(worker, moment_ns, end_ns)) {

@@ -59,8 +59,9 @@ void weir_quiet_pass(struct weir_session *session);
 void weir_quiet_left(struct weir_session *session);
 
 /**
- * Make the device quiet. At once where no other session is there, or the driver is softgpu, which
- * keeps nobody out. Calls nest.
+ * Make the device quiet. At once where no other session is there that may give it work, where the
+ * caller's own session is capturing, or where the driver is softgpu, which keeps nobody out. Calls
+ * nest.
  * @return for weir_quiet_end()
  * @thread any with a context, holding no lock; within a handler, too
  */

@@ -116,6 +116,30 @@ static void begin_alone_asks_nothing(void **state)
     weir_quiet_end(&f.worker, calm);
 }
 
+/* PyTorch loads NVML, which has a session of its own. */
+static void begin_beside_a_monitor_asks_nothing(void **state)
+{
+    (void)state;
+    f.sessions[1]->monitor = true;
+    weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
+    assert_int_equal(atomic_load(&f.records), 0);
+    assert_int_equal(atomic_load(&f.worker.quiet.turns), 0);
+}
+
+/* Kernels are looked up while a graph is captured: the capture waits for that, not the other way
+ * round. */
+static void begin_within_an_own_capture_does_not_wait(void **state)
+{
+    (void)state;
+    f.sessions[0]->n_captures = 1;
+    atomic_store(&f.worker.quiet.captures, 1);
+    weir_quiet_pass(f.sessions[0]);
+    weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
+    weir_quiet_left(f.sessions[0]);
+    assert_int_equal(atomic_load(&f.worker.quiet.turns), 0);
+    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+}
+
 static void begin_keeps_the_others_out_until_the_end(void **state)
 {
     pthread_t other;
@@ -211,6 +235,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(begin_alone_asks_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_beside_a_monitor_asks_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_within_an_own_capture_does_not_wait, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(begin_keeps_the_others_out_until_the_end, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(begin_opens_while_the_device_does_not_end, set_up,
