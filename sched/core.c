@@ -116,7 +116,7 @@ static bool params_are_sound(const struct weir_sched_tenant_params *params)
 {
     return params->weight >= 1 && params->weight <= WEIR_SCHED_WEIGHT_MAX &&
            params->sm_limit >= 1 && params->sm_limit <= 100 &&
-           (unsigned)params->priority < WEIR_SCHED_PRIORITY_COUNT;
+           (unsigned)params->priority < WEIR_PRIORITY_COUNT;
 }
 
 static void take_params(struct weir_sched *sched, struct tenant *tenant,
@@ -188,8 +188,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
 }
 
 /* Its place among fronts and in lists of copies follows its class: all out, and all in again. */
-static void resort(struct weir_sched *sched, struct tenant *tenant,
-                   enum weir_sched_priority priority)
+static void resort(struct weir_sched *sched, struct tenant *tenant, enum weir_priority priority)
 {
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
         if (queue->first != NULL && queue->first->is_front) {

@@ -58,7 +58,7 @@ struct weir_policy_tenant {
     const char *name;
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
     uint32_t sm_limit; /* SMs, 1 .. config.sms */
-    enum weir_sched_priority priority;
+    enum weir_priority priority;
     uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* ever; compute in SM-nanoseconds */
     uint64_t committed_ns; /* compute that is granted, will not be stopped, and is yet to be
                               charged; predicted, in SM-nanoseconds */

@@ -24,6 +24,7 @@
 #ifndef WEIR_SCHED_SCHED_H
 #define WEIR_SCHED_SCHED_H
 
+#include "base/priority.h"
 #include "base/status.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -55,13 +56,6 @@ enum weir_sched_resource {
     WEIR_SCHED_RESOURCE_COUNT
 };
 
-enum weir_sched_priority {
-    WEIR_SCHED_LOW,
-    WEIR_SCHED_NORMAL,
-    WEIR_SCHED_HIGH,
-    WEIR_SCHED_PRIORITY_COUNT
-};
-
 enum weir_sched_item_state {
     WEIR_SCHED_WAITING,
     WEIR_SCHED_GRANTED,
@@ -84,7 +78,7 @@ struct weir_sched_tenant_params {
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
     uint32_t sm_limit; /* of 100, 1 .. 100: of the SMs that its movable work may have at a time, and
                           of their time that everything else of its compute may take */
-    enum weir_sched_priority priority;
+    enum weir_priority priority;
     bool exclusive; /* it never has the compute resource together with others */
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
 };
@@ -517,7 +511,7 @@ static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_
 {
     return (struct weir_sched_tenant_params){
         .weight = value >> 49 == 0 ? (uint32_t)value : 0,
-        .priority = (enum weir_sched_priority)(value >> 32 & 0xff),
+        .priority = (enum weir_priority)(value >> 32 & 0xff),
         .sm_limit = (uint32_t)(value >> 40 & 0xff),
         .exclusive = (value >> 48 & 1) != 0,
     };

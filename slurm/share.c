@@ -12,18 +12,10 @@
 
 #define REFUSE(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
 
-static const char *const priorities[] = {"low", "normal", "high"};
-#define N_PRIORITIES (sizeof(priorities) / sizeof(priorities[0]))
-
 const char *weir_share_option_name(enum weir_share_option option)
 {
     static const char *const names[] = {"weir-weight", "weir-mem", "weir-priority"};
     return names[option];
-}
-
-const char *weir_share_priority_text(uint32_t priority)
-{
-    return priorities[priority];
 }
 
 /* ---------------------------------------------------------------- values */
@@ -77,15 +69,9 @@ static enum weir_status weight_of(const char *text, uint32_t *ret_weight)
     return WEIR_OK;
 }
 
-static enum weir_status priority_of(const char *text, uint32_t *ret_priority)
+static enum weir_status priority_of(const char *text, enum weir_priority *ret_priority)
 {
-    for (uint32_t i = 0; i < N_PRIORITIES; i++) {
-        if (strcmp(text, priorities[i]) == 0) {
-            *ret_priority = i;
-            return WEIR_OK;
-        }
-    }
-    return WEIR_ERR_INVALID;
+    return weir_priority_find(text, ret_priority) ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
 /* ---------------------------------------------------------------- rules */
@@ -161,7 +147,7 @@ enum weir_status weir_share_rules_read(int argc, const char *const *argv,
 {
     enum weir_status status = WEIR_OK;
     *ret_rules =
-        (struct weir_share_rules){.run_dir = DEFAULT_RUN_DIR, .max_priority = 1 /* normal */};
+        (struct weir_share_rules){.run_dir = DEFAULT_RUN_DIR, .max_priority = WEIR_PRIORITY_NORMAL};
     for (int i = 0; i < argc; i++) {
         struct weir_diag diag = {0};
         if (read_one(argv[i], ret_rules, &diag) != WEIR_OK && status == WEIR_OK) {
@@ -233,7 +219,8 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
     }
     if (wish->given[WEIR_SHARE_PRIORITY] && wish->priority > rules->max_priority) {
         return REFUSE("--weir-priority=%s is over this cluster's limit of %s",
-                      priorities[wish->priority], priorities[rules->max_priority]);
+                      weir_priority_names[wish->priority],
+                      weir_priority_names[rules->max_priority]);
     }
     return WEIR_OK;
 }
@@ -278,7 +265,7 @@ enum weir_status weir_share_of(const struct weir_share_wish *wish,
                       shards);
     }
     share.weight = wish->given[WEIR_SHARE_WEIGHT] ? wish->weight : rules->default_weight;
-    share.priority = wish->given[WEIR_SHARE_PRIORITY] ? wish->priority : 1;
+    share.priority = wish->given[WEIR_SHARE_PRIORITY] ? wish->priority : WEIR_PRIORITY_NORMAL;
     if (share.priority > rules->max_priority) {
         share.priority = rules->max_priority;
     }

@@ -5,6 +5,7 @@
 #ifndef WEIR_SLURM_SHARE_H
 #define WEIR_SLURM_SHARE_H
 
+#include "base/priority.h"
 #include "base/status.h"
 #include <limits.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@ struct weir_share_rules {
     uint32_t max_weight, default_weight; /* 100 each where they are not given */
     uint64_t max_mem_bytes, default_mem_bytes;
     uint64_t mem_per_shard_bytes;
-    uint32_t max_priority; /* index in weir_share_priority_text(); default normal */
+    enum weir_priority max_priority; /* default normal */
 };
 
 enum weir_share_option { WEIR_SHARE_WEIGHT, WEIR_SHARE_MEM, WEIR_SHARE_PRIORITY };
@@ -29,21 +30,18 @@ struct weir_share_wish {
     bool given[WEIR_SHARE_OPTIONS];
     uint32_t weight;
     uint64_t mem_bytes;
-    uint32_t priority;
+    enum weir_priority priority;
 };
 
 /* What a job gets. */
 struct weir_share {
     uint64_t mem_bytes; /* 0: all of the device */
     uint32_t weight;
-    uint32_t priority;
+    enum weir_priority priority;
 };
 
 /** The name of an option, without dashes. */
 const char *weir_share_option_name(enum weir_share_option option);
-
-/** "low", "normal", "high" for 0, 1, 2. */
-const char *weir_share_priority_text(uint32_t priority);
 
 /**
  * Read "key=value" arguments. What is in order is taken even if another is wrong.

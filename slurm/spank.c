@@ -93,7 +93,7 @@ static void compare(const struct weir_status_report *report, const char *name, c
     } else if ((wish.given[WEIR_SHARE_WEIGHT] && !has(report, "weight", weight)) ||
                (wish.given[WEIR_SHARE_MEM] && !has_memory(report, wish.mem_bytes)) ||
                (wish.given[WEIR_SHARE_PRIORITY] &&
-                !has(report, "priority", weir_share_priority_text(wish.priority)))) {
+                !has(report, "priority", weir_priority_names[wish.priority]))) {
         PROBLEM("a step cannot change what the job has: give --weir-weight, --weir-mem and "
                 "--weir-priority to sbatch or salloc");
     }
@@ -134,7 +134,7 @@ static void make_tenant(const char *name, const char *user, const struct weir_sh
     const char *const words[] = {"add", name, of_user, weight, priority, memory};
     snprintf(of_user, sizeof(of_user), "user=%s", user);
     snprintf(weight, sizeof(weight), "weight=%u", share->weight);
-    snprintf(priority, sizeof(priority), "priority=%s", weir_share_priority_text(share->priority));
+    snprintf(priority, sizeof(priority), "priority=%s", weir_priority_names[share->priority]);
     snprintf(memory, sizeof(memory), "memory=%llu", (unsigned long long)share->mem_bytes);
     struct weir_status_report *report = ask(words, share->mem_bytes ? 6 : 5);
     const char *why = report ? error_in(report) : NULL;

@@ -7,8 +7,6 @@
 
 #define SHARES_COLUMNS 12u
 
-static const char *const priorities[] = {"low", "normal", "high"};
-
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
@@ -86,7 +84,7 @@ static void print_tenant(const struct weir_sim_report *r, uint32_t i)
     const struct weir_sim_tenant_result *t = &r->result->tenants[i];
     const struct weir_sched_tenant_params *p = &r->load->tenants[i].params;
     printf("%-20s %6u %-6s %9" PRIu64 " %9" PRIu64 " %10.4f", name_of(r, i, scratch), p->weight,
-           priorities[p->priority], t->items, t->finished, t->sm_ns / 1e9);
+           weir_priority_names[p->priority], t->items, t->finished, t->sm_ns / 1e9);
     if (r->metrics) {
         const struct weir_sim_tenant_metrics *m = &r->metrics->tenants[i];
         printf(" %7.2f %7.2f %9.1f %9.1f %9.1f %8.3f %8.3f", 100 * m->share, 100 * m->entitled,
@@ -172,7 +170,7 @@ static void json_tenant(const struct weir_sim_report *r, uint32_t i)
            ",\"sm_s\":%.9f,\"h2d_bytes\":%" PRIu64 ",\"d2h_bytes\":%" PRIu64
            ",\"h2d_s\":%.9f,\"d2h_s\":%.9f,\"stops\":%" PRIu64 ",\"waited_s\":%.9f"
            ",\"waited_max_s\":%.9f",
-           p->weight, priorities[p->priority], t->items, t->finished, t->sm_ns / 1e9,
+           p->weight, weir_priority_names[p->priority], t->items, t->finished, t->sm_ns / 1e9,
            t->copied_bytes[0], t->copied_bytes[1], (double)t->copy_ns[0] / 1e9,
            (double)t->copy_ns[1] / 1e9, t->stops, (double)t->waited_ns / 1e9,
            (double)t->waited_max_ns / 1e9);

@@ -277,21 +277,9 @@ void weir_gates_destroy(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- tenants */
 
-static enum weir_sched_priority class_of(int priority)
-{
-    switch (priority) {
-    case WEIR_PRIORITY_HIGH:
-        return WEIR_SCHED_HIGH;
-    case WEIR_PRIORITY_LOW:
-        return WEIR_SCHED_LOW;
-    default:
-        return WEIR_SCHED_NORMAL;
-    }
-}
-
 unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant)
 {
-    return gate->levels ? (unsigned)class_of(atomic_load(&tenant->priority)) : 0;
+    return gate->levels ? (unsigned)atomic_load(&tenant->priority) : 0;
 }
 
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant)
@@ -299,7 +287,8 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = atomic_load(&tenant->weight),
                                              .sm_limit = atomic_load(&tenant->sm_limit_pct),
-                                             .priority = class_of(atomic_load(&tenant->priority)),
+                                             .priority =
+                                                 (enum weir_priority)atomic_load(&tenant->priority),
                                              .exclusive = atomic_load(&tenant->exclusive)};
 }
 
@@ -348,7 +337,7 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
             (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
             weir_gate_kick_locked(gate); /* it carries out what this has led to */
         }
-        for (int k = 0; k < WEIR_SCHED_PRIORITY_COUNT; k++) {
+        for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
             if (gate->last_member[k] == member) {
                 gate->last_member[k] = NULL;
             }

@@ -130,9 +130,9 @@ struct weir_gate {
     bool spin;             /* the machine has many cores: weir_gate_may_spin() */
     uint32_t spinners_max; /* sessions that do so at a time */
     atomic_uint spinners;
-    bool levels;                            /* streams of a higher class go first on the device */
-    atomic_uint_fast64_t worth_stopping_ns; /* of kernels that take so long: by the policies */
-    atomic_bool crowded[WEIR_SCHED_PRIORITY_COUNT]; /* several tenants of a class came within the
+    bool levels;                              /* streams of a higher class go first on the device */
+    atomic_uint_fast64_t worth_stopping_ns;   /* of kernels that take so long: by the policies */
+    atomic_bool crowded[WEIR_PRIORITY_COUNT]; /* several tenants of a class came within the
                                                        last second; without levels: of any */
     int priority_least, priority_greatest;
 
@@ -154,12 +154,12 @@ struct weir_gate {
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows and that are not gone; also what was started */
     uint64_t timer_ns;
-    uint64_t crowded_until_ns[WEIR_SCHED_PRIORITY_COUNT];
+    uint64_t crowded_until_ns[WEIR_PRIORITY_COUNT];
     uint64_t passed_gone;  /* items beside it of tenants that are gone */
     uint64_t passed_stuck; /* items: what was in flight before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
-    struct weir_gate_member *last_member[WEIR_SCHED_PRIORITY_COUNT]; /* that came by the slow way */
-    struct weir_gate_action *actions;                                /* a ring */
+    struct weir_gate_member *last_member[WEIR_PRIORITY_COUNT]; /* that came by the slow way */
+    struct weir_gate_action *actions;                          /* a ring */
     uint32_t actions_room, first_action, n_actions;
     bool acting; /* somebody carries them out */
     struct weir_gate_member

@@ -556,7 +556,7 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
         gate->timer_ns = UINT64_MAX;
         weir_sched_tick(gate->sched, now_ns);
     }
-    for (int i = 0; i < WEIR_SCHED_PRIORITY_COUNT; i++) {
+    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
         if (now_ns >= gate->crowded_until_ns[i]) {
             atomic_store_explicit(&gate->crowded[i], false, memory_order_relaxed);
         }
@@ -570,7 +570,7 @@ static void sleep_locked(struct weir_gate *gate)
     uint64_t end_ns = gate->timer_ns;
     struct timespec end;
 
-    for (int i = 0; i < WEIR_SCHED_PRIORITY_COUNT; i++) {
+    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
         if (atomic_load(&gate->crowded[i]) && gate->crowded_until_ns[i] < end_ns) {
             end_ns = gate->crowded_until_ns[i];
         }

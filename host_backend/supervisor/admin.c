@@ -253,7 +253,7 @@ static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report 
         }
         row.weight = t->config.weight;
         snprintf(row.name, sizeof row.name, "%s", t->config.name);
-        snprintf(row.priority, sizeof row.priority, "%s", weir_priority_text(t->config.priority));
+        snprintf(row.priority, sizeof row.priority, "%s", weir_priority_names[t->config.priority]);
         snprintf(row.isolation, sizeof row.isolation, "%s",
                  weir_isolation_text(t->config.isolation));
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));

@@ -44,7 +44,6 @@ struct row {
     const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
 };
 
-static const char *const priorities[] = {"low", "normal", "high", NULL};
 static const char *const isolations[] = {"shared", "process", NULL};
 static const char *const shares[] = {"yes", "no", NULL};
 static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
@@ -104,7 +103,7 @@ static const struct row tenant_rows[] = {
     {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
     {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
-    {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, priorities},
+    {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, weir_priority_names},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
@@ -190,11 +189,6 @@ void weir_config_default(struct weir_host_config *ret_config)
     host_default(ret_config);
     weir_tenant_config_default(&ret_config->tenants[0], "default");
     ret_config->n_tenants = 1;
-}
-
-const char *weir_priority_text(enum weir_priority priority)
-{
-    return priorities[priority];
 }
 
 const char *weir_isolation_text(enum weir_isolation isolation)

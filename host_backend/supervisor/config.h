@@ -2,6 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
 
+#include "base/priority.h"
 #include "base/status.h"
 #include "host_backend/control.h"
 #include "host_backend/forms/config.h"
@@ -13,12 +14,6 @@
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
 #define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
-
-enum weir_priority {
-    WEIR_PRIORITY_LOW,
-    WEIR_PRIORITY_NORMAL,
-    WEIR_PRIORITY_HIGH,
-};
 
 enum weir_isolation {
     WEIR_ISOLATION_SHARED,  /* the GPU's worker, with the other tenants */
@@ -172,7 +167,6 @@ bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES]);
 
-const char *weir_priority_text(enum weir_priority priority);
 const char *weir_isolation_text(enum weir_isolation isolation);
 
 #endif

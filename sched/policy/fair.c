@@ -89,7 +89,7 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
 
 /* Of the highest class that is ready: what a decision is made from. */
 struct round {
-    enum weir_sched_priority class;
+    enum weir_priority class;
     uint64_t weights;
     uint64_t cost_ns;
     uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
@@ -128,7 +128,7 @@ static void place(const struct weir_policy *self, const struct round *round,
 
 static struct round look(const struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    struct round round = {.class = WEIR_SCHED_LOW};
+    struct round round = {.class = WEIR_PRIORITY_LOW};
     uint64_t round_ns;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
@@ -267,7 +267,7 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
-    enum weir_sched_priority class = WEIR_SCHED_LOW;
+    enum weir_priority class = WEIR_PRIORITY_LOW;
     uint32_t best = UINT32_MAX;
     uint64_t most = 0;
 

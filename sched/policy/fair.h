@@ -10,7 +10,7 @@ struct fair_tenant {
     uint64_t seen_ns;    /* service up to which virtual_ns counts */
     uint64_t position;   /* virtual_ns and what is committed, at the last decision */
     uint64_t idle_ns;
-    enum weir_sched_priority class; /* in which virtual_ns counts */
+    enum weir_priority class; /* in which virtual_ns counts */
     bool placed;
     uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
 };

@@ -37,7 +37,7 @@ static struct priority_tenant *priority_of(const struct weir_policy_tenant *tena
 
 /* The highest class that is ready. */
 struct top {
-    enum weir_sched_priority class;
+    enum weir_priority class;
     uint32_t count;
     uint32_t first; /* index */
     bool unknown;   /* one of them has no known rest */
@@ -45,7 +45,7 @@ struct top {
 
 static struct top look(const struct weir_policy_next_view *view)
 {
-    struct top top = {.class = WEIR_SCHED_LOW};
+    struct top top = {.class = WEIR_PRIORITY_LOW};
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];

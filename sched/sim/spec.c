@@ -137,14 +137,7 @@ static bool set_name(struct weir_sim_group *group, const char *text)
 
 static bool set_priority(struct weir_sim_group *group, const char *text)
 {
-    static const char *const words[] = {"low", "normal", "high"};
-    for (unsigned i = 0; i < 3; i++) {
-        if (strcmp(text, words[i]) == 0) {
-            group->priority = (enum weir_sched_priority)i;
-            return true;
-        }
-    }
-    return false;
+    return weir_priority_find(text, &group->priority);
 }
 
 static bool set_form(struct weir_sim_group *group, const char *text)
@@ -283,7 +276,7 @@ static struct weir_sim_group defaults(const struct scan *scan, uint32_t number)
         .column = (uint32_t)(scan->at - scan->line_start) + 1,
         .tenants = 1,
         .weight = {1, 1, false},
-        .priority = WEIR_SCHED_NORMAL,
+        .priority = WEIR_PRIORITY_NORMAL,
         .sm_limit = 100,
         .streams = 1,
         .keys = 1,

@@ -27,7 +27,7 @@ struct weir_sim_group {
     char name[48];
     uint32_t tenants;
     struct weir_sim_range weight;
-    enum weir_sched_priority priority;
+    enum weir_priority priority;
     uint32_t sm_limit;
     uint32_t streams;
     uint32_t keys;                   /* different kernels */

@@ -94,7 +94,7 @@ static const char *check_tenant(const struct weir_sched_record *r)
     const struct weir_sched_tenant_params p = weir_sched_tenant_unpacked(r->value);
     return !r->tenant                                      ? "a tenant without an id"
            : !p.weight || p.weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
-           : p.priority >= WEIR_SCHED_PRIORITY_COUNT       ? "an unknown priority"
+           : p.priority >= WEIR_PRIORITY_COUNT             ? "an unknown priority"
            : !p.sm_limit || p.sm_limit > 100               ? "an SM limit that is not 1 .. 100"
                                                            : NULL;
 }

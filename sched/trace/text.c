@@ -31,8 +31,6 @@ static const char *const class_words[] = {
 _Static_assert(sizeof class_words / sizeof class_words[0] == WEIR_SCHED_CLASS_COUNT,
                "every class has a word");
 
-static const char *const priority_words[] = {"low", "normal", "high"};
-
 const char *weir_sched_trace_kind_word(uint8_t kind)
 {
     if (weir_sched_trace_is_core(kind)) {
@@ -97,7 +95,7 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_TENANT_SET:
         tenant = weir_sched_tenant_unpacked(r->value);
         fprintf(out, " weight=%u priority=%s sm_limit=%u%s", tenant.weight,
-                priority_words[tenant.priority], tenant.sm_limit,
+                weir_priority_names[tenant.priority], tenant.sm_limit,
                 tenant.exclusive ? " exclusive" : "");
         break;
     case WEIR_SCHED_REC_QUEUE_ADD:

@@ -84,7 +84,7 @@ void sim_dev_remove(struct tl_sim *sim, struct work *work)
 static void dev_add(struct tl_sim *sim, struct work *work)
 {
     struct work *after = sim->dev_last;
-    enum weir_sched_priority priority = sim->tenant[work->lane->tenant]->priority;
+    enum weir_priority priority = sim->tenant[work->lane->tenant]->priority;
 
     while (after != NULL && sim->tenant[after->lane->tenant]->priority < priority) {
         after = after->dev_prev;

@@ -62,7 +62,7 @@ uint64_t tl_sim_now(const struct tl_sim *sim);
 
 /* A tenant with a load; returns its number. load->count 0 and no more arrivals after
  * tl_sim_leave(). */
-uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_sched_priority priority,
+uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_priority priority,
                        const struct tl_sim_load *load);
 weir_sched_id tl_sim_id(const struct tl_sim *sim, uint32_t tenant);
 

@@ -56,7 +56,7 @@ struct lane {
 struct sim_tenant {
     weir_sched_id id;
     bool gone;
-    enum weir_sched_priority priority;
+    enum weir_priority priority;
     struct tl_sim_load load;
     struct lane *lanes;
     struct tl_sim_stats stats;

@@ -88,7 +88,7 @@ uint64_t tl_sim_now(const struct tl_sim *sim)
     return sim->now_ns;
 }
 
-uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_sched_priority priority,
+uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_priority priority,
                        const struct tl_sim_load *load)
 {
     struct sim_tenant *tenant = calloc(1, sizeof(*tenant));

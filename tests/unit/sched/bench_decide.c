@@ -105,7 +105,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
     assert_int_equal(weir_sched_policy_set(sched, 0, weir_policy_find(policy)), WEIR_OK);
     for (uint32_t i = 0; i < tenants; i++) {
         struct weir_sched_tenant_params params = {
-            .weight = 1 + i % 10, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+            .weight = 1 + i % 10, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);

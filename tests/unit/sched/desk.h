@@ -115,7 +115,7 @@ static inline void desk_finish(struct desk *b)
 }
 
 static inline weir_sched_id tenant_of_weight(struct desk *b, uint32_t weight,
-                                             enum weir_sched_priority priority, uint32_t sm_limit)
+                                             enum weir_priority priority, uint32_t sm_limit)
 {
     struct weir_sched_tenant_params params = {
         .name = "t", .weight = weight, .sm_limit = sm_limit, .priority = priority};
@@ -125,8 +125,7 @@ static inline weir_sched_id tenant_of_weight(struct desk *b, uint32_t weight,
     return id;
 }
 
-static inline weir_sched_id tenant(struct desk *b, enum weir_sched_priority priority,
-                                   uint32_t sm_limit)
+static inline weir_sched_id tenant(struct desk *b, enum weir_priority priority, uint32_t sm_limit)
 {
     return tenant_of_weight(b, 1, priority, sm_limit);
 }

@@ -36,7 +36,7 @@ static inline int pair_desk_make(void **state, const char *policy)
         desk->tenant[i] = (struct weir_policy_tenant){
             .id = 1 + i,
             .sm_limit = SMS,
-            .priority = WEIR_SCHED_NORMAL,
+            .priority = WEIR_PRIORITY_NORMAL,
             .gap_ns = UINT64_MAX,
             .kernel = {.key = 10 * (1 + i),
                        .blocks = 1000,
@@ -187,7 +187,7 @@ static inline double run_two(const char *policies, const struct tl_sim_load *loa
         }
     }
     for (uint32_t i = 0; i < 2; i++) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[i]);
     }
     tl_sim_run(sim, for_ns);
     for (uint32_t i = 0; i < 2; i++) {

@@ -72,7 +72,7 @@ static void memory_beside_compute_gets_the_sms_it_needs(void **state)
 
     /* One goes: the other has all (the answer that was filled in). One of another class: too. */
     assert_int_equal(ask(desk, "a"), -1);
-    desk->tenant[1].priority = WEIR_SCHED_LOW;
+    desk->tenant[1].priority = WEIR_PRIORITY_LOW;
     assert_int_equal(ask(desk, "ab"), -1);
 }
 
@@ -211,8 +211,8 @@ static void who_is_left_has_all_sms(void **state)
     params.check = true;
     sim = tl_sim_create(&params);
     tl_sim_policy(sim, 0, weir_policy_find("complement"));
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &memory);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &compute);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &memory);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &compute);
     tl_sim_run(sim, 200000000);
     tl_sim_stats(sim, 1, &before);
     tl_sim_run(sim, 40000000);
@@ -224,7 +224,7 @@ static void who_is_left_has_all_sms(void **state)
     assert_in_range(before.finished - after.finished, 19, 20);
     /* Another comes: it is beside it again, where it has been before. */
     memory.from_ns = 0;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &memory);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &memory);
     tl_sim_run(sim, 10000000);
     tl_sim_stats(sim, 1, &before);
     tl_sim_run(sim, 40000000);
@@ -248,7 +248,7 @@ static void four_tenants_find_each_other(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         struct tl_sim_load load = kernels(1 + i, 1000, i % 2 != 0 ? 32 : 0);
 
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     }
     tl_sim_run(sim, 1000000000);
     for (uint32_t i = 0; i < 4; i++) {

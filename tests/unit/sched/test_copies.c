@@ -18,7 +18,7 @@ static void copies_are_served_apart_and_each_direction_for_itself(void **state)
     (void)state;
     desk_init(&b);
     for (int i = 0; i < 2; i++) {
-        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        t[i] = tenant(&b, WEIR_PRIORITY_NORMAL, 100);
         q[i] = queue(&b, t[i]);
     }
     kernel(&b, queue(&b, t[0]), 1000, 0);
@@ -56,7 +56,7 @@ static void the_end_of_a_long_copy_is_awaited_but_not_for_ever(void **state)
     (void)state;
     desk_init(&b);
     for (int i = 0; i < 2; i++) {
-        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+        q[i] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     }
     up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
     up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
@@ -87,7 +87,7 @@ static void a_long_copy_waits_for_the_end_of_a_short_one(void **state)
     (void)state;
     desk_init(&b);
     for (int i = 0; i < 4; i++) {
-        q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+        q[i] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     }
     up[0] = work(&b, q[0], WEIR_SCHED_H2D, 60, 0);
     up[1] = work(&b, q[1], WEIR_SCHED_H2D, 50, 0);
@@ -136,7 +136,7 @@ static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
     desk_init(&b);
     assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
     for (int i = 0; i < 4; i++) {
-        q[i] = queue(&b, tenant(&b, i == 3 ? WEIR_SCHED_HIGH : WEIR_SCHED_NORMAL, 100));
+        q[i] = queue(&b, tenant(&b, i == 3 ? WEIR_PRIORITY_HIGH : WEIR_PRIORITY_NORMAL, 100));
     }
     for (int i = 0; i < 3; i++) {
         up[i] = work(&b, q[i], WEIR_SCHED_H2D, 1000, 0);
@@ -186,7 +186,7 @@ static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
     desk_init(&b);
     assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
     for (int i = 0; i < 3; i++) {
-        q[i] = queue(&b, tenant(&b, i == 2 ? WEIR_SCHED_LOW : WEIR_SCHED_HIGH, 100));
+        q[i] = queue(&b, tenant(&b, i == 2 ? WEIR_PRIORITY_LOW : WEIR_PRIORITY_HIGH, 100));
     }
     up[0] = work(&b, q[0], WEIR_SCHED_H2D, 1000, 0);
     up[1] = work(&b, q[1], WEIR_SCHED_H2D, 1000, 0);
@@ -229,8 +229,8 @@ static void copies_that_always_have_company_are_learned_from(void **state)
     config.inflight_ns = 50000000;
     assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
     desk_init_with(&b, &config);
-    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[0] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     on[0] = unknown_copy(&b, q[0], mb[0]);
     for (uint32_t i = 0; i + 1 < sizeof(mb) / sizeof(mb[0]); i++) {
         on[(i + 1) % 2] = unknown_copy(&b, q[(i + 1) % 2], mb[i + 1]);

@@ -57,8 +57,8 @@ static void params_out_of_range_are_refused(void **state)
     bad[1].weight = WEIR_SCHED_WEIGHT_MAX + 1;
     bad[2].sm_limit = 0;
     bad[3].sm_limit = 101;
-    bad[4].priority = WEIR_SCHED_PRIORITY_COUNT;
-    bad[5].priority = (enum weir_sched_priority) - 1;
+    bad[4].priority = WEIR_PRIORITY_COUNT;
+    bad[5].priority = (enum weir_priority) - 1;
     assert_int_equal(weir_sched_tenant_add(b.sched, 0, &good, &id), WEIR_OK);
     for (int i = 0; i < 6; i++) {
         weir_sched_id none;
@@ -86,7 +86,7 @@ static void ids_of_what_is_gone_are_refused(void **state)
 
     (void)state;
     desk_init(&b);
-    t = tenant(&b, WEIR_SCHED_NORMAL, 100);
+    t = tenant(&b, WEIR_PRIORITY_NORMAL, 100);
     q = queue(&b, t);
     i = kernel(&b, q, 10, 0);
     finished(&b, i);
@@ -118,7 +118,7 @@ static void alone_everything_is_granted_up_to_the_bound(void **state)
 
     (void)state;
     desk_init(&b);
-    q = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     for (int i = 0; i < 8; i++) {
         item[i] = kernel(&b, q, 500, 0);
     }
@@ -149,8 +149,8 @@ static void contended_queue_has_little_in_flight(void **state)
 
     (void)state;
     desk_init(&b);
-    old = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    young = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    old = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    young = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     first = kernel(&b, old, 5000, 0);
     kernel(&b, old, 5000, 0);
     assert_int_equal(b.count, 1); /* the bound is reached by one */
@@ -175,8 +175,8 @@ static void behind_a_long_kernel_the_next_is_granted_sooner(void **state)
 
     (void)state;
     desk_init(&b);
-    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    q1 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q0 = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    q1 = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     old = kernel(&b, q0, 1600, BOTH);
     kernel(&b, q1, 1600, BOTH);
     assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, old, 0), WEIR_OK);
@@ -199,8 +199,8 @@ static void switch_stops_and_resumes_with_what_was_done(void **state)
 
     (void)state;
     desk_init(&b);
-    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    q1 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q0 = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    q1 = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     a = kernel(&b, q0, 50000, BOTH);
     later(&b, 100);
     c = kernel(&b, q1, 300, 0);
@@ -235,9 +235,9 @@ static void stop_that_fails_is_not_tried_at_once_again(void **state)
 
     (void)state;
     desk_init(&b);
-    q0 = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q0 = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     a = kernel(&b, q0, 500000, BOTH);
-    kernel(&b, queue(&b, tenant(&b, WEIR_SCHED_HIGH, 100)), 400000, 0);
+    kernel(&b, queue(&b, tenant(&b, WEIR_PRIORITY_HIGH, 100)), 400000, 0);
     assert_int_equal(b.order[1].what, STOP);
     assert_int_equal(weir_sched_running(b.sched, b.now_ns, a, true), WEIR_OK);
     later(&b, 500);
@@ -266,7 +266,7 @@ static void withdrawn_in_any_state_it_is_forgotten(void **state)
     (void)state;
     desk_init(&b);
     for (int i = 0; i < 3; i++) {
-        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        t[i] = tenant(&b, WEIR_PRIORITY_NORMAL, 100);
         q[i] = queue(&b, t[i]);
     }
     stopping = kernel(&b, q[0], 50000, BOTH);
@@ -294,12 +294,12 @@ static void limit_of_sms_places_movable_work(void **state)
     weir_sched_id t;
     weir_sched_id q;
     struct weir_sched_tenant_params params = {
-        .weight = 1, .sm_limit = 50, .priority = WEIR_SCHED_NORMAL};
+        .weight = 1, .sm_limit = 50, .priority = WEIR_PRIORITY_NORMAL};
     struct weir_sched_tenant_info info;
 
     (void)state;
     desk_init(&b);
-    t = tenant(&b, WEIR_SCHED_NORMAL, 25);
+    t = tenant(&b, WEIR_PRIORITY_NORMAL, 25);
     q = queue(&b, t);
     kernel(&b, q, 1000, BOTH);
     assert_int_equal(b.order[0].place.sm_count, SMS / 4);
@@ -330,7 +330,7 @@ static void who_is_next_is_granted_before_a_task_s_last_kernel_ends(void **state
 
         desk_init(&b);
         for (int i = 0; i < 3; i++) {
-            q[i] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+            q[i] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
         }
         first = kernel(&b, q[0], 100, 0);
         last = kernel(&b, q[1], 500, 0);
@@ -370,8 +370,8 @@ static void kernels_behind_anothers_teach_what_is_certain(void **state)
     weir_sched_config_init(&config, SMS);
     assert_int_equal(weir_predict_create(16, &config.predict), WEIR_OK);
     desk_init_with(&b, &config);
-    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[0] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     for (int i = 0; i < 3; i++) { /* it ends 10 us after the other one, or has run beside it */
         other = kernel(&b, q[0], 3000, 0);
         later(&b, 100);
@@ -413,8 +413,8 @@ static void what_was_beside_one_that_seemed_to_wait_is_doubted(void **state)
     desk_init_with(&b, &config);
     assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, weir_policy_find("waterfill")),
                      WEIR_OK);
-    q[0] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    q[1] = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
+    q[0] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    q[1] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     other = kernel(&b, q[0], 5000, 0);
     run = kernel(&b, q[1], 3000, WEIR_SCHED_STOPPABLE);
     later(&b, 3400);
@@ -460,8 +460,8 @@ static void items_of_a_queue_keep_their_order_over_classes(void **state)
 
     (void)state;
     desk_init(&b);
-    q = queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100));
-    kernel(&b, queue(&b, tenant(&b, WEIR_SCHED_NORMAL, 100)), 1000, 0); /* somebody else */
+    q = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    kernel(&b, queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100)), 1000, 0); /* somebody else */
     item[0] = work(&b, q, WEIR_SCHED_H2D, 20000, 0);
     item[1] = kernel(&b, q, 50, 0);
     item[2] = work(&b, q, WEIR_SCHED_D2H, 50, 0);
@@ -496,7 +496,7 @@ static void alone_word_opens_after_quiet_and_closes_for_others(void **state)
     desk_init(&b);
     shared = weir_sched_shared(b.sched);
     for (int i = 0; i < 2; i++) {
-        t[i] = tenant(&b, WEIR_SCHED_NORMAL, 100);
+        t[i] = tenant(&b, WEIR_PRIORITY_NORMAL, 100);
         q[i] = queue(&b, t[i]);
     }
     for (int i = 0; i < 2; i++) { /* it does not open unless it was allowed */
@@ -540,7 +540,7 @@ static void time_never_goes_back(void **state)
 
     (void)state;
     desk_init(&b);
-    t = tenant(&b, WEIR_SCHED_NORMAL, 100);
+    t = tenant(&b, WEIR_PRIORITY_NORMAL, 100);
     i = kernel(&b, queue(&b, t), 10, 0);
     b.now_ns = 101000;
     weir_sched_tick(b.sched, b.now_ns);

@@ -20,8 +20,8 @@ static void lower_class_fills_and_pays_when_done(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
-    high_queue = queue_of(&d, WEIR_SCHED_HIGH, &high);
-    low_queue = queue_of(&d, WEIR_SCHED_LOW, &low);
+    high_queue = queue_of(&d, WEIR_PRIORITY_HIGH, &high);
+    low_queue = queue_of(&d, WEIR_PRIORITY_LOW, &low);
     leads = wave(&d, high_queue, 1000);
     fills = wave(&d, low_queue, 300);
     assert_int_equal(how(&d, leads), 0);
@@ -45,9 +45,9 @@ static void equals_do_not_fill_below_lower_classes(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue[0] = queue_of_weight(&d, LEADS, WEIR_SCHED_HIGH, &high[0]);
-    queue[1] = queue_of(&d, WEIR_SCHED_HIGH, &high[1]);
-    low_queue = queue_of(&d, WEIR_SCHED_LOW, &low);
+    queue[0] = queue_of_weight(&d, LEADS, WEIR_PRIORITY_HIGH, &high[0]);
+    queue[1] = queue_of(&d, WEIR_PRIORITY_HIGH, &high[1]);
+    low_queue = queue_of(&d, WEIR_PRIORITY_LOW, &low);
     below = wave(&d, low_queue, 2000);
     leads = wave(&d, queue[0], 3000);
     later(&d, 100);
@@ -86,10 +86,11 @@ static void short_ones_do_not_fill_beside_what_can_be_stopped(void **state)
         weir_sched_id a, b;
 
         desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-        (void)wave_of(&d, queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a), cases[i].leads_us,
+        (void)wave_of(&d, queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a), cases[i].leads_us,
                       cases[i].flags);
-        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), cases[i].fills_us)),
-                         cases[i].how);
+        assert_int_equal(
+            how(&d, wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &b), cases[i].fills_us)),
+            cases[i].how);
         desk_finish(&d);
     }
 }
@@ -101,16 +102,16 @@ static void nobody_fills_where_it_is_not_asked_for(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
-    a = wave(&d, queue_of(&d, WEIR_SCHED_HIGH, &tenant), 1000);
-    b = wave(&d, queue_of(&d, WEIR_SCHED_LOW, &tenant), 100);
+    a = wave(&d, queue_of(&d, WEIR_PRIORITY_HIGH, &tenant), 1000);
+    b = wave(&d, queue_of(&d, WEIR_PRIORITY_LOW, &tenant), 100);
     later(&d, 300);
     assert_int_equal(how(&d, a), 0);
     assert_int_equal(how(&d, b), -1);
     desk_finish(&d);
 
     desk_init_filling(&d, WEIR_SCHED_FILL_LOWER); /* equals do not */
-    a = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 1000);
-    b = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 100);
+    a = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant), 1000);
+    b = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant), 100);
     assert_int_equal(how(&d, a), 0);
     assert_int_equal(how(&d, b), 0); /* its turn, behind what runs */
     desk_finish(&d);
@@ -126,7 +127,7 @@ static void equals_fill_with_short_blocks(void **state)
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     for (int i = 0; i < 3; i++) {
-        queue[i] = queue_of(&d, WEIR_SCHED_NORMAL, &tenant[i]);
+        queue[i] = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant[i]);
     }
     leader = wave(&d, queue[0], 3000);
     for (int k = 0; k < 8; k++) {
@@ -145,9 +146,9 @@ static void equals_fill_with_short_blocks(void **state)
 
     for (uint64_t us = 500; us <= 501; us++) { /* while another leads for long */
         desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-        queue[0] = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant[0]);
+        queue[0] = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant[0]);
         leader = wave(&d, queue[0], 3000);
-        item[1][0] = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant[1]), us);
+        item[1][0] = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant[1]), us);
         later(&d, 1000);
         assert_int_equal(how(&d, leader), 0);
         assert_int_equal(how(&d, item[1][0]), us == 500 ? 1 : -1);
@@ -166,11 +167,11 @@ static void equals_pay_for_their_work_and_not_for_waiting(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
     for (int i = 0; i < 3; i++) {
         leads[i] = wave(&d, queue, 100);
     }
-    queue = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     for (int i = 0; i < 2; i++) {
         fills[i] = wave(&d, queue, 40);
     }
@@ -199,9 +200,9 @@ static void a_credit_is_used_up(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
+    queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
     kernels[0] = wave(&d, queue, 100);
-    fills = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 40);
+    fills = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &b), 40);
     later(&d, 160);
     finished(&d, fills);
     finished(&d, kernels[0]);
@@ -225,8 +226,8 @@ static void who_leads_is_not_paid_back_more_than_others_paid(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     leads = wave(&d, queue_a, 10);
     fills = wave(&d, queue_b, 40);
     for (int ms = 0; ms < 50; ms++) {
@@ -255,8 +256,8 @@ static void who_fills_has_a_clean_turn_now_and_then(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     leads = wave(&d, queue_a, 1000);
     fills = wave(&d, queue_b, 1);
     for (int ms = 0; ms < 2000 && led == 0; ms++) {
@@ -309,7 +310,7 @@ static void who_ruins_each_other_does_not_fill(void **state)
 
         desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
         for (int i = 0; i < 2; i++) {
-            loops[i].queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+            loops[i].queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
             for (int k = 0; k < 3; k++) {
                 loops[i].item[k] = wave(&d, loops[i].queue, 400);
             }
@@ -352,8 +353,8 @@ static void equals_share_what_they_are_sure_of(void **state)
     (void)state;
     for (int unsure = 0; unsure < 2; unsure++) { /* the leader's, the filler's */
         desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-        queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-        queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+        queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+        queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
         leads = wave_of(&d, queue_a, 60000, unsure == 0 ? WEIR_SCHED_UNSURE : 0);
         fills = wave_of(&d, queue_b, 50, unsure == 1 ? WEIR_SCHED_UNSURE : 0);
         later(&d, 49000);
@@ -374,9 +375,9 @@ static void what_is_to_be_learned_has_no_company(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
-    queue_c = queue_of(&d, WEIR_SCHED_NORMAL, &c);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
+    queue_c = queue_of(&d, WEIR_PRIORITY_NORMAL, &c);
     leads = wave(&d, queue_a, 150000);
     learned = wave_of(&d, queue_b, 300, WEIR_SCHED_UNSURE);
     later(&d, 100000);
@@ -403,13 +404,13 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
-    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of_weight(&d, 2, WEIR_SCHED_NORMAL, &b);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of_weight(&d, 2, WEIR_PRIORITY_NORMAL, &b);
     leads[0] = wave(&d, queue_a, 60);
     for (int i = 0; i < 8; i++) { /* twice as much as its bound */
         fills[i] = wave(&d, queue_b, 50);
     }
-    other = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &c), 50);
+    other = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &c), 50);
     for (int i = 1; i < 6; i++) {
         leads[i] = wave(&d, queue_a, 60);
     }
@@ -427,8 +428,8 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
     desk_finish(&d);
 
     desk_init_filling(&d, WEIR_SCHED_FILL_ALL); /* what may not fill waits for its turn */
-    (void)wave(&d, queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a), 3000);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    (void)wave(&d, queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a), 3000);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     for (int i = 0; i < 4; i++) {
         fills[i] = wave(&d, queue_b, 50);
     }
@@ -439,9 +440,9 @@ static void who_is_served_waits_for_room_and_others_for_a_turn(void **state)
     desk_finish(&d);
 
     desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
-    queue_a = queue_of(&d, WEIR_SCHED_NORMAL, &a);
+    queue_a = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
     leads[0] = wave(&d, queue_a, 9000); /* longer than any turn */
-    (void)wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 50);
+    (void)wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &b), 50);
     leads[1] = wave(&d, queue_a, 60);
     assert_int_equal(how(&d, leads[1]), -1);
     assert_false(weir_sched_waits_for_room(d.sched, leads[1]));
@@ -458,12 +459,12 @@ static void newcomer_waits_for_what_is_queued_but_not_for_long(void **state)
         weir_sched_id a, b, queue, queued[4], newcomer;
 
         desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
-        queue = queue_of(&d, WEIR_SCHED_NORMAL, &a);
+        queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
         for (int i = 0; i < 4; i++) { /* alone: all are granted */
             queued[i] = wave(&d, queue, 500);
             assert_int_equal(how(&d, queued[i]), 0);
         }
-        newcomer = wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &b), 100);
+        newcomer = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &b), 100);
         later(&d, 500); /* its turn has begun */
         assert_int_equal(how(&d, newcomer), -1);
         for (int i = 0; i < 3 && ends != 0; i++) {
@@ -485,8 +486,8 @@ static void what_goes_in_between_is_charged_to_whom_it_belongs(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
-    queue_a = queue_of(&d, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    queue_a = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     runs = wave(&d, queue_a, 4000);
     later(&d, 1000);
     between = wave(&d, queue_b, 200);
@@ -514,8 +515,8 @@ static void who_may_not_fill_wakes_nobody(void **state)
 
     (void)state;
     desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
-    waits = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
-    leads = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
+    waits = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
+    leads = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant);
     long_one = wave(&d, waits, 3000);
     wave(&d, waits, 100);
     wave(&d, leads, 100);
@@ -537,11 +538,11 @@ static weir_sched_id queue_beside(struct desk *d, enum weir_sched_fill fill, uin
     weir_sched_id a, b, leads;
 
     desk_init_filling(d, fill);
-    leads = queue_of_weight(d, LEADS, WEIR_SCHED_NORMAL, &a);
+    leads = queue_of_weight(d, LEADS, WEIR_PRIORITY_NORMAL, &a);
     for (int i = 0; i < 3; i++) {
         (void)wave(d, leads, 100);
     }
-    return queue_of_weight(d, weight, WEIR_SCHED_NORMAL, &b);
+    return queue_of_weight(d, weight, WEIR_PRIORITY_NORMAL, &b);
 }
 
 /* Its weight's part of the SMs, if that is enough for it. */

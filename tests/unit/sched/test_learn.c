@@ -23,9 +23,9 @@ static void nothing_is_learned_beside_equals(void **state)
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         teach(predict, 100, 4);
         desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
-        queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
+        queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant);
         leads = wave(&d, queue, 100);
-        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_NORMAL, &tenant), 40)), 1);
+        assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant), 40)), 1);
         later(&d, took_us[i]);
         finished(&d, leads);
         assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 100, WAVE), 99900, 100100);
@@ -50,7 +50,7 @@ static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
             teach(predict, us, 8);
         }
         desk_init_learning(&d, WEIR_SCHED_FILL_LOWER, predict);
-        queue = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &tenant);
+        queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant);
         before = wave(&d, queue, 30);
         if (disturbed == 2) {
             later(&d, 30);
@@ -64,7 +64,7 @@ static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
             finished(&d, before);
         }
         if (disturbed == 1) { /* a lower class goes below them */
-            assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_SCHED_LOW, &other), 40)), 1);
+            assert_int_equal(how(&d, wave(&d, queue_of(&d, WEIR_PRIORITY_LOW, &other), 40)), 1);
         }
         later(&d, 570);
         weir_sched_done_together(d.sched, d.now_ns, three, 3);
@@ -94,7 +94,7 @@ static void what_was_seen_three_times_is_sure(void **state)
     (void)state;
     assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
     desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
-    queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+    queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
     for (int i = 0; i < 4; i++) {
         struct weir_sched_item_params params = {
             .class = WEIR_SCHED_KERNEL, .key = 9, .blocks = WAVE, .blocks_per_sm = 8};
@@ -122,8 +122,8 @@ static void what_a_clean_turn_shows_is_not_disturbed(void **state)
     teach(predict, 300, 64);
     desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
     later(&d, 300000); /* no turn of anybody's was clean for that long */
-    queue_a = queue_of_weight(&d, LEADS, WEIR_SCHED_NORMAL, &a);
-    queue_b = queue_of(&d, WEIR_SCHED_NORMAL, &b);
+    queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
     leads = wave(&d, queue_a, 300);
     fills = wave(&d, queue_b, 50);
     assert_int_equal(how(&d, leads), 0);
@@ -150,7 +150,7 @@ static void like_ones_count_as_often_as_they_are_many(void **state)
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         teach(predict, 20, 64);
         desk_init_learning(&d, WEIR_SCHED_FILL_NONE, predict);
-        queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+        queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
         for (int i = 0; i < 4; i++) {
             item[i] = wave(&d, queue, 20);
         }
@@ -183,7 +183,7 @@ static void what_was_measured_is_believed_below_what_was_served(void **state)
 
         assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
         desk_init_learning(&d, WEIR_SCHED_FILL_NONE, predict);
-        queue = queue_of(&d, WEIR_SCHED_NORMAL, &tenant);
+        queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
         item = wave(&d, queue, 200);
         later(&d, 300);
         assert_int_equal(weir_sched_finished(d.sched, d.now_ns, item, late ? 200000 : 900000),

@@ -59,7 +59,7 @@ static void on_timer(void *user, uint64_t at_ns)
 static enum weir_status fill(struct weir_sched *sched)
 {
     const struct weir_sched_tenant_params params = {
-        .name = "t", .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+        .name = "t", .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct weir_sched_item_params item = {
         .class = WEIR_SCHED_KERNEL, .key = 1, .blocks = 5, .predicted_ns = 50000};
 

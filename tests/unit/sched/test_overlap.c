@@ -440,7 +440,7 @@ static uint64_t run_apps(const struct overlap_task *tasks, const uint8_t *arriva
         static const enum weir_sched_class class[] = {WEIR_SCHED_H2D, WEIR_SCHED_KERNEL,
                                                       WEIR_SCHED_D2H};
         struct weir_sched_tenant_params params = {
-            .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+            .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
         weir_sched_id tenant;
         weir_sched_id queue;
 
@@ -510,7 +510,7 @@ static void core_tells_of_whole_tasks_and_asks_late(void **state)
     assert_int_equal(weir_sched_policy_set(engines.sched, 0, &policy_told), WEIR_OK);
     for (int i = 0; i < 2; i++) {
         struct weir_sched_tenant_params params = {
-            .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+            .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(engines.sched, 0, &params, &tenant), WEIR_OK);

@@ -87,7 +87,7 @@ static struct tl_sim *run_mix(const struct weir_policy_ops *ops, uint64_t seed)
 
         load.key += load.key != 0 ? i / 7 * 10 : 0;
         load.from_ns = i * 100000;
-        tl_sim_tenant(sim, 1 + i % 3, i == 9 ? WEIR_SCHED_HIGH : WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, 1 + i % 3, i == 9 ? WEIR_PRIORITY_HIGH : WEIR_PRIORITY_NORMAL, &load);
     }
     tl_sim_run(sim, 60000000);
     tl_sim_leave(sim, 1);

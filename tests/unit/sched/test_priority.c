@@ -50,9 +50,9 @@ static void priority_high_class_waits_for_a_stop_only(void **state)
     struct tl_sim_stats stats;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_LOW, &low);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
     high.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_HIGH, &high);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
     tl_sim_run(sim, 200000000);
     tl_sim_stats(sim, 1, &stats);
     assert_true(stats.finished > 200);
@@ -75,8 +75,8 @@ static void priority_small_newcomer_takes_the_sms_it_needs(void **state)
     (void)state;
     high.blocks = 64; /* 8 SMs */
     high.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_LOW, &low);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_HIGH, &high);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
     tl_sim_run(sim, 200000000);
     weir_sched_count(tl_sim_sched(sim), &counts);
     assert_int_equal(counts.stops, 0);
@@ -100,8 +100,8 @@ static void priority_small_endless_newcomer_leaves_the_rest(void **state)
     (void)state;
     high.blocks = 64; /* 8 SMs */
     high.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_LOW, &low);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_HIGH, &high);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
     tl_sim_run(sim, 100000000);
     weir_sched_count(tl_sim_sched(sim), &counts);
     assert_int_equal(counts.stops, 0);
@@ -120,15 +120,15 @@ static void priority_shorter_of_equals_goes_first_and_longer_ones_end(void **sta
     uint64_t finished;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &large);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &small);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &large);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &small);
     tl_sim_run(sim, 300000000);
     tl_sim_stats(sim, 1, &stats);
     assert_in_range(stats.turn_sum_ns / stats.finished, 500000, 550000);
     tl_sim_stats(sim, 0, &stats);
     finished = stats.finished;
     assert_true(finished >= 11); /* what the small ones leave */
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &forever);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &forever);
     tl_sim_run(sim, 3000000000);
     tl_sim_stats(sim, 0, &stats);
     assert_true(stats.finished >= finished + 2); /* 66 times slower, then it may */
@@ -146,8 +146,8 @@ static void priority_shorter_of_equals_waits_for_no_more_than_is_there(void **st
 
     (void)state;
     asks.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &asks);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &asks);
     tl_sim_run(sim, 200000000);
     tl_sim_stats(sim, 1, &stats);
     assert_true(stats.finished > 20);
@@ -165,9 +165,9 @@ static void priority_not_stoppable_runs_out_and_low_is_not_forgotten(void **stat
     struct tl_sim_stats stats;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_LOW, &low);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
     high.from_ns = 500000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_HIGH, &high);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
     tl_sim_run(sim, 7000000000);
     tl_sim_stats(sim, 1, &stats);
     assert_in_range(stats.wait_max_ns, 1, 5000000); /* one in hand, one granted before it came */
@@ -189,8 +189,8 @@ static void fair_newcomer_is_served_at_once(void **state)
 
         young.from_ns = 50300000;
         young.count = 1;
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &old);
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &young);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &old);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &young);
         tl_sim_run(sim, 60000000);
         tl_sim_stats(sim, 1, &stats);
         assert_int_equal(stats.finished, 1);
@@ -205,13 +205,13 @@ static void fair_change_of_weight_is_in_force_at_once(void **state)
     struct tl_sim *sim = make("fair");
     struct tl_sim_load load = kernels(5000, BOTH);
     struct weir_sched_tenant_params params = {
-        .weight = 9, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+        .weight = 9, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct tl_sim_stats before;
     struct tl_sim_stats after;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     tl_sim_run(sim, 200000000);
     tl_sim_stats(sim, 0, &before);
     assert_in_range(before.service_ns, 96000000, 104000000);
@@ -231,8 +231,8 @@ static void fair_synchronous_client_keeps_its_place(void **state)
     struct tl_sim_stats stats;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &sync);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &loop);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &sync);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &loop);
     tl_sim_run(sim, 500000000);
     tl_sim_stats(sim, 0, &stats);
     /* Half of the time is its own, of which its pauses take a quarter. */
@@ -250,8 +250,8 @@ static void fair_idle_tenant_has_no_credit(void **state)
 
     (void)state;
     late.from_ns = 300000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &loop);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &late);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &loop);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &late);
     tl_sim_run(sim, 500000000);
     tl_sim_stats(sim, 1, &stats);
     assert_in_range(stats.service_ns, 97000000, 103000000);

@@ -134,7 +134,7 @@ static void change(struct tl_sim *sim, uint32_t tenant)
         .weight = 1 + (uint32_t)tl_sim_random(sim, 10000),
         .sm_limit = 1 + (uint32_t)tl_sim_random(sim, 100),
         .exclusive = tl_sim_random(sim, 4) == 0,
-        .priority = (enum weir_sched_priority)tl_sim_random(sim, WEIR_SCHED_PRIORITY_COUNT),
+        .priority = (enum weir_priority)tl_sim_random(sim, WEIR_PRIORITY_COUNT),
     };
 
     tl_sim_change(sim, tenant, &params);
@@ -159,7 +159,7 @@ static void live_through(struct tl_sim *sim, uint32_t steps)
             struct tl_sim_load load = random_load(sim);
 
             tenants = 1 + tl_sim_tenant(sim, 1 + (uint32_t)tl_sim_random(sim, 10),
-                                        (enum weir_sched_priority)tl_sim_random(sim, 3), &load);
+                                        (enum weir_priority)tl_sim_random(sim, 3), &load);
         } else if (what < 6) {
             tl_sim_leave(sim, (uint32_t)tl_sim_random(sim, tenants));
         } else if (what < 8) {
@@ -271,7 +271,7 @@ static void nobody_starves_under_a_policy_that_names_one(void **state)
             .think_ns = 2000,
         };
 
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     }
     tl_sim_run(sim, 300000000);
     for (uint32_t i = 0; i < 6; i++) {

@@ -108,7 +108,7 @@ static bool run_case(const struct share_case *c)
             .think_ns = 2000,
         };
 
-        tl_sim_tenant(sim, c->weight[tenants], WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, c->weight[tenants], WEIR_PRIORITY_NORMAL, &load);
     }
     tl_sim_run(sim, c->tenths * 100000000ull);
     good = check_windows(sim, c, tenants);

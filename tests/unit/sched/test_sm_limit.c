@@ -89,7 +89,7 @@ static bool exceeds(const struct limit_case *c, const struct tl_sim *sim)
 static void change(struct tl_sim *sim, uint32_t tenant, uint32_t pct)
 {
     struct weir_sched_tenant_params params = {
-        .weight = 1, .sm_limit = pct != 0 ? pct : 100, .priority = WEIR_SCHED_NORMAL};
+        .weight = 1, .sm_limit = pct != 0 ? pct : 100, .priority = WEIR_PRIORITY_NORMAL};
 
     tl_sim_change(sim, tenant, &params);
 }
@@ -121,10 +121,10 @@ static struct tl_sim *begin(const struct limit_case *c)
         params.config.guess_ns = 1000;
     }
     sim = tl_sim_create(&params);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     change(sim, 0, c->tenant_pct);
     if (c->beside != 0) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &other);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &other);
     }
     return sim;
 }

@@ -146,7 +146,7 @@ static void likes_are_not_paired(void **state)
     assert_int_equal(ask(desk, "ab"), -1);
     assert_int_equal(ask(desk, "cd"), -1); /* neither uses tensor cores */
     assert_int_equal(ask(desk, "abc"), 2);
-    desk->tenant[2].priority = WEIR_SCHED_LOW;
+    desk->tenant[2].priority = WEIR_PRIORITY_LOW;
     assert_int_equal(ask(desk, "abc"), -1);
 }
 

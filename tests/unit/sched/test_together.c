@@ -104,9 +104,9 @@ static void group_shares_the_device_and_is_measured(void **state)
     struct weir_sched_counts counts;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     second.from_ns = 20000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 20000000);
     assert_true(seen.alone > 10); /* alone nobody asks, but it is measured */
     assert_int_equal(seen.last_alone.key, 11);
@@ -160,7 +160,7 @@ static void nobody_gets_less_in_a_group_than_in_turns(void **state)
 
         loads[1].enough_sms = cases[i].enough_sms;
         for (uint32_t k = 0; k < 2; k++) {
-            tl_sim_tenant(sim, cases[i].weight[k], WEIR_SCHED_NORMAL, &loads[k]);
+            tl_sim_tenant(sim, cases[i].weight[k], WEIR_PRIORITY_NORMAL, &loads[k]);
         }
         tl_sim_run(sim, 200000000);
         tl_sim_stats(sim, 0, &before[0]);
@@ -186,8 +186,8 @@ static void group_is_asked_about_when_its_members_are_measured(void **state)
     struct tl_sim_load load[] = {kernels(11, 1000), kernels(22, 700)};
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[0]);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[1]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[0]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[1]);
     tl_sim_run(sim, 50000000);
     assert_true(seen.paired > 20);
     assert_true(seen.asked[WEIR_POLICY_RETRY] + 2 >= seen.paired);
@@ -198,7 +198,7 @@ static void group_is_asked_about_when_its_members_are_measured(void **state)
 static void exclusive_tenants_are_never_in_a_group(void **state)
 {
     struct weir_sched_tenant_params exclusive = {
-        .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL, .exclusive = true};
+        .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL, .exclusive = true};
     struct tl_sim *sim = make(&halving);
     struct tl_sim_load load[] = {kernels(11, 1000), kernels(22, 700), kernels(33, 2000)};
     struct weir_sched_tenant_info info;
@@ -208,7 +208,7 @@ static void exclusive_tenants_are_never_in_a_group(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[i]);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[i]);
     }
     tl_sim_run(sim, 100000000);
     tl_sim_change(sim, 0, &exclusive);
@@ -232,7 +232,7 @@ static void exclusive_tenants_are_never_in_a_group(void **state)
 static void exclusive_tenants_fill_no_gaps(void **state)
 {
     struct weir_sched_tenant_params change = {
-        .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+        .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct tl_sim_load load = {
         .duration_ns = 50000, .key = 5, .blocks = 1000, .blocks_per_sm = 8, .predicted = true};
     struct tl_sim_params params;
@@ -244,7 +244,7 @@ static void exclusive_tenants_fill_no_gaps(void **state)
     params.config.fill = WEIR_SCHED_FILL_ALL;
     sim = tl_sim_create(&params);
     for (uint32_t i = 0; i < 2; i++) {
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     }
     for (uint32_t round = 0; round < 3; round++) {
         uint64_t fillers = 0;
@@ -273,9 +273,9 @@ static void group_is_resized_when_a_member_goes(void **state)
     struct tl_sim_stats stats;
 
     (void)state;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     second.count = 5;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 60000000);
     tl_sim_stats(sim, 1, &stats);
     assert_int_equal(stats.finished, 5); /* 7 ms in its half */
@@ -293,8 +293,8 @@ static void group_of_a_sample_is_asked_about_when_all_were_tried(void **state)
     (void)state;
     seen.sample = true;
     seen.valid_ns = 500000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 40000000);
     assert_in_range(seen.asked[WEIR_POLICY_RETRY], 10, 25); /* every two milliseconds */
     seen.sample = false;
@@ -370,13 +370,13 @@ static void kernels_that_never_share_are_lonely(void **state)
     (void)state;
     company = false;
     fixed.flags = 0; /* nobody could be beside it, so nothing is known of the first */
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &fixed);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &fixed);
     tl_sim_run(sim, 500000000);
     assert_false(is_lonely(sim, 11));
     assert_false(is_lonely(sim, 33));
 
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 20000000); /* too soon */
     assert_false(is_lonely(sim, 11));
     tl_sim_run(sim, 500000000);
@@ -407,15 +407,15 @@ static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
 
     (void)state;
     company = false;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 12000000);
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
     tl_sim_run(sim, 28000000); /* eight turns of 2 to 4 ms */
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
 
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &third);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &third);
     tl_sim_run(sim, 15000000); /* a turn each */
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
     assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_NOT_LONELY);
@@ -438,8 +438,8 @@ static void of_two_both_are_lonely_or_none(void **state)
 
     (void)state;
     company = false;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &second);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     for (uint32_t i = 0; i < 100; i++) {
         tl_sim_run(sim, 500000);
         assert_int_equal(is_lonely(sim, 11), is_lonely(sim, 22));
@@ -460,12 +460,12 @@ static enum weir_sched_lonely lonely_as_it_is(uint64_t duration_us)
 
     company = false;
     as_is.flags = 0;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &run);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &other);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &run);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &other);
     tl_sim_run(sim, 40000000);
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     tl_sim_leave(sim, 0);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &as_is);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &as_is);
     tl_sim_run(sim, 20000000); /* too few of them to tell */
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     tl_sim_run(sim, 200000000);
@@ -493,11 +493,11 @@ static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
 
     (void)state;
     company = false;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     others[1].sync = true; /* it is there now and then */
     others[1].think_ns = 4000000;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[0]);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &others[1]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &others[0]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &others[1]);
     tl_sim_run(sim, 1000000000);
     for (uint32_t i = 0; i < 100; i++) {
         tl_sim_run(sim, 5000000);
@@ -517,14 +517,14 @@ static void long_kernels_among_long_ones_are_steadily_lonely(void **state)
     (void)state;
     tl_sim_policy(sim, WEIR_POLICY_TOGETHER, NULL);
     load[2].flags = 0;
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[0]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[0]);
     tl_sim_run(sim, 100000000); /* alone */
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[1]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[1]);
     tl_sim_run(sim, 80000000);
     assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
-    tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load[2]);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[2]);
     tl_sim_run(sim, 20000000);
     assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
     assert_int_not_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
@@ -554,7 +554,7 @@ static void order_policy_decides_which_copy_goes_first(void **state)
                                    .think_ns = 4000,
                                    .from_ns = 1000};
 
-        tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &load);
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
     }
     tl_sim_run(sim, 60000000);
     for (uint32_t i = 0; i < 4; i++) {
@@ -582,7 +582,7 @@ static void order_policy_sees_what_the_last_task_was_like(void **state)
 
     (void)state;
     memset(&order_seen, 0, sizeof(order_seen));
-    tenant = tl_sim_tenant(sim, 1, WEIR_SCHED_NORMAL, &idle);
+    tenant = tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &idle);
     assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), 100, &queue), WEIR_OK);
     for (int i = 0; i < 6; i++) {
         struct weir_sched_item_params params = {.class = classes[i % 3], .predicted_ns = 70000};

@@ -160,7 +160,7 @@ static void memory_and_compute_share_each_sm(void **state)
     assert_int_equal(desk->group.member[1].place.quota, 4);
     assert_int_equal(ask(desk, "ba"), 0);
     assert_int_equal(desk->group.member[0].place.quota, 4);
-    desk->tenant[1].priority = WEIR_SCHED_HIGH;
+    desk->tenant[1].priority = WEIR_PRIORITY_HIGH;
     assert_int_equal(ask(desk, "ba"), -1);
     assert_int_equal(ask(desk, "b"), -1);
 }

@@ -25,14 +25,13 @@ static inline void desk_init_filling(struct desk *d, enum weir_sched_fill fill)
 }
 
 static inline weir_sched_id queue_of_weight(struct desk *d, uint32_t weight,
-                                            enum weir_sched_priority priority,
-                                            weir_sched_id *ret_tenant)
+                                            enum weir_priority priority, weir_sched_id *ret_tenant)
 {
     *ret_tenant = tenant_of_weight(d, weight, priority, 100);
     return queue(d, *ret_tenant);
 }
 
-static inline weir_sched_id queue_of(struct desk *d, enum weir_sched_priority priority,
+static inline weir_sched_id queue_of(struct desk *d, enum weir_priority priority,
                                      weir_sched_id *ret_tenant)
 {
     return queue_of_weight(d, 1, priority, ret_tenant);

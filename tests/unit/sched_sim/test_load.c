@@ -99,7 +99,7 @@ static void read_finds_work_and_what_waits_for_what(void **state)
     struct weir_sim_load load = load_of(story, sizeof story / sizeof story[0], 0, false);
     assert_int_equal(load.n_tenants, 1);
     assert_int_equal(load.tenants[0].params.weight, 3);
-    assert_int_equal(load.tenants[0].params.priority, WEIR_SCHED_HIGH);
+    assert_int_equal(load.tenants[0].params.priority, WEIR_PRIORITY_HIGH);
     assert_int_equal(load.tenants[0].params.sm_limit, 50);
     assert_int_equal(load.tenants[0].n_items, 3);
     assert_int_equal(load.n_items, 3);
@@ -240,7 +240,7 @@ static void generate_makes_what_the_line_says(void **state)
     assert_int_equal(load.n_tenants, 2);
     assert_string_equal(load.tenants[0].name, "loop");
     assert_int_equal(load.tenants[0].params.weight, 4);
-    assert_int_equal(load.tenants[0].params.priority, WEIR_SCHED_HIGH);
+    assert_int_equal(load.tenants[0].params.priority, WEIR_PRIORITY_HIGH);
     assert_int_equal(load.tenants[0].params.sm_limit, 40);
     assert_int_equal(load.tenants[0].n_items, 3);
     assert_int_equal(load.tenants[1].n_items, 8);

@@ -105,7 +105,7 @@ static void load_make(struct applications *a)
     load->items = calloc((size_t)ROUNDS * (APPS + 1) * 16, sizeof(*load->items));
     for (uint32_t i = 0; i <= APPS; i++) {
         load->tenants[i].params = (struct weir_sched_tenant_params){
-            .weight = 1, .sm_limit = 100, .priority = WEIR_SCHED_NORMAL};
+            .weight = 1, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
         load->queues[i] = (struct weir_sim_queue){
             .tenant = i, .first = WEIR_SIM_NONE, .last = WEIR_SIM_NONE, .sm_limit = 100};
         order[i % APPS] = i % APPS;
