@@ -21,8 +21,6 @@
 #define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's own mappings */
 #define BLOCK_GRAIN  512          /* what cuMemAlloc aligns to at least */
 #define PINNED_GRAIN 4096         /* pages of different allocations are not shared */
-#define GRANT_DEVICE 0u
-#define GRANT_PINNED 1u
 
 struct weir_chunk {
     struct weir_range_region region; /* first: a region is its chunk */
@@ -142,8 +140,9 @@ static void return_chunk(uint64_t id)
 static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
                             struct weir_op_mem_grant_out *ret_grant)
 {
-    struct weir_op_mem_grant_in in = {
-        .c = heap->ctx->handle, .bytes = bytes, .kind = heap->pinned ? GRANT_PINNED : GRANT_DEVICE};
+    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle,
+                                      .bytes = bytes,
+                                      .kind = heap->pinned ? WEIR_GRANT_PINNED : WEIR_GRANT_DEVICE};
     weir_lock_acquire(&grant_lock);
     CUresult rc = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (rc == CUDA_SUCCESS &&

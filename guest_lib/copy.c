@@ -9,9 +9,6 @@
 #include "proto/guest_calls.h"
 #include <string.h>
 
-#define DST_IN_ARENA 1u
-#define SRC_IN_ARENA 2u
-
 #define PIECE_MIN_BYTES (256ull << 10)
 #define PIECE_MAX_BYTES (4ull << 20)
 #define DEPTH           4 /* pieces on their way back at once */
@@ -73,7 +70,7 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
         }
         rc = weir_staging_write(offset, src + done, n);
         if (rc == CUDA_SUCCESS) {
-            rc = post_copy(dst + done, offset, n, stream, SRC_IN_ARENA);
+            rc = post_copy(dst + done, offset, n, stream, WEIR_COPY_SRC_IN_ARENA);
         }
         struct weir_stream_point point = weir_stream_here(stream);
         weir_staging_free_after(offset, &point);
@@ -102,7 +99,7 @@ static CUresult receive_piece(const struct incoming *piece)
 /* The piece has its staging block. */
 static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir_stream *stream)
 {
-    CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, DST_IN_ARENA);
+    CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, WEIR_COPY_DST_IN_ARENA);
     piece->point = weir_stream_here(stream);
     if (rc == CUDA_SUCCESS) {
         rc = weir_stream_mark(&piece->point);
@@ -172,7 +169,7 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
         return false;
     }
     if (*ret_result == CUDA_SUCCESS) {
-        uint32_t in_arena = to_gpu ? SRC_IN_ARENA : DST_IN_ARENA;
+        uint32_t in_arena = to_gpu ? WEIR_COPY_SRC_IN_ARENA : WEIR_COPY_DST_IN_ARENA;
         *ret_result =
             post_copy(to_gpu ? dst->address : block.address, to_gpu ? block.address : src->address,
                       bytes, stream, block.kind == WEIR_COPY_PAGEABLE ? in_arena : 0);

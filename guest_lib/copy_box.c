@@ -8,9 +8,6 @@
 #include <string.h>
 
 #define BOX_MAX_BYTES (4ull << 20) /* of one staged piece */
-#define SIDE_ADDRESS  0u
-#define SIDE_ARENA    1u
-#define SIDE_ARRAY    2u
 
 struct box {
     uint64_t width, height, depth;
@@ -23,18 +20,11 @@ static bool is_packed(const struct weir_copy_side *side, const struct box *box)
            (box->depth == 1 || side->height == box->height);
 }
 
-static uint32_t side_kind(const struct weir_copy_side *side)
-{
-    return side->kind == WEIR_COPY_ARRAY ? SIDE_ARRAY
-           : side->kind == WEIR_COPY_GPU ? SIDE_ADDRESS
-                                         : SIDE_ARENA;
-}
-
 static CUresult post_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
                          const struct box *box, struct weir_stream *stream)
 {
-    struct weir_op_copy_3d_in in = {.src_kind = side_kind(src),
-                                    .dst_kind = side_kind(dst),
+    struct weir_op_copy_3d_in in = {.src_kind = weir_copy_side_on_wire(src),
+                                    .dst_kind = weir_copy_side_on_wire(dst),
                                     .src_addr = src->address,
                                     .dst_addr = dst->address,
                                     .src_x = src->x,

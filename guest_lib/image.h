@@ -7,16 +7,12 @@
 
 #include "base/hash.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define WEIR_IMAGE_MAX_BYTES (4ull << 30)
-
-enum weir_image_kind {
-    WEIR_IMAGE_PLAIN,  /* fatbin, cubin or PTX as it is */
-    WEIR_IMAGE_BUNDLE, /* several fatbins to be device-linked */
-};
 
 /* An image that the host has. Plain data. */
 struct weir_image {

@@ -4,10 +4,12 @@
 
 #include "guest_lib/module.h"
 #include "proto/cuda_abi.h"
+#include "proto/ops.h"
+#include "proto/wire/op_kinds.h"
 #include <stdint.h>
 
-#define WEIR_LAUNCH_COOPERATIVE 1u    /* flag of the launch operation */
-#define WEIR_LAUNCH_PARAMS_MAX  32768 /* bytes; the driver's limit is 32,764 */
+#define WEIR_LAUNCH_ATTRIBUTES_MAX WEIR_OP_launch_in_attributes_max
+#define WEIR_LAUNCH_PARAMS_MAX     32768 /* bytes; the driver's limit is 32,764 */
 
 struct weir_launch_dims {
     uint32_t grid[3];
@@ -38,7 +40,7 @@ CUresult weir_launch_params(const struct weir_function *function, void **params,
  * The attributes that go to the host, each with nothing but its value's own bytes; events are still
  * the program's handles. CUDA_ERROR_NOT_SUPPORTED for device-updatable nodes.
  *
- * @param ret_attributes  room for 32.
+ * @param ret_attributes  room for WEIR_LAUNCH_ATTRIBUTES_MAX.
  * @thread any
  */
 CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t count,

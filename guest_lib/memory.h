@@ -17,6 +17,7 @@
 #include "guest_lib/lock.h"
 #include "guest_lib/stream.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -209,6 +210,14 @@ struct weir_copy_side {
     uint64_t pitch, height;
     bool on_device; /* device memory or an array: decides whether a call waits */
 };
+
+/** How operations name it; a pageable side is a block of the arena there. */
+static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_copy_side *side)
+{
+    return side->kind == WEIR_COPY_GPU        ? WEIR_SIDE_ADDRESS
+           : side->kind == WEIR_COPY_PAGEABLE ? WEIR_SIDE_ARENA
+                                              : WEIR_SIDE_ARRAY;
+}
 
 /** What a program's address means: GPU side (checked to hold `bytes`) or pageable. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side);

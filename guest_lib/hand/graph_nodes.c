@@ -228,19 +228,15 @@ CUresult weir_guest_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNod
 
 /* ---------------------------------------------------------------- copies */
 
-static uint32_t side_kind(const struct weir_copy_side *side)
-{
-    return side->kind == WEIR_COPY_GPU ? 0 : side->kind == WEIR_COPY_PAGEABLE ? 1 : 2;
-}
-
 #define COPY_FIELDS(copy, context)                                                                 \
-    .c = (context), .src_kind = side_kind(&(copy).src), .dst_kind = side_kind(&(copy).dst),        \
-    .src_addr = (copy).src.address, .dst_addr = (copy).dst.address, .src_x = (copy).src.x,         \
-    .src_y = (copy).src.y, .src_z = (copy).src.z, .src_lod = (copy).src.lod,                       \
-    .src_pitch = (copy).src.pitch, .src_height = (copy).src.height, .dst_x = (copy).dst.x,         \
-    .dst_y = (copy).dst.y, .dst_z = (copy).dst.z, .dst_lod = (copy).dst.lod,                       \
-    .dst_pitch = (copy).dst.pitch, .dst_height = (copy).dst.height, .width = (copy).width,         \
-    .height = (copy).height, .depth = (copy).depth
+    .c = (context), .src_kind = weir_copy_side_on_wire(&(copy).src),                               \
+    .dst_kind = weir_copy_side_on_wire(&(copy).dst), .src_addr = (copy).src.address,               \
+    .dst_addr = (copy).dst.address, .src_x = (copy).src.x, .src_y = (copy).src.y,                  \
+    .src_z = (copy).src.z, .src_lod = (copy).src.lod, .src_pitch = (copy).src.pitch,               \
+    .src_height = (copy).src.height, .dst_x = (copy).dst.x, .dst_y = (copy).dst.y,                 \
+    .dst_z = (copy).dst.z, .dst_lod = (copy).dst.lod, .dst_pitch = (copy).dst.pitch,               \
+    .dst_height = (copy).dst.height, .width = (copy).width, .height = (copy).height,               \
+    .depth = (copy).depth
 
 /* After the node took the copy: its pageable block belongs to the graph (or executable graph). */
 static CUresult give_block(uint64_t owner, const struct weir_graph_copy *copy)

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ATTRIBUTES 32
-
 /* What launches have in common, however they were asked for. */
 struct request {
     struct weir_launch_dims dims;
@@ -137,7 +135,7 @@ static uint64_t shape_of(const struct weir_function *function, const struct requ
         uint32_t flags;
         CUdevice device;
         uint32_t epoch;
-        CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+        CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     } shape;
     size_t bytes = offsetof(__typeof__(shape), attributes) +
                    request->n_attributes * sizeof(shape.attributes[0]);
@@ -215,7 +213,7 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
         if (!bytes) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
-        if (kept == MAX_ATTRIBUTES) {
+        if (kept == WEIR_LAUNCH_ATTRIBUTES_MAX) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         /* What lies behind the value is the caller's stack: shapes are compared by their bytes. */
@@ -432,7 +430,7 @@ CUresult weir_guest_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDim
 CUresult weir_guest_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
                                      void **kernelParams, void **extra, CUstream default_stream)
 {
-    CUlaunchAttribute attributes[MAX_ATTRIBUTES];
+    CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
     if (!config) {
         return CUDA_ERROR_INVALID_VALUE;

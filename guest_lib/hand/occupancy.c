@@ -196,7 +196,7 @@ static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *
                          uint32_t potential)
 {
     struct weir_function *function = weir_function_get(func);
-    CUlaunchAttribute attributes[32];
+    CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;

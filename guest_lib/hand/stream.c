@@ -4,6 +4,7 @@
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
+#include "proto/wire/op_kinds.h"
 #include <stdlib.h>
 
 static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -186,12 +187,10 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
 
 /* ---------------------------------------------------------------- values in memory */
 
-enum value_kind { WRITE32, WAIT32, WRITE64, WAIT64 };
-
 static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value, unsigned int flags,
-                             enum value_kind kind)
+                             enum weir_value_kind kind)
 {
-    uint64_t bytes = kind == WRITE64 || kind == WAIT64 ? 8 : 4;
+    uint64_t bytes = kind == WEIR_VALUE_WRITE64 || kind == WEIR_VALUE_WAIT64 ? 8 : 4;
     struct weir_stream *stream;
     CUresult rc = weir_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
@@ -216,25 +215,25 @@ static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value,
 CUresult weir_guest_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                             unsigned int flags)
 {
-    return stream_value(stream, addr, value, flags, WRITE32);
+    return stream_value(stream, addr, value, flags, WEIR_VALUE_WRITE32);
 }
 
 CUresult weir_guest_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                            unsigned int flags)
 {
-    return stream_value(stream, addr, value, flags, WAIT32);
+    return stream_value(stream, addr, value, flags, WEIR_VALUE_WAIT32);
 }
 
 CUresult weir_guest_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                             unsigned int flags)
 {
-    return stream_value(stream, addr, value, flags, WRITE64);
+    return stream_value(stream, addr, value, flags, WEIR_VALUE_WRITE64);
 }
 
 CUresult weir_guest_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                            unsigned int flags)
 {
-    return stream_value(stream, addr, value, flags, WAIT64);
+    return stream_value(stream, addr, value, flags, WEIR_VALUE_WAIT64);
 }
 
 static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
@@ -242,16 +241,16 @@ static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
     switch (op->operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
         return stream_value(stream, op->waitValue.address, op->waitValue.value, op->waitValue.flags,
-                            WAIT32);
+                            WEIR_VALUE_WAIT32);
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         return stream_value(stream, op->writeValue.address, op->writeValue.value,
-                            op->writeValue.flags, WRITE32);
+                            op->writeValue.flags, WEIR_VALUE_WRITE32);
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
         return stream_value(stream, op->waitValue.address, op->waitValue.value64,
-                            op->waitValue.flags, WAIT64);
+                            op->waitValue.flags, WEIR_VALUE_WAIT64);
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         return stream_value(stream, op->writeValue.address, op->writeValue.value64,
-                            op->writeValue.flags, WRITE64);
+                            op->writeValue.flags, WEIR_VALUE_WRITE64);
     case CU_STREAM_MEM_OP_BARRIER:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
         return CUDA_ERROR_NOT_SUPPORTED;

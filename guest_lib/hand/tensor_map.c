@@ -9,6 +9,7 @@
 #include "guest_lib/entry.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
+#include "proto/wire/op_kinds.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,8 +17,6 @@
 
 #define MAX_RANK 5
 #define SLOTS    512
-
-enum { TILED, IM2COL, IM2COL_WIDE, REPLACE_ADDRESS };
 
 struct kept_map {
     struct weir_op_tensor_map_in in;
@@ -100,8 +99,8 @@ CUresult weir_guest_cuTensorMapEncodeTiled(
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, TILED, tensorMap, tensorRank, globalAddress, globalDim,
-                            globalStrides, elementStrides);
+    CUresult result = begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress,
+                            globalDim, globalStrides, elementStrides);
     if (result == CUDA_SUCCESS && !boxDim) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -125,8 +124,8 @@ CUresult weir_guest_cuTensorMapEncodeIm2col(
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, IM2COL, tensorMap, tensorRank, globalAddress, globalDim,
-                            globalStrides, elementStrides);
+    CUresult result = begin(&in, WEIR_TENSOR_MAP_IM2COL, tensorMap, tensorRank, globalAddress,
+                            globalDim, globalStrides, elementStrides);
     if (result == CUDA_SUCCESS &&
         (tensorRank < 3 || !pixelBoxLowerCorner || !pixelBoxUpperCorner)) {
         result = CUDA_ERROR_INVALID_VALUE;
@@ -155,8 +154,8 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
     CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, IM2COL_WIDE, tensorMap, tensorRank, globalAddress, globalDim,
-                            globalStrides, elementStrides);
+    CUresult result = begin(&in, WEIR_TENSOR_MAP_IM2COL_WIDE, tensorMap, tensorRank, globalAddress,
+                            globalDim, globalStrides, elementStrides);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -180,7 +179,7 @@ CUresult weir_guest_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *glob
         return CUDA_ERROR_INVALID_VALUE;
     }
     memset(&in, 0, sizeof(in));
-    in.kind = REPLACE_ADDRESS;
+    in.kind = WEIR_TENSOR_MAP_ADDRESS;
     in.address = (uintptr_t)globalAddress;
     memcpy(in.map, tensorMap, sizeof(in.map));
     return encode(&in, tensorMap);

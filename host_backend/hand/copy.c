@@ -65,11 +65,11 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     if (in->bytes == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(place(s, (in->flags & 1) != 0, in->dst, in->bytes, true, &dst));
-    WEIR_TRY(place(s, (in->flags & 2) != 0, in->src, in->bytes, false, &src));
+    WEIR_TRY(place(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst, in->bytes, true, &dst));
+    WEIR_TRY(place(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src, in->bytes, false, &src));
     WEIR_TRY(weir_order_begin(s, stream));
-    work = work_of(of_host(s, (in->flags & 1) != 0, in->dst),
-                   of_host(s, (in->flags & 2) != 0, in->src), in->bytes);
+    work = work_of(of_host(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst),
+                   of_host(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src), in->bytes);
     GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
@@ -104,7 +104,7 @@ static CUresult check_side(struct weir_session *s, const struct weir_copy_side *
         side->height > limit) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (side->kind == 2) {
+    if (side->kind == WEIR_SIDE_ARRAY) {
         array = weir_object_get(s, WEIR_KIND_ARRAY, side->addr);
         if (array == NULL) {
             return CUDA_ERROR_INVALID_HANDLE;
@@ -113,11 +113,11 @@ static CUresult check_side(struct weir_session *s, const struct weir_copy_side *
         *ret_array = array->native; /* its extents are the driver's to check */
         return CUDA_SUCCESS;
     }
-    if (side->kind > 2 || !extent(side, width, height, depth, &bytes)) {
+    if (side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret_type = CU_MEMORYTYPE_UNIFIED;
-    return place(s, side->kind == 1, side->addr, bytes, writes, ret_address);
+    return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, bytes, writes, ret_address);
 }
 
 CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
@@ -139,14 +139,18 @@ CUresult weir_hand_copy_3d(struct weir_session *s, const struct weir_copy_side *
     ret_copy->srcY = src->y;
     ret_copy->srcZ = src->z;
     ret_copy->srcLOD = src->lod;
-    ret_copy->srcPitch = src->pitch != 0 || src->kind == 2 ? src->pitch : src->x + width;
-    ret_copy->srcHeight = src->height != 0 || src->kind == 2 ? src->height : src->y + height;
+    ret_copy->srcPitch =
+        src->pitch != 0 || src->kind == WEIR_SIDE_ARRAY ? src->pitch : src->x + width;
+    ret_copy->srcHeight =
+        src->height != 0 || src->kind == WEIR_SIDE_ARRAY ? src->height : src->y + height;
     ret_copy->dstXInBytes = dst->x;
     ret_copy->dstY = dst->y;
     ret_copy->dstZ = dst->z;
     ret_copy->dstLOD = dst->lod;
-    ret_copy->dstPitch = dst->pitch != 0 || dst->kind == 2 ? dst->pitch : dst->x + width;
-    ret_copy->dstHeight = dst->height != 0 || dst->kind == 2 ? dst->height : dst->y + height;
+    ret_copy->dstPitch =
+        dst->pitch != 0 || dst->kind == WEIR_SIDE_ARRAY ? dst->pitch : dst->x + width;
+    ret_copy->dstHeight =
+        dst->height != 0 || dst->kind == WEIR_SIDE_ARRAY ? dst->height : dst->y + height;
     ret_copy->WidthInBytes = width;
     ret_copy->Height = height;
     ret_copy->Depth = depth;
@@ -169,8 +173,10 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     }
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     WEIR_TRY(weir_order_begin(s, stream));
-    work = work_of(in->dst_kind != 2 && of_host(s, in->dst_kind == 1, in->dst_addr),
-                   in->src_kind != 2 && of_host(s, in->src_kind == 1, in->src_addr),
+    work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
+                       of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
+                   in->src_kind != WEIR_SIDE_ARRAY &&
+                       of_host(s, in->src_kind == WEIR_SIDE_ARENA, in->src_addr),
                    in->width * in->height * in->depth);
     GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_stream_at(stream)));
     weir_forms_written(s, stream);

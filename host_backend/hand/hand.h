@@ -7,6 +7,7 @@
 #include "host_backend/worker/order.h"
 #include "host_backend/worker/worker.h"
 #include "proto/host_hand.h"
+#include "proto/wire/op_kinds.h"
 
 /**
  * Live objects by handle; NULL when there is none. A context's or a stream's device becomes the
@@ -61,7 +62,7 @@ CUresult weir_hand_write_word(struct weir_session *s, CUstream stream, uint32_t 
 
 /** One side of a pitched copy as the wire has it. */
 struct weir_copy_side {
-    uint32_t kind; /* 0 device address, 1 arena offset, 2 array */
+    uint32_t kind; /* enum weir_side_kind */
     uint64_t addr, x, y, z, lod, pitch, height;
 };
 

@@ -50,7 +50,9 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     return CUDA_SUCCESS;
 }
 
-#define ATTRIBUTES_MAX 32
+#define ATTRIBUTES_MAX WEIR_OP_launch_in_attributes_max
+_Static_assert((int)ATTRIBUTES_MAX == (int)WEIR_OP_occupancy_clusters_in_attributes_max,
+               "one struct config holds what either carries");
 
 /* A launch as the driver takes it; attributes point into itself. */
 struct config {
@@ -89,7 +91,7 @@ static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in
 
     WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
                          &c));
-    if ((in->flags & 1) != 0) {
+    if ((in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
         CUlaunchAttribute *cooperative = &c.attributes[c.config.numAttrs++];
 
         memset(cooperative, 0, sizeof *cooperative);
@@ -205,7 +207,7 @@ static struct weir_gate_work work_of(struct weir_session *s, struct weir_functio
 static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
                                 CUfunction f, CUstream stream, void **extra)
 {
-    if (in->n_attributes != 0 || (in->flags & 1) != 0) {
+    if (in->n_attributes != 0 || (in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
         return launch_ex(s, in, f, stream, extra);
     }
     return s->driver->cuLaunchKernel(f, in->grid[0], in->grid[1], in->grid[2], in->block[0],

@@ -74,12 +74,12 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     if (weir_hand_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (in->kind > 1) {
+    if (in->kind >= WEIR_GRANT_KIND_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
-    WEIR_TRY(
-        weir_chunk_create(s, s->device, in->bytes, in->kind == 1, work, s->region_end, &chunk));
+    WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, in->kind == WEIR_GRANT_PINNED, work,
+                               s->region_end, &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
     if (chunk->pinned && s->transport->ops->send_fd != NULL) {
         if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {

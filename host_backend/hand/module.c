@@ -206,14 +206,15 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (kind > 1) {
+    if (kind >= WEIR_IMAGE_KIND_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *load = (struct load){.image = weir_hand_image(s, hash, bytes), .is_bundle = kind == 1};
+    *load = (struct load){.image = weir_hand_image(s, hash, bytes),
+                          .is_bundle = kind == WEIR_IMAGE_BUNDLE};
     if (load->image == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    switch ((int)weir_image_ready(&s->tenant->images, load->image, kind == 1, s->worker->sm,
+    switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->worker->sm,
                                   &load->code, &load->uses_printf)) {
     case WEIR_OK:
         break;

@@ -129,7 +129,8 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
                                 struct weir_op_stream_value_out *out)
 {
     struct weir_stream *stream = weir_hand_stream(s, in->s);
-    bool wide = in->kind >= 2, wait = (in->kind & 1) != 0;
+    bool wide = in->kind == WEIR_VALUE_WRITE64 || in->kind == WEIR_VALUE_WAIT64;
+    bool wait = in->kind == WEIR_VALUE_WAIT32 || in->kind == WEIR_VALUE_WAIT64;
     const struct weir_driver *d = s->driver;
     uint32_t small = (uint32_t)in->value;
 
@@ -137,11 +138,11 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (in->kind > 3 || in->address % (wide ? 8 : 4) != 0) {
+    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(in->kind % 2 == 0 ? weir_session_check_write(s, in->address, wide ? 8 : 4)
-                               : weir_session_check_dptr(s, in->address, wide ? 8 : 4));
+    WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)
+                  : weir_session_check_write(s, in->address, wide ? 8 : 4));
     WEIR_TRY(weir_order_begin(s, stream));
     if (wait) {
         s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =

@@ -37,16 +37,16 @@ static CUresult encode(const struct weir_driver *d, const struct weir_op_tensor_
         return CUDA_ERROR_INVALID_VALUE;
     }
     switch (in->kind) {
-    case 0:
+    case WEIR_TENSOR_MAP_TILED:
         return d->cuTensorMapEncodeTiled(
             map, (CUtensorMapDataType)in->data_type, in->rank, (void *)(uintptr_t)in->address,
             (const cuuint64_t *)in->dims, (const cuuint64_t *)in->strides, in->box,
             in->element_strides, (CUtensorMapInterleave)in->interleave,
             (CUtensorMapSwizzle)in->swizzle, (CUtensorMapL2promotion)in->l2_promotion,
             (CUtensorMapFloatOOBfill)in->oob_fill);
-    case 1:
+    case WEIR_TENSOR_MAP_IM2COL:
         return im2col(d, in, map);
-    case 2:
+    case WEIR_TENSOR_MAP_IM2COL_WIDE:
         return im2col_wide(d, in, map);
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -59,7 +59,7 @@ CUresult weir_host_tensor_map(struct weir_session *s, const struct weir_op_tenso
     CUtensorMap map;
 
     memcpy(&map, in->map, sizeof map);
-    WEIR_TRY(in->kind == 3
+    WEIR_TRY(in->kind == WEIR_TENSOR_MAP_ADDRESS
                  ? s->driver->cuTensorMapReplaceAddress(&map, (void *)(uintptr_t)in->address)
                  : encode(s->driver, in, &map));
     memcpy(out->map, &map, sizeof out->map);

@@ -167,6 +167,9 @@ def emit_header(model):
     structs = "\n\n".join(
         f"/* {op.doc} */\n{emit_struct(op, 'in', op.ins)}\n{emit_struct(op, 'out', op.outs)}"
         for op in model.ops.values())
+    maxima = "\n".join(f"    WEIR_OP_{op.name}_{way}_{f.name}_max = {f.max},"
+                       for op in model.ops.values() for way, fields in (("in", op.ins), ("out", op.outs))
+                       for f in fields if f.shape == "array")
     any_in = "\n".join(f"    struct weir_op_{n}_in {n};" for n in model.ops)
     any_out = "\n".join(f"    struct weir_op_{n}_out {n};" for n in model.ops)
     return header("WEIR_PROTO_OPS_H", f"""/*
@@ -182,6 +185,11 @@ def emit_header(model):
 enum weir_op {{
 {ids}
     WEIR_OP_COUNT
+}};
+
+/* The most elements of each array. */
+enum {{
+{maxima}
 }};
 
 {structs}

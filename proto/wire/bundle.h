@@ -1,6 +1,6 @@
 /*
  * A bundle: the fat binaries of one version-2 wrapper (nvcc -rdc=true), which the driver links when
- * it loads them. It travels and is stored as one image (kind 1 of module_load and library_load).
+ * it loads them. It travels and is stored as one image (WEIR_IMAGE_BUNDLE).
  *
  *     header, n_parts lengths, then the parts, each 16-byte aligned
  *

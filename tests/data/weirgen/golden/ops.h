@@ -21,6 +21,13 @@ enum weir_op {
     WEIR_OP_COUNT
 };
 
+/* The most elements of each array. */
+enum {
+    WEIR_OP_paint_in_points_max = 16,
+    WEIR_OP_cuGraphGetNodes_out_nodes_max = 64,
+    WEIR_OP_cuGraphPaint_in_points_max = 16,
+};
+
 /* Paint points. */
 struct weir_op_paint_in {
     uint64_t s;

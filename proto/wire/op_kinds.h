@@ -1,0 +1,54 @@
+/*
+ * What the fields `kind` and `flags` of operations mean, where that is Weir's and not CUDA's own
+ * (proto/api/ops.toml). Both ends include this; the values are the wire's and never change.
+ */
+#ifndef WEIR_PROTO_WIRE_OP_KINDS_H
+#define WEIR_PROTO_WIRE_OP_KINDS_H
+
+/* mem_grant */
+enum weir_grant_kind {
+    WEIR_GRANT_DEVICE,
+    WEIR_GRANT_PINNED, /* host memory, shared with the guest */
+    WEIR_GRANT_KIND_COUNT
+};
+
+/* copy: flags */
+#define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset */
+#define WEIR_COPY_SRC_IN_ARENA 2u /* src is one */
+
+/* copy_3d and copies of graphs: the two sides */
+enum weir_side_kind {
+    WEIR_SIDE_ADDRESS, /* of the device */
+    WEIR_SIDE_ARENA,   /* an offset */
+    WEIR_SIDE_ARRAY,   /* a handle */
+    WEIR_SIDE_KIND_COUNT
+};
+
+/* stream_value */
+enum weir_value_kind {
+    WEIR_VALUE_WRITE32,
+    WEIR_VALUE_WAIT32,
+    WEIR_VALUE_WRITE64,
+    WEIR_VALUE_WAIT64,
+    WEIR_VALUE_KIND_COUNT
+};
+
+/* module_load, library_load */
+enum weir_image_kind {
+    WEIR_IMAGE_PLAIN,  /* fatbin, cubin or PTX as it is */
+    WEIR_IMAGE_BUNDLE, /* several fatbins to be device-linked (proto/wire/bundle.h) */
+    WEIR_IMAGE_KIND_COUNT
+};
+
+/* launch: flags */
+#define WEIR_LAUNCH_COOPERATIVE 1u
+
+/* tensor_map */
+enum weir_tensor_map_kind {
+    WEIR_TENSOR_MAP_TILED,
+    WEIR_TENSOR_MAP_IM2COL,
+    WEIR_TENSOR_MAP_IM2COL_WIDE,
+    WEIR_TENSOR_MAP_ADDRESS, /* no new map: another address for an old one */
+};
+
+#endif
