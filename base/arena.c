@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_ALIGN       16u
-#define CHUNK_MIN_BYTES   4000u /* with malloc's own header about a page */
-#define CHUNK_GROWTH_STOP (256u << 10)
+#define ARENA_ALIGN     16u
+#define CHUNK_MIN_BYTES 4000u        /* with malloc's own header about a page */
+#define CHUNK_MAX_BYTES (256u << 10) /* unless one allocation is larger */
 
 struct weir_arena_chunk {
     struct weir_arena_chunk *next;
@@ -52,8 +52,10 @@ static struct weir_arena_chunk *next_chunk(struct weir_arena *arena, size_t byte
         }
         last = chunk;
     }
-    size_t size =
-        last && last->size_bytes < CHUNK_GROWTH_STOP ? last->size_bytes * 2 : CHUNK_MIN_BYTES;
+    size_t size = last ? last->size_bytes * 2 : CHUNK_MIN_BYTES;
+    if (size > CHUNK_MAX_BYTES) {
+        size = CHUNK_MAX_BYTES;
+    }
     if (size < bytes) {
         size = bytes;
     }
@@ -70,32 +72,39 @@ static struct weir_arena_chunk *next_chunk(struct weir_arena *arena, size_t byte
     return chunk;
 }
 
-void *weir_arena_alloc(struct weir_arena *arena, size_t bytes)
+void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t align)
 {
-    if (bytes > SIZE_MAX - ARENA_ALIGN) {
-        return NULL;
-    }
-    bytes = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
-    if (bytes > arena->cap_bytes - arena->used_bytes || arena->cap_bytes == 0) {
-        return NULL;
-    }
     struct weir_arena_chunk *chunk = arena->current;
-    if (!chunk || chunk->size_bytes - chunk->used_bytes < bytes) {
+    size_t pad = chunk ? -chunk->used_bytes & (align - 1) : 0;
+    size_t left = arena->cap_bytes - arena->used_bytes;
+    arena->over_cap =
+        arena->cap_bytes == 0 || bytes > SIZE_MAX / 2 || pad > left || bytes > left - pad;
+    if (arena->over_cap) {
+        return NULL;
+    }
+    if (!chunk || pad + bytes > chunk->size_bytes - chunk->used_bytes) {
         chunk = next_chunk(arena, bytes);
         if (!chunk) {
             return NULL;
         }
         arena->current = chunk;
+        pad = 0;
     }
-    void *memory = chunk->data + chunk->used_bytes;
-    chunk->used_bytes += bytes;
-    arena->used_bytes += bytes;
+    void *memory = chunk->data + chunk->used_bytes + pad;
+    chunk->used_bytes += pad + bytes;
+    arena->used_bytes += pad + bytes;
     return memory;
+}
+
+void *weir_arena_alloc(struct weir_arena *arena, size_t bytes)
+{
+    size_t rounded = (bytes + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
+    return weir_arena_alloc_aligned(arena, rounded < bytes ? bytes : rounded, ARENA_ALIGN);
 }
 
 char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len)
 {
-    char *copy = len < SIZE_MAX ? weir_arena_alloc(arena, len + 1) : NULL;
+    char *copy = len < SIZE_MAX ? weir_arena_alloc_aligned(arena, len + 1, 1) : NULL;
     if (copy) {
         memcpy(copy, text, len);
         copy[len] = '\0';

@@ -7,16 +7,19 @@
 #ifndef WEIR_BASE_ARENA_H
 #define WEIR_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct weir_arena_chunk;
 
-/* Owner thread only. The fields are private; a zeroed arena is valid and gives nothing (cap 0). */
+/* Owner thread only. Fields are private but where they say more; a zeroed arena is valid and gives
+ * nothing (cap 0). */
 struct weir_arena {
     struct weir_arena_chunk *chunks;  /* all of them, in order of use */
     struct weir_arena_chunk *current; /* where the next allocation is tried; NULL: none yet */
     size_t used_bytes;                /* handed out since the last reset */
-    size_t cap_bytes;
+    size_t cap_bytes;                 /* the owner may raise it */
+    bool over_cap;                    /* the last NULL was for the cap, not for a lack of memory */
 };
 
 /** Make an arena that hands out at most cap_bytes between resets; allocates nothing yet. */
@@ -38,6 +41,9 @@ void weir_arena_reset(struct weir_arena *arena);
  * @thread owner
  */
 void *weir_arena_alloc(struct weir_arena *arena, size_t bytes);
+
+/** The same with another alignment: a power of two up to 16. @thread owner */
+void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t align);
 
 /** A copy of len bytes of text with a NUL behind it, or NULL. @thread owner */
 char *weir_arena_strndup(struct weir_arena *arena, const char *text, size_t len);

@@ -20,6 +20,7 @@
 #ifndef WEIR_PTX_IR_H
 #define WEIR_PTX_IR_H
 
+#include "base/arena.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -405,10 +406,8 @@ struct weir_ptx_item {
     const char *text;
 };
 
-struct weir_ptx_arena;
-
 struct weir_ptx_module {
-    struct weir_ptx_arena *arena;
+    struct weir_arena arena; /* of all that belongs to the module, and itself */
     uint16_t version_major;
     uint16_t version_minor;
     uint16_t sm;    /* 90 for sm_90a */

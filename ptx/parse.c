@@ -581,16 +581,16 @@ static void finish_parser(struct weir_ptx_parser *p)
 
 static struct weir_ptx_module *create_module(size_t len_bytes)
 {
-    struct weir_ptx_arena *arena =
-        weir_ptx_arena_create(ARENA_FLOOR_BYTES + len_bytes * ARENA_BYTES_PER_BYTE);
-    struct weir_ptx_module *module =
-        arena ? weir_ptx_arena_alloc(arena, sizeof(*module), 16) : NULL;
+    struct weir_arena arena;
+    struct weir_ptx_module *module;
 
+    weir_arena_init(&arena, ARENA_FLOOR_BYTES + len_bytes * ARENA_BYTES_PER_BYTE);
+    module = weir_arena_alloc(&arena, sizeof(*module));
     if (!module) {
-        weir_ptx_arena_destroy(arena);
+        weir_arena_finish(&arena);
         return NULL;
     }
-    module->arena = arena;
+    *module = (struct weir_ptx_module){.arena = arena};
     return module;
 }
 
@@ -638,14 +638,17 @@ enum weir_status weir_ptx_parse(const char *text, size_t len_bytes, uint32_t fla
 void weir_ptx_destroy(struct weir_ptx_module *module)
 {
     if (module) {
-        /* The module itself lies in its arena. */
-        weir_ptx_arena_destroy(module->arena);
+        struct weir_arena arena = module->arena; /* the module itself lies in it */
+
+        weir_arena_finish(&arena);
     }
 }
 
 void *weir_ptx_alloc(struct weir_ptx_module *module, size_t size_bytes)
 {
-    return weir_ptx_arena_alloc(module->arena, size_bytes, 16);
+    void *ret = weir_arena_alloc(&module->arena, size_bytes);
+
+    return ret ? memset(ret, 0, size_bytes) : NULL;
 }
 
 struct weir_ptx_func *weir_ptx_find_func(const struct weir_ptx_module *module, const char *name)

@@ -16,7 +16,6 @@
 #ifndef WEIR_PTX_PARSE_H
 #define WEIR_PTX_PARSE_H
 
-#include "ptx/arena.h"
 #include "ptx/ir.h"
 #include "ptx/lex.h"
 #include "ptx/names.h"

@@ -30,7 +30,7 @@ bool weir_ptx_fail(struct weir_ptx_parser *p, const struct weir_ptx_token *at,
 
 bool weir_ptx_fail_memory(struct weir_ptx_parser *p)
 {
-    if (p->module->arena->over_cap) {
+    if (p->module->arena.over_cap) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "module needs too much memory");
     }
     return weir_ptx_fail(p, NULL, WEIR_ERR_NO_MEMORY, "out of memory");
@@ -101,12 +101,13 @@ bool weir_ptx_expect(struct weir_ptx_parser *p, uint16_t punct)
 
 void *weir_ptx_new(struct weir_ptx_parser *p, size_t size_bytes)
 {
-    void *ret = weir_ptx_arena_alloc(p->module->arena, size_bytes, 8);
+    void *ret = weir_arena_alloc_aligned(&p->module->arena, size_bytes, 8);
 
     if (!ret) {
         weir_ptx_fail_memory(p);
+        return NULL;
     }
-    return ret;
+    return memset(ret, 0, size_bytes);
 }
 
 void *weir_ptx_keep(struct weir_ptx_parser *p, const void *data, size_t size_bytes)
@@ -121,7 +122,7 @@ void *weir_ptx_keep(struct weir_ptx_parser *p, const void *data, size_t size_byt
 
 const char *weir_ptx_keep_text(struct weir_ptx_parser *p, const char *text, size_t len)
 {
-    const char *ret = weir_ptx_arena_text(p->module->arena, text, len);
+    const char *ret = weir_arena_strndup(&p->module->arena, text, len);
 
     if (!ret) {
         weir_ptx_fail_memory(p);

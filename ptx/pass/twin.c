@@ -4,8 +4,6 @@
  */
 #include "ptx/pass/twin.h"
 
-#include "ptx/arena.h"
-
 #include <string.h>
 
 #define FORM_BIT(name) WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_##name)
@@ -187,7 +185,7 @@ static enum weir_status run_passes(struct weir_ptx_twin *twin)
 static void allow_memory(struct weir_ptx_module *module, const struct weir_ptx_kernel *kernel)
 {
     size_t more = TWIN_BYTES + TWIN_BYTES_PER_INST * kernel->n_insts;
-    size_t *cap = &module->arena->cap_bytes;
+    size_t *cap = &module->arena.cap_bytes;
 
     if (*cap < MAX_MODULE_BYTES) {
         *cap += more < MAX_MODULE_BYTES - *cap ? more : MAX_MODULE_BYTES - *cap;

@@ -119,6 +119,52 @@ static void arena_gives_aligned_memory_up_to_its_cap(void **state)
     assert_null(weir_arena_alloc(&arena, 0)); /* zeroed: gives nothing */
 }
 
+static void arena_packs_text_and_says_why_it_refuses(void **state)
+{
+    (void)state;
+    struct weir_arena arena;
+    weir_arena_init(&arena, 64);
+    char *text = weir_arena_strndup(&arena, "ab", 2);
+    assert_ptr_equal(weir_arena_strndup(&arena, "cd", 2), text + 3);
+    uint64_t *number = weir_arena_alloc_aligned(&arena, 8, 8);
+    assert_ptr_equal(number, text + 8);
+    assert_ptr_equal(weir_arena_alloc(&arena, 1), text + 16);
+    assert_int_equal(arena.used_bytes, 32);
+    assert_false(arena.over_cap);
+    assert_non_null(weir_arena_alloc_aligned(&arena, 1, 1));
+    assert_null(weir_arena_alloc(&arena, 17)); /* 15 to pad, 32 to have */
+    assert_true(arena.over_cap);
+    assert_non_null(weir_arena_alloc_aligned(&arena, 31, 1));
+    assert_false(arena.over_cap);
+    arena.cap_bytes += 1008;
+    assert_non_null(weir_arena_alloc(&arena, 1000));
+    assert_null(weir_arena_alloc(&arena, 1));
+    weir_arena_finish(&arena);
+    weir_arena_init(&arena, SIZE_MAX);
+    assert_null(weir_arena_alloc(&arena, SIZE_MAX));
+    assert_null(weir_arena_alloc_aligned(&arena, SIZE_MAX - 8, 1));
+    weir_arena_finish(&arena);
+}
+
+/* Chunks grow to a quarter of a MiB and stay so large, whatever came before. */
+static void arena_asks_for_few_chunks(void **state)
+{
+    (void)state;
+    struct weir_arena arena;
+    weir_arena_init(&arena, SIZE_MAX);
+    assert_non_null(weir_arena_alloc(&arena, 16u << 20));
+    uintptr_t last = 0;
+    int jumps = 0;
+    for (int i = 0; i < 4096; i++) { /* 4 MiB */
+        uintptr_t at = (uintptr_t)weir_arena_alloc(&arena, 1024);
+        assert_true(at != 0);
+        jumps += at != last + 1024;
+        last = at;
+    }
+    assert_in_range(jumps, 16, 17);
+    weir_arena_finish(&arena);
+}
+
 static void arena_reset_reuses_its_chunks(void **state)
 {
     (void)state;
@@ -213,6 +259,8 @@ int main(void)
         cmocka_unit_test(futex_wait_times_out_wakes_and_sees_a_change),
         cmocka_unit_test(hash_matches_published_values),
         cmocka_unit_test(arena_gives_aligned_memory_up_to_its_cap),
+        cmocka_unit_test(arena_packs_text_and_says_why_it_refuses),
+        cmocka_unit_test(arena_asks_for_few_chunks),
         cmocka_unit_test(arena_reset_reuses_its_chunks),
         cmocka_unit_test(descriptor_travels_with_its_message),
         cmocka_unit_test(log_writes_whole_lines_at_its_level),
