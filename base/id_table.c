@@ -22,9 +22,8 @@
 #include <stdlib.h>
 
 #define CHUNK_SLOTS 512u
-#define REUSE_DISTANCE                                                                             \
-    64u /* free slots that wait before one is used again, while others are new                     \
-         */
+/* So many free slots wait before one is used again, while others are new. */
+#define REUSE_DISTANCE 64u
 
 struct slot {
     void *object;       /* atomic; valid while live */

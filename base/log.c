@@ -12,9 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_MAX_BYTES                                                                             \
-    1024 /* longer lines are cut; fits PIPE_BUF, so writes to pipes stay whole                     \
-          */
+/* Longer lines are cut; fits PIPE_BUF, so writes to pipes stay whole. */
+#define LINE_MAX_BYTES 1024
 
 static const char *const level_names[WEIR_LOG_COUNT] = {"none", "error", "warn", "info", "debug"};
 

@@ -132,8 +132,8 @@ struct weir_channel_piece {
 CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
                                   struct weir_channel_piece *pieces, size_t n);
 
-/** Receive a descriptor that a reply promised (close-on-exec). @thread any, in the replies' order
- */
+/** Receive a descriptor that a reply promised (close-on-exec).
+ * @thread any, in the replies' order */
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
 
 /**

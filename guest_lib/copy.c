@@ -149,8 +149,8 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir
     return rc;
 }
 
-/* A copy that the graph code may keep; see stream.h. True: it did, and *ret_result is the answer.
- */
+/* A copy that the graph code may keep; see stream.h.
+ * True: it did, and *ret_result is the answer. */
 static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
                      uint64_t bytes, struct weir_stream *stream, CUresult *ret_result)
 {

@@ -31,8 +31,8 @@ void weir_graph_mem_drop(uint64_t base);
 void weir_graph_mem_set_live(uint64_t base, bool live);
 bool weir_graph_mem_is_live(uint64_t base);
 
-/** Is it a block that the program now frees by itself? Then *ret_result is the answer. @thread any
- */
+/** Is it a block that the program now frees by itself? Then *ret_result is the answer.
+ * @thread any */
 bool weir_graph_mem_free(uint64_t base, CUresult *ret_result);
 
 /**

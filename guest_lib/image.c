@@ -167,8 +167,8 @@ CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_im
     return result;
 }
 
-/* Version 2: data is one fat binary (often empty), list the relocatable ones to be linked with it.
- */
+/* Version 2: data is one fat binary (often empty),
+ * list the relocatable ones to be linked with it. */
 static CUresult store_bundle(const struct wrapper *wrapper, struct weir_image *ret_image)
 {
     uint32_t count = 1;

@@ -186,8 +186,8 @@ static inline CUresult weir_managed_pull(void)
 /** Unmap the mirrors of an owner that is unloaded. */
 void weir_managed_forget(const void *owner);
 
-/** The primary context goes: so does the context that mirrors were filled in before there was one.
- */
+/** The primary context goes: so does the context that mirrors were filled in
+ * before there was one. */
 void weir_managed_context_gone(void);
 
 #endif

@@ -155,8 +155,8 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     return rc;
 }
 
-/* The arena is full. A stream may be stuck for long, so any of them will do, not just the oldest.
- */
+/* The arena is full. A stream may be stuck for long, so any of them will do,
+ * not just the oldest. */
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;

@@ -147,8 +147,8 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
 enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
                                     struct weir_welcome **ret_welcome);
 
-/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests. @thread alone
- */
+/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests.
+ * @thread alone */
 void weir_guest_stop(void);
 
 /**

@@ -15,12 +15,12 @@
  *
  * Posting work, the whole pattern:
  *
- *     CUresult rc = weir_stream_get(hStream, &stream);   // context, sticky error, handle checked
+ *     CUresult rc = weir_stream_get(hStream, &stream);  // context, sticky error, handle checked
  *     if (rc != CUDA_SUCCESS) return rc;
+ *     struct weir_op_launch_in in = {.s = stream->handle, ...};
  *     weir_stream_work_begin(stream);
- *     rc = weir_post_launch(weir_guest_channel(), &(struct weir_op_launch_in){.s = stream->handle,
- * ...}); return weir_stream_work_end(stream, rc);            // reports deferred errors, honours
- * blocking
+ *     rc = weir_post_launch(weir_guest_channel(), &in);
+ *     return weir_stream_work_end(stream, rc);          // deferred errors, honours blocking
  *
  * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors
  * are synchronous.
@@ -161,8 +161,8 @@ struct weir_stream_point {
 /** Everything posted so far. Costs nothing on the wire. @thread any */
 struct weir_stream_point weir_stream_here(struct weir_stream *stream);
 
-/** Is the point known to be passed? Reads memory only, sends nothing (local sessions). @thread any
- */
+/** Is the point known to be passed? Reads memory only, sends nothing (local sessions).
+ * @thread any */
 bool weir_stream_passed(const struct weir_stream_point *point);
 
 /** Send a mark that covers the point, unless one did already. @thread any */
@@ -309,8 +309,8 @@ void weir_stream_run_actions(void);
  */
 CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value);
 
-/** Give it back; last_value: the newest number asked for, which may still be written. @thread any
- */
+/** Give it back; last_value: the newest number asked for, which may still be written.
+ * @thread any */
 void weir_word_give(uint32_t word, uint32_t last_value);
 
 /** Start and end, from weir_guest_start() and weir_guest_stop(). */

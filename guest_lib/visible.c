@@ -36,8 +36,8 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
 {
     for (uint32_t i = 0; i < from->n_attributes; i++) {
         const struct weir_device_attribute *attribute = &from->attributes[i];
-        /* One that the host's driver is too old for is 0: a failing one would fail cudart's start.
-         */
+        /* One that the host's driver is too old for is 0:
+         * a failing one would fail cudart's start. */
         if (attribute->id > 0 && attribute->id < WEIR_GUEST_MAX_ATTRIBUTES &&
             attribute->result == CUDA_SUCCESS) {
             device->attributes[attribute->id] = (int)attribute->value;

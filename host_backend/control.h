@@ -18,8 +18,8 @@
 #define WEIR_TENANT_NAME_BYTES 64
 #define WEIR_HOST_TEXT_BYTES   128
 
-/* Everything that `weir serve` can be told on its command line. NULL or 0: the file or the default.
- */
+/* Everything that `weir serve` can be told on its command line.
+ * NULL or 0: the file or the default. */
 struct weir_serve_params {
     const char *config_path; /* weir.toml; NULL: one tenant "default", built-in defaults */
     const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */

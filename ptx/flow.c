@@ -38,8 +38,7 @@ struct builder {
     uint32_t *number; /* per block and the end: place in that order's post-order, 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
-    bool *runs_out; /* per block and the end: from its start to the end nothing need wait for others
-                     */
+    bool *runs_out; /* per block and the end: from its start on nothing need wait for others */
     uint64_t steps;
 };
 

@@ -326,8 +326,8 @@ struct weir_ptx_inst {
     struct weir_ptx_operand *operands;
 };
 
-/* Text inside a body that is kept but not understood (.loc, .pragma): printed before before_inst.
- */
+/* Text inside a body that is kept but not understood (.loc, .pragma):
+ * printed before before_inst. */
 struct weir_ptx_note {
     uint32_t before_inst;
     bool is_debug;

@@ -26,8 +26,8 @@ static void sip_round(uint64_t v[4])
     v[2] = rotl(v[2], 32);
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein 2012): keyed, so that chains cannot be made long on purpose.
- */
+/* SipHash-1-3 (Aumasson and Bernstein 2012):
+ * keyed, so that chains cannot be made long on purpose. */
 static uint64_t hash_text(const uint64_t key[2], const char *text, size_t len)
 {
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575ull, key[1] ^ 0x646f72616e646f6dull,

@@ -69,8 +69,8 @@ struct weir_ptx_name *weir_ptx_names_find(const struct weir_ptx_names *names, co
 struct weir_ptx_name *weir_ptx_names_add(struct weir_ptx_names *names, const char *text, size_t len,
                                          enum weir_ptx_name_kind kind);
 
-/* A map from (declaration, member) to register id, kept apart so that a range costs what is used.
- */
+/* A map from (declaration, member) to register id,
+ * kept apart so that a range costs what is used. */
 struct weir_ptx_regmap {
     struct weir_ptx_regmap_slot {
         uint64_t key; /* 0: free */

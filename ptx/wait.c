@@ -232,8 +232,8 @@ static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
     bool fails_to_target = (test->cmp == WEIR_PTX_MOD_NE) != branch->guard_negated;
     uint32_t *failure = &w->to[it->succ + fails_to_target];
     uint32_t expected = cas->operands[2].reg;
-    /* Nothing else may be written to what is expected; in a loop of one block, that is easily seen.
-     */
+    /* Nothing else may be written to what is expected;
+     * in a loop of one block, that is easily seen. */
     bool only_there =
         *failure == block ? writes_in(w, block, expected) == 1 : w->n_writes[expected] == 1;
 

@@ -272,8 +272,8 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* Deal SMs out: first by ranges and to whoever takes all, then what is left to those with quotas.
- */
+/* Deal SMs out: first by ranges and to whoever takes all,
+ * then what is left to those with quotas. */
 static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 {
     uint32_t left = sched->config.sms;

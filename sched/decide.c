@@ -3,8 +3,8 @@
  *
  *     one tenant ready    everything is granted, up to alone_ns
  *     several             the policy `next` names a leader for a slice; a group around it (group.c)
- * has the device; who is not in it is stopped where that can be and pays, or runs out; members are
- * granted up to inflight_ns a queue
+ *                         has the device; who is not in it is stopped where that can be and pays,
+ *                         or runs out; members are granted up to inflight_ns a queue
  *
  * The slice is time in which the leader was served: behind a kernel that runs out it does not pass.
  * A leader without work keeps its place for linger_ns, and pays for it. The watchdog looks at who
@@ -384,8 +384,8 @@ static void hold(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Where an item of a member goes. What cannot be moved is everywhere, but pays as its group says.
- */
+/* Where an item of a member goes. What cannot be moved is everywhere,
+ * but pays as its group says. */
 static struct weir_sched_place place_of(const struct weir_sched *sched, const struct item *item,
                                         const struct weir_sched_place *place)
 {

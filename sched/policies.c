@@ -1,5 +1,5 @@
-/* Policies in force: their memory, their comings and goings, and what is said about their mistakes.
- */
+/* Policies in force: their memory, their comings and goings,
+ * and what is said about their mistakes. */
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>

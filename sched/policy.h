@@ -203,8 +203,8 @@ struct weir_policy_ops {
     void (*joined)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
     /** A tenant goes; it is not ready any more. NULL: nothing to do. */
     void (*left)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
-    /** Weight, priority or limit change: called before, with the old values. NULL: nothing to do.
-     */
+    /** Weight, priority or limit change: called before, with the old values.
+     * NULL: nothing to do. */
     void (*changing)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
     /** A tenant has compute work that had none. Service so far is charged. NULL: nothing to do. */
     void (*ready)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);

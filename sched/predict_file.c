@@ -2,8 +2,11 @@
  * What was learned, as bytes: header, entries from the one unused longest to the newest, checksum.
  * All numbers little-endian, doubles as their 64 bits.
  *
- *     0  "WEIRPRED"   8  version   12  entries   16  entries of 88 bytes   ..  XXH3-64 of all
- * before
+ *     0   "WEIRPRED"
+ *     8   version
+ *     12  number of entries
+ *     16  entries of 88 bytes
+ *     ..  XXH3-64 of all before
  *
  * Source: docs/design/scheduling.md
  */

@@ -160,8 +160,8 @@ struct weir_sched_env {
     void (*timer)(void *user, uint64_t at_ns);
     /** What happened and was decided, in order. NULL: not wanted. */
     void (*trace)(void *user, const struct weir_sched_record *record);
-    /** Something an operator should read: at most a line per policy and kind of mistake. NULL: no.
-     */
+    /** Something an operator should read: at most a line per policy and kind of mistake.
+     * NULL: no. */
     void (*log)(void *user, const char *line);
 };
 
@@ -484,8 +484,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_REMOVE,
     WEIR_SCHED_REC_QUEUE_ADD, /* value: sm_limit, 0: none */
     WEIR_SCHED_REC_QUEUE_REMOVE,
-    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns
-                             */
+    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns */
     WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done */

@@ -22,8 +22,8 @@ static const char *first_of(const char *element)
     return element + strcspn(element, BLANKS "/>");
 }
 
-/* The attribute that begins at or after `at`; gives where the next one may, or NULL: there is none.
- */
+/* The attribute that begins at or after `at`; gives where the next one may,
+ * or NULL: there is none. */
 static const char *next_of(const char *at, struct attribute *ret)
 {
     const char *end;

@@ -499,8 +499,8 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     return end_add(result, &add, phGraphNode);
 }
 
-/* The token of a replaced function stays until its owner goes: an earlier launch may still call it.
- */
+/* The token of a replaced function stays until its owner goes:
+ * an earlier launch may still call it. */
 static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
 {
     uint64_t token;

@@ -128,8 +128,8 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
     return result;
 }
 
-/* Try block sizes from the largest down in whole warps; the first with most threads resident wins.
- */
+/* Try block sizes from the largest down in whole warps;
+ * the first with most threads resident wins. */
 CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     int *minGridSize, int *blockSize, CUfunction func,
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,

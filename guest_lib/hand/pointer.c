@@ -156,8 +156,8 @@ CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (!known || value_of(&mem, attributes[i], ptr, &value) != CUDA_SUCCESS) {
-            /* Driver 580 gives the address itself as host pointer of memory that it does not know.
-             */
+            /* Driver 580 gives the address itself as host pointer of memory that
+             * it does not know. */
             bool host = !known && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
             value = host ? word(ptr) : neutral(attributes[i]);
         }

@@ -29,8 +29,8 @@ static CUresult check_handle_types(unsigned int types)
     if (types & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* A remote guest may name descriptors, as programs do that never export; exporting is refused.
-     */
+    /* A remote guest may name descriptors, as programs do that never export;
+     * exporting is refused. */
     bool carried = !(types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return carried ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -13,8 +13,8 @@
 #define LEASE_MAX_NS (3 * WEIR_NS_PER_MS)
 #define TASK_MAX     8u
 
-/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014), the mixing function.
- */
+/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014),
+ * the mixing function. */
 uint64_t weir_forms_draw(struct weir_forms *forms)
 {
     uint64_t z = (atomic_fetch_add(&forms->draws, 1) + 1 + ((uint64_t)forms->config.seed << 32)) *

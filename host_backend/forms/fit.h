@@ -94,8 +94,8 @@ static inline bool weir_forms_is_roomy_enough(uint32_t blocks, uint32_t native_b
 }
 
 /* What a stop may wait for, beyond a block: of the 15 us that it is to take, without the way of the
- * word to the GPU, that of the news back, and workers that have only just begun (H200, 2026-11-22).
- */
+ * word to the GPU, that of the news back, and workers that have only just begun
+ * (H200, 2026-11-22). */
 #define WEIR_FORMS_STOP_NS          7250u
 #define WEIR_FORMS_TASKS_PER_WORKER 8u /* at least, so that the last ones end together */
 #define WEIR_FORMS_TASK_UNKNOWN     4u /* nothing is lost then with blocks of 1 us */

@@ -69,8 +69,8 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_module *modu
 /** The guest has set an attribute of a function. */
 void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function);
 
-/** The session ends: its runs go on and are not stopped again. Before its streams are waited for.
- */
+/** The session ends: its runs go on and are not stopped again.
+ * Before its streams are waited for. */
 void weir_forms_session_ends(struct weir_session *session);
 /** The session is gone: nothing of its list is needed. */
 void weir_forms_session_gone(struct weir_session *session);

@@ -356,8 +356,8 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     return result;
 }
 
-/* What is asked is written in one stream, in the order in which it is decided; a grid comes behind.
- */
+/* What is asked is written in one stream, in the order in which it is decided;
+ * a grid comes behind. */
 CUresult weir_run_again_locked(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;

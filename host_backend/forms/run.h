@@ -134,8 +134,8 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
 void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
 void weir_run_put(struct weir_run *run);
 
-/** Runs of an owner (NULL: all) are resumed and never stopped again. @thread any with the context
- */
+/** Runs of an owner (NULL: all) are resumed and never stopped again.
+ * @thread any with the context */
 void weir_runs_release(struct weir_runs *runs, const void *owner);
 
 /**

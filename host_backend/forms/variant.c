@@ -27,9 +27,8 @@
 
 #define TIMINGS 4u /* of each twin before one is chosen */
 #define TRIAL   4u /* launches from one that only tries to the next */
-#define TRIES                                                                                      \
-    10u            /* of which so few may be had where others make it stop: then it is not chosen  \
-                    */
+/* So few of those may be had where others make it stop: then it is not chosen. */
+#define TRIES  10u
 #define AGAIN  32u /* launches from one timing to the next, afterwards */
 #define FORGET 16u
 

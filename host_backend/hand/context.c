@@ -70,8 +70,8 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
     return CUDA_SUCCESS;
 }
 
-/* Limits are the shared context's. Each costs device memory, so they may only grow, within reason.
- */
+/* Limits are the shared context's. Each costs device memory, so they may only grow,
+ * within reason. */
 static bool limit_ok(uint32_t limit, uint64_t value)
 {
     switch (limit) {

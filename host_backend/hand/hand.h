@@ -1,5 +1,5 @@
-/* What the handlers share: the step from a guest's handle or offset to something that may be used.
- */
+/* What the handlers share: the step from a guest's handle or offset to
+ * something that may be used. */
 #ifndef WEIR_HOST_BACKEND_HAND_HAND_H
 #define WEIR_HOST_BACKEND_HAND_HAND_H
 

@@ -5,8 +5,8 @@
 #include "base/hash.h"
 #include <string.h>
 
-/* Attributes without addresses or handles pass; the two events are translated; the rest is refused.
- */
+/* Attributes without addresses or handles pass; the two events are translated;
+ * the rest is refused. */
 static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
 {
     struct weir_event *event;

@@ -17,9 +17,8 @@
 #define FD_WAIT_NS      WEIR_NS_PER_S /* it was sent right after the request */
 #define LOWEST_ADDRESS  0x10000u
 #define HIGHEST_ADDRESS 0x7ffffffff000u
-#define REGISTRATION_UNIT                                                                          \
-    (2u << 20) /* of the window, when the guest's address is not free here                         \
-                */
+/* Of the window, when the guest's address is not free here. */
+#define REGISTRATION_UNIT (2u << 20)
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {

@@ -180,8 +180,8 @@ bool weir_gate_is_open(const struct weir_session *session);
 /** The guest waits for what a stream has been given: its end matters now. @thread session */
 void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
 
-/** What a stream is given next may have all SMs, in the stream that it was made as. @thread session
- */
+/** What a stream is given next may have all SMs, in the stream that it was made as.
+ * @thread session */
 void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream);
 
 /**
@@ -191,8 +191,8 @@ void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *st
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
 
-/** The priority for a stream of the session: the tenant's class, within it what the guest asks for.
- */
+/** The priority for a stream of the session:
+ * the tenant's class, within it what the guest asks for. */
 int weir_gate_stream_priority(const struct weir_session *session, int asked);
 
 /** The session's runs will not be stopped again (weir_forms_session_ends()). @thread session */

@@ -242,12 +242,11 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
                        struct weir_gate_pass *pass);
 
 /** Has enough of a kernel of which nothing sure is known (hint; or NULL) passed beside the
- * scheduler?
- */
+ * scheduler? */
 bool weir_gate_is_blind(struct weir_gate_queue *queue, struct weir_gate_hint *hint);
 
-/** Then, with marks behind all that is open: wait, and predict again. false: the session is over.
- */
+/** Then, with marks behind all that is open: wait, and predict again.
+ * false: the session is over. */
 bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass);
 

@@ -121,8 +121,8 @@ static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
     return true;
 }
 
-/* So long may nothing be done without it being strange: the oldest may be known to take its time.
- */
+/* So long may nothing be done without it being strange:
+ * the oldest may be known to take its time. */
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
     struct oldest oldest = oldest_of(q);

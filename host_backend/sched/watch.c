@@ -354,8 +354,8 @@ static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
 }
 
-/* What passed beside the scheduler took so long: charged to the tenant, and learned from if alike.
- */
+/* What passed beside the scheduler took so long:
+ * charged to the tenant, and learned from if alike. */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
@@ -372,8 +372,8 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
         weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
                                  work->size, own_ns / work->n, work->n);
     } else if (work->alike && !work->guessed && most_ns < work->ns) {
-        /* Seen late, it still shows that the prediction is too long: it would hold back the next.
-         */
+        /* Seen late, it still shows that the prediction is too long:
+         * it would hold back the next. */
         weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
                                  work->size, most_ns / work->n, work->n);
     }

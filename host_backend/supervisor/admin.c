@@ -393,8 +393,8 @@ static bool is_answered(const struct weir_supervisor *sup, const struct weir_adm
            (client->wish != WEIR_WANTS_STATS || sup->gathering_stats);
 }
 
-/* A gathering is over: answer, and say whether somebody waits for another, with statistics or not.
- */
+/* A gathering is over: answer, and say whether somebody waits for another,
+ * with statistics or not. */
 static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
 {
     bool again = false;

@@ -2,9 +2,9 @@
  * Containers: a second socket for each tenant, in a folder that is mounted into containers, and the
  * CDI file that says so.
  *
- *   <run_dir>/containers/              0710 or so: who may connect to tenants' sockets
- * (socket_mode) <run_dir>/containers/A/            0755, mounted read-only at /run/weir of a
- * container <run_dir>/containers/A/default.sock  0666
+ *   <run_dir>/containers/                0710 or so (socket_mode): who may reach tenants' sockets
+ *   <run_dir>/containers/A/              0755, mounted read-only at /run/weir of a container
+ *   <run_dir>/containers/A/default.sock  0666
  *
  * Any user of a container, in whatever user namespace, must be able to connect, so the socket is
  * open to all; what guards it on the host is the folder above, which only the engine passes. Who

@@ -460,8 +460,8 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }
 
-/* Each piece of device memory is a descriptor here, each exported one a descriptor in the worker.
- */
+/* Each piece of device memory is a descriptor here,
+ * each exported one a descriptor in the worker. */
 static void allow_descriptors(void)
 {
     struct rlimit limit;

@@ -53,8 +53,8 @@ int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
     return weir_poll_ms(sup->spin.next_ns, now_ns);
 }
 
-/* Threads of the machine that have or want a core, without this one. "0.1 0.2 0.3 RUNNING/ALL PID"
- */
+/* Threads of the machine that have or want a core, without this one.
+ * "0.1 0.2 0.3 RUNNING/ALL PID" */
 static bool count_running(int fd, uint32_t *ret_running)
 {
     char text[128], *at;

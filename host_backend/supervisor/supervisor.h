@@ -202,8 +202,8 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 
 /* spin_governor.c */
 
-/** Make the page that tells workers who may spin. @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
- */
+/** Make the page that tells workers who may spin.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Accepts one that was never opened. The page stays mapped. */
 void weir_sup_spin_close(struct weir_supervisor *sup);
@@ -268,8 +268,8 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
 
-/** All tenants of the configuration have been told: workers, later ones too, may listen for guests.
- */
+/** All tenants of the configuration have been told:
+ * workers, later ones too, may listen for guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start those whose time has come. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);

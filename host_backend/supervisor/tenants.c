@@ -239,8 +239,8 @@ static void follow(struct weir_supervisor *sup)
     weir_sup_vsock_follow(sup);
 }
 
-/* No worker has anything of it: its slot is free. A worker of its own that is not running stays so.
- */
+/* No worker has anything of it: its slot is free.
+ * A worker of its own that is not running stays so. */
 static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker *own = tenant->worker >= 0 ? &sup->workers[tenant->worker] : NULL;

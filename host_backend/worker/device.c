@@ -95,8 +95,8 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     return open_driver(worker, "libweir-softgpu.so", ret_devices);
 }
 
-/* Is this process about to be a client of MPS? Its control daemon has a socket in a known folder.
- */
+/* Is this process about to be a client of MPS? Its control daemon has a socket
+ * in a known folder. */
 static bool mps_is_there(void)
 {
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");

@@ -107,8 +107,8 @@ static void take_word_locked(struct weir_session *session, struct weir_host_tick
                      __ATOMIC_RELAXED);
 }
 
-/* The session's thread may be unable to see that the guest is gone, so the trampoline looks itself.
- */
+/* The session's thread may be unable to see that the guest is gone,
+ * so the trampoline looks itself. */
 static bool hopeless(struct weir_session *session)
 {
     return atomic_load(&session->ending) || session->transport->ops->peer_gone(session->transport);

@@ -45,8 +45,8 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
 /** Is it under capture? Asks the driver only when the session has captures. */
 bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream);
 
-/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT. @thread any with the context
- */
+/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT.
+ * @thread any with the context */
 CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns);
 
 #endif

@@ -53,8 +53,8 @@ void weir_quiet_init(struct weir_quiet *quiet);
 /** @thread the worker's first, with no session left */
 void weir_quiet_finish(struct weir_worker *worker);
 
-/** A session is about to give work to the device; waits while the gate is closed. @thread session
- */
+/** A session is about to give work to the device; waits while the gate is closed.
+ * @thread session */
 void weir_quiet_pass(struct weir_session *session);
 void weir_quiet_left(struct weir_session *session);
 

@@ -141,8 +141,8 @@ struct weir_exec {
 
 /* A linker's state, or a texture or surface object, has no more than the object. */
 
-/* A function of the guest that the GPU's queue reaches. Freed with the session (nodes) or when run.
- */
+/* A function of the guest that the GPU's queue reaches.
+ * Freed with the session (nodes) or when run. */
 struct weir_host_call {
     struct weir_host_call *next;
     struct weir_host_call **back; /* what points to it */
@@ -291,8 +291,8 @@ struct weir_session {
     uint32_t n_running; /* trampolines inside the session */
 
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    /* Its objects go: since when the device is quiet for their sake (0: it is not), and its calm.
-     */
+    /* Its objects go: since when the device is quiet for their sake
+     * (0: it is not), and its calm. */
     bool goes;
     uint64_t quiet_ns;
     uint32_t calm;
@@ -337,8 +337,8 @@ struct weir_session_params {
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session) WEIR_MUST_CHECK;
 
-/** Serve records until the guest goes, breaks the protocol, or the session is ended. @thread owner
- */
+/** Serve records until the guest goes, breaks the protocol, or the session is ended.
+ * @thread owner */
 void weir_session_run(struct weir_session *session);
 
 /**
@@ -411,8 +411,8 @@ void weir_session_unregister(struct weir_session *session);
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
 
-/** Answer the word_wait calls whose words are there, where the thread waits for long. @thread owner
- */
+/** Answer the word_wait calls whose words are there, where the thread waits for long.
+ * @thread owner */
 void weir_session_answer_waits(struct weir_session *session);
 
 /** Note an asynchronous error (a posted record's). @thread owner */

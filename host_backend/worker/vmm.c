@@ -21,9 +21,8 @@
 #define STEP_BYTES (UINT64_C(64) << 30)
 /* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
 #define PLACE_BYTES (UINT64_C(32) << 20)
-#define CLEAR_SPIN_NS                                                                              \
-    (200 * WEIR_NS_PER_US) /* 2 MiB take a few microseconds, a sleep a hundred                     \
-                            */
+/* 2 MiB take a few microseconds, a sleep a hundred. */
+#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* ---------------------------------------------------------------- memory */
 

@@ -42,8 +42,8 @@ static bool overlaps(const void *array, size_t stride, size_t n, uint64_t base, 
     return before != NULL && before->base + before->bytes > base;
 }
 
-/* Put a copy of an entry where its base belongs. @return the array; NULL: no memory, all as before
- */
+/* Put a copy of an entry where its base belongs.
+ * @return the array; NULL: no memory, all as before */
 static void *insert(void *array, size_t stride, size_t *n, size_t *room, const void *entry)
 {
     size_t more = *room != 0 ? *room * 2 : 16;

@@ -55,8 +55,8 @@ enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book,
                                   struct weir_vmm_map map) WEIR_MUST_CHECK;
 
-/** The whole mappings that together make up the range: index of the first and their number; or 0.
- */
+/** The whole mappings that together make up the range:
+ * index of the first and their number; or 0. */
 size_t weir_vmm_maps_of(const struct weir_vmm_book *book, uint64_t base, uint64_t bytes,
                         size_t *ret_first);
 

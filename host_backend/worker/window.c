@@ -1,5 +1,5 @@
-/* Address ranges inside a tenant's window. Chunks are large and few, so a sorted array is enough.
- */
+/* Address ranges inside a tenant's window.
+ * Chunks are large and few, so a sorted array is enough. */
 #include "host_backend/worker/window.h"
 
 #include <stdlib.h>

@@ -160,8 +160,8 @@ CUresult weir_worker_enter(struct weir_worker *worker);
 uint64_t weir_worker_total_bytes(const struct weir_worker *worker);
 /** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. */
 void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes);
-/** Note an error that no context survives: tells all sessions; the worker then exits. @thread any
- */
+/** Note an error that no context survives: tells all sessions; the worker then exits.
+ * @thread any */
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);
@@ -181,8 +181,8 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
 /* chunk.c */
 
 /**
- * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window and
- * charged to the session's tenant.
+ * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window
+ * and charged to the session's tenant.
  * @param device  index of the worker's: where device memory lies; its context is current.
  * @param stream  of that device, for clearing; synchronized before it returns.
  * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.

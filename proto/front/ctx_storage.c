@@ -112,8 +112,8 @@ enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage, void 
     return status;
 }
 
-/* Take any one entry out. Destructors may put new entries, so the caller asks until none is left.
- */
+/* Take any one entry out. Destructors may put new entries,
+ * so the caller asks until none is left. */
 static bool take_any(struct weir_ctx_storage *storage, struct weir_ctx_storage_slot *ret_slot)
 {
     bool found = false;

@@ -5,29 +5,28 @@
  * block is what the function reads and writes: outputs in the order of the prototype, without
  * padding; a structure as it lies in memory; a text of the buffer's length.
  *
- *   shape     prototype after the function's name                          numbers     block
- *   U .. UUUU (device, u32 *out ..)                                                    u32 each
- *   Q         (device, u64 *out)                                                       u64
- *   QL        (device, u64 *out, unsigned long *out)                                   u64 u64
- *   I_U       (device, u32, u32 *out)                                      1           u32
- *   II_U      (device, u32, u32, u32 *out)                                 2           u32
- *   II_UU     (device, u32, u32, u32 *out, u32 *out)                       2           u32 u32
- *   II_Q      (device, u32, u32, u64 *out)                                 2           u64
- *   III_Q     (device, u32, u32, u32, u64 *out)                            3           u64
- *   T         (device, char *, u32 length)                                 length      text
- *   I_T       (device, u32, char *, u32 length)                            1, length   text
- *   T0        (device, char *) of a fixed length                                       text
- *   S         (device, struct *) of a fixed size                                       the
- * structure I_S, II_S (device, u32 .., struct *)                                   1, 2        the
- * structure V         (device, struct *) that begins with its size and version                 the
- * structure VV        (device, struct *, struct *) of that kind and of one size                both
- *   N_U       (device, u32 *count, u32 *array)                             room        count, array
- *   I_N_U     (device, u32, u32 *count, u32 *array)                        1, room     count, array
- *   I_N_Q     (device, u32, u32 *count, u64 *array)                        1, room     count, array
- *   NU        (device, u32 *array, u32 bytes)                              bytes       array
+ *   shape     prototype after the function's name                      numbers     block
+ *   U .. UUUU (device, u32 *out ..)                                                u32 each
+ *   Q         (device, u64 *out)                                                   u64
+ *   QL        (device, u64 *out, unsigned long *out)                               u64 u64
+ *   I_U       (device, u32, u32 *out)                                  1           u32
+ *   II_U      (device, u32, u32, u32 *out)                             2           u32
+ *   II_UU     (device, u32, u32, u32 *out, u32 *out)                   2           u32 u32
+ *   II_Q      (device, u32, u32, u64 *out)                             2           u64
+ *   III_Q     (device, u32, u32, u32, u64 *out)                        3           u64
+ *   T         (device, char *, u32 length)                             length      text
+ *   I_T       (device, u32, char *, u32 length)                        1, length   text
+ *   T0        (device, char *) of a fixed length                                   text
+ *   S         (device, struct *) of a fixed size                                   the structure
+ *   I_S, II_S (device, u32 .., struct *)                               1, 2        the structure
+ *   V         (device, struct *) that begins with its size and version             the structure
+ *   VV        (device, struct *, struct *) of that kind and of one size            both
+ *   N_U       (device, u32 *count, u32 *array)                         room        count, array
+ *   I_N_U     (device, u32, u32 *count, u32 *array)                    1, room     count, array
+ *   I_N_Q     (device, u32, u32 *count, u64 *array)                    1, room     count, array
+ *   NU        (device, u32 *array, u32 bytes)                          bytes       array
  *   SYS_..    the same without a device; SYS_VT (struct *, u32 length)
- *   FIELD     one field of nvmlDeviceGetFieldValues                        id, scope   the
- * structure
+ *   FIELD     one field of nvmlDeviceGetFieldValues                    id, scope   the structure
  */
 #ifndef WEIR_PROTO_NVML_SHAPES_H
 #define WEIR_PROTO_NVML_SHAPES_H

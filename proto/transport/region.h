@@ -26,11 +26,10 @@
 #define WEIR_REGION_MAGIC   UINT64_C(0x314e474552524957) /* "WIRREGN1" */
 #define WEIR_REGION_VERSION 1u
 
-#define WEIR_REGION_UNIT_BYTES                                                                     \
-    (UINT64_C(2) << 20)                            /* what devdax and the GPU's mappings align to  \
-                                                    */
-#define WEIR_REGION_MIN_BYTES (UINT64_C(62) << 20) /* an NVDIMM of 64 MiB has that much of it */
-#define WEIR_REGION_MAX_BYTES (UINT64_C(64) << 30)
+/* What devdax and the GPU's mappings align to. */
+#define WEIR_REGION_UNIT_BYTES (UINT64_C(2) << 20)
+#define WEIR_REGION_MIN_BYTES  (UINT64_C(62) << 20) /* an NVDIMM of 64 MiB has that much of it */
+#define WEIR_REGION_MAX_BYTES  (UINT64_C(64) << 30)
 
 #define WEIR_REGION_CONTROL_BYTES WEIR_REGION_UNIT_BYTES
 #define WEIR_REGION_SLOTS_OFFSET  4096u

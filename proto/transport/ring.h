@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One end of a ring. Producer and consumer have one each; a struct is used by one thread at a time.
- */
+/* One end of a ring. Producer and consumer have one each;
+ * a struct is used by one thread at a time. */
 struct weir_ring {
     struct weir_ring_control *control; /* shared: the peer may write anything at any time */
     uint8_t *data;                     /* shared, size_bytes of it */

@@ -2,16 +2,16 @@
  * The shared segment of a co-located session: header, completion words, two rings, staging arena,
  * statistics.
  *
- *     0          header, one page: geometry (constant), state and deferred errors (host writes)
- *     words      n_words x u32, one per stream and event: the GPU or the worker writes, the guest
- * reads to_host    ring of records from the guest to_guest   ring of records from the host arena
- * staging for pageable copies, images and whatever else is bulk
+ *     0         header, one page: geometry (constant), state and deferred errors (host writes)
+ *     words     n_words x u32, one per stream and event: GPU or worker write, the guest reads
+ *     to_host   ring of records from the guest
+ *     to_guest  ring of records from the host
+ *     arena     staging for pageable copies, images and whatever else is bulk
  *
  * The memory is a memfd sealed against shrinking and growing, made by the worker, mapped by both.
  * Words and arena are registered with the driver by the worker, so the GPU reads and writes them
- * directly. Shared
- * segment rules: fixed-width types, offsets and never pointers; every value read by the host that
- * the guest could have written is copied once and then checked.
+ * directly. Rules of shared segments: fixed-width types, offsets and never pointers; every value
+ * read by the host that the guest could have written is copied once and then checked.
  *
  * Source: docs/design/wire.md
  */

@@ -1,5 +1,5 @@
-/* The co-located transport, made from a mapped segment and a connected socket. Private to proto/.
- */
+/* The co-located transport, made from a mapped segment and a connected socket.
+ * Private to proto/. */
 #ifndef WEIR_PROTO_TRANSPORT_SHM_H
 #define WEIR_PROTO_TRANSPORT_SHM_H
 

@@ -21,9 +21,8 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 128
-#define SEND_TIMEOUT_NS                                                                            \
-    (2 * WEIR_NS_PER_S) /* a guest that does not take its Welcome is no guest                      \
-                         */
+/* A guest that does not take its Welcome is no guest. */
+#define SEND_TIMEOUT_NS (2 * WEIR_NS_PER_S)
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */

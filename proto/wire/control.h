@@ -25,8 +25,8 @@
 #define WEIR_CONTROL_TEXT_BYTES     256
 #define WEIR_CONTROL_TOKEN_BYTES    32
 
-/* Who is at the other end of a unix socket, told by the kernel; pid 0 when it is not visible here.
- */
+/* Who is at the other end of a unix socket, told by the kernel;
+ * pid 0 when it is not visible here. */
 struct weir_peer {
     pid_t pid;
     uid_t uid;

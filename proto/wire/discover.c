@@ -123,8 +123,8 @@ static void look_for_devdax(struct weir_route *route)
 {
     route->kind = "devdax";
     if (!any_in(DAX_DEVICES, try_dax, route) && route->about[0] == 0) {
-        /* The kernel's drivers make the device of the NVDIMM: nfit, nd_pmem, dax_pmem, device_dax.
-         */
+        /* The kernel's drivers make the device of the NVDIMM:
+         * nfit, nd_pmem, dax_pmem, device_dax. */
         bool nvdimm = any_in(NVDIMMS, is_namespace, route);
         snprintf(route->about, sizeof route->about, "no dax device%s",
                  nvdimm ? " of the NVDIMM (modprobe -a nd_pmem dax_pmem device_dax)" : "");

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/** The same in every build of the same description; what Hello and the worker compare. @thread any
- */
+/** The same in every build of the same description; what Hello and the worker compare.
+ * @thread any */
 uint64_t weir_op_hash(void);
 
 #endif

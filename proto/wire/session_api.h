@@ -75,8 +75,8 @@ CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kin
 CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, void *object,
                            uint64_t *ret_handle);
 
-/** The driver has destroyed the object: forget the handle, and what died with it. @thread session
- */
+/** The driver has destroyed the object: forget the handle, and what died with it.
+ * @thread session */
 void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
 /** Memory until this call's reply is sent, zeroed; NULL when there is none left. @thread session */

@@ -356,8 +356,8 @@ static void run_port(struct weir_zmq_server *server, struct weir_zmq_port *port)
     }
 }
 
-/* A connection's end counts after its last messages, which were all there before it was reported.
- */
+/* A connection's end counts after its last messages,
+ * which were all there before it was reported. */
 static void run_monitor(struct weir_zmq_server *server, struct weir_zmq_port *port)
 {
     int ended[64];

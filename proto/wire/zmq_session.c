@@ -354,8 +354,8 @@ static void session_destroy(struct weir_transport *t)
         }
     }
     if (session->address.port && session->failure != WEIR_ERR_CLOSED) {
-        /* A ROUTER cannot hang up on one peer, so the guest is told. Should that fail, it has gone.
-         */
+        /* A ROUTER cannot hang up on one peer, so the guest is told.
+         * Should that fail, it has gone. */
         enum weir_status sent =
             weir_zmq_send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
         (void)sent;

@@ -181,8 +181,8 @@ uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
 
 /* ---- Johnson's rule ---- */
 
-/* A task of two machines, the first of which is the copy to the device, or goes on to the kernels.
- */
+/* A task of two machines, the first of which is the copy to the device,
+ * or goes on to the kernels. */
 struct pair {
     uint64_t first_ns, second_ns;
 };

@@ -160,8 +160,8 @@ struct weir_soft_ctx {
     struct weir_ctx_storage storage;
 };
 
-/** The calling thread's context, ready for work: 201 without one, 709 destroyed, its sticky error.
- */
+/** The calling thread's context, ready for work:
+ * 201 without one, 709 destroyed, its sticky error. */
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx);
 /** A context by handle; NULL means current. */
 CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx);
@@ -189,8 +189,8 @@ struct weir_soft_green {
     struct weir_soft_task *held; /* counted: what streams made from now on wait for, or NULL */
 };
 
-/** A resource of these SMs, or of all where sms is NULL. 1 without resource, 914 for other types.
- */
+/** A resource of these SMs, or of all where sms is NULL.
+ * 1 without resource, 914 for other types. */
 CUresult weir_soft_resource_get(const struct weir_soft_device *device,
                                 const struct weir_exec_sms *sms, CUdevResource *resource,
                                 CUdevResourceType type);
@@ -322,8 +322,8 @@ struct weir_soft_op_kernel {
     uint32_t attributes_set; /* bit per id */
 };
 
-/* What a stream or a graph node does. Immutable once queued; counted, as a graph launches it often.
- */
+/* What a stream or a graph node does.
+ * Immutable once queued; counted, as a graph launches it often. */
 struct weir_soft_op {
     enum weir_soft_op_kind kind;
     uint32_t refs;
@@ -396,8 +396,8 @@ struct weir_soft_task {
     CUresult result;
 };
 
-/** A task with one reference for the caller; starts after weir_soft_task_start(). NULL: no memory.
- */
+/** A task with one reference for the caller; starts after weir_soft_task_start().
+ * NULL: no memory. */
 struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir_soft_op *op,
                                           int priority);
 /** Order it after another; NULL or finished ones do not count. False: no memory. */

@@ -22,8 +22,8 @@ bool weir_soft_forms_on(void);
 /** The form it names; ORIGINAL for none. @thread any */
 enum weir_ptx_form weir_soft_forms_which(void);
 
-/** What WEIR_SOFTGPU_ORDER_SEED says of the next launch's order of blocks; 0: nothing. @thread any
- */
+/** What WEIR_SOFTGPU_ORDER_SEED says of the next launch's order of blocks; 0: nothing.
+ * @thread any */
 uint64_t weir_soft_forms_order_seed(void);
 
 /** Whether the twins of a module of so many texts are to be loaded apart. @thread any */

@@ -406,8 +406,8 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     if (first == NULL || last == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* The first mark is held back until all tasks exist, so that no node runs ahead of the order.
-     */
+    /* The first mark is held back until all tasks exist,
+     * so that no node runs ahead of the order. */
     first->n_waits++;
     bool good = weir_soft_task_after(first, exec->last);
     CUresult rc = weir_soft_stream_push(stream, first);

@@ -156,8 +156,8 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
     }
 }
 
-/* Device memory may have been freed since the call was checked; host memory is the program's care.
- */
+/* Device memory may have been freed since the call was checked;
+ * host memory is the program's care. */
 static bool end_is_good(uint64_t base, uint64_t span, uint32_t access)
 {
     return !weir_soft_space_in_arena(base) || weir_soft_memory_covers(base, span, access);

@@ -134,8 +134,8 @@ static uint16_t max_bf16_bits(uint16_t a, uint16_t b)
     return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, false);
 }
 
-/* In global memory f32 is added without subnormal numbers, and a NaN of f64 is passed on as it is.
- */
+/* In global memory f32 is added without subnormal numbers,
+ * and a NaN of f64 is passed on as it is. */
 static uint32_t flush_f32(uint32_t a)
 {
     return (a & 0x7f800000u) == 0 ? a & 0x80000000u : a;

@@ -307,8 +307,8 @@ WEIR_X_HANDLER(nanosleep)
     return weir_x_leave(w, i + 1, WEIR_X_EVENT_YIELD);
 }
 
-/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or; c: predicate
- */
+/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or;
+ * c: predicate */
 WEIR_X_HANDLER(barrier)
 {
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);

@@ -28,8 +28,8 @@ struct weir_x_decoder {
     char reason[100];
 };
 
-/* Limits that no compiler's output comes near; they bound what hostile code can make decoding cost.
- */
+/* Limits that no compiler's output comes near;
+ * they bound what hostile code can make decoding cost. */
 #define WEIR_X_MAX_FUNCS       16384u /* that one kernel reaches */
 #define WEIR_X_MAX_SHARED_VARS 16384u
 #define WEIR_X_MAX_NESTING     256u         /* calls, as decoding descends into them */

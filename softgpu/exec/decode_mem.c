@@ -397,8 +397,8 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         } else if (!frame_argument(x, o, arg.bytes, &ours)) {
             return false;
         }
-        /* A register in the callee is known only while it is decoded: its rows are laid out alike.
-         */
+        /* A register in the callee is known only while it is decoded:
+         * its rows are laid out alike. */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
         if ((theirs_reg && vars[k]->func == NULL) ||
             arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {

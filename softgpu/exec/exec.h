@@ -61,8 +61,8 @@ uint32_t weir_exec_sm_at(const struct weir_exec_device *device, uint32_t place);
 
 /* Where a module's .global and .const variables live: the driver half supplies the memory. */
 struct weir_exec_memory {
-    /* Zeroed memory, registered in softgpu/memory.h by the callee; managed: host may touch it too.
-     */
+    /* Zeroed memory, registered in softgpu/memory.h by the callee;
+     * managed: host may touch it too. */
     enum weir_status (*allocate)(void *user, uint64_t bytes, uint64_t alignment, bool managed,
                                  uint64_t *ret_address);
     void (*release)(void *user, uint64_t address);
@@ -170,8 +170,8 @@ struct weir_exec_launch {
     uint64_t heap_bytes; /* device malloc heap limit */
     /* Where its blocks run; those that the device has not do not count. NULL: on all SMs. */
     const struct weir_exec_sms *sms;
-    /* Set by another thread to end the grid early (the process goes away). Read with relaxed loads.
-     */
+    /* Set by another thread to end the grid early (the process goes away).
+     * Read with relaxed loads. */
     const uint32_t *cancel;
 };
 

@@ -81,8 +81,8 @@ enum weir_x_special {
 struct weir_x_warp;
 struct weir_x_inst;
 
-/* Runs one instruction for the warp's mask; the next instruction, or NULL after setting w->event.
- */
+/* Runs one instruction for the warp's mask;
+ * the next instruction, or NULL after setting w->event. */
 typedef const struct weir_x_inst *(*weir_x_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint32_t (*weir_x_compare_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint64_t (*weir_x_rmw_fn)(void *place, uint64_t value, uint64_t compare);
@@ -584,8 +584,8 @@ weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
 void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes);
 
 /* op_warp.c */
-/** The lanes whose partners (member mask in e) are here stay in the mask; false: none, return NULL.
- */
+/** The lanes whose partners (member mask in e) are here stay in the mask;
+ * false: none, return NULL. */
 bool weir_x_take_part(struct weir_x_warp *w, const struct weir_x_inst *i);
 
 /* Handlers that decode.c names. */

@@ -19,9 +19,8 @@ struct weir_x_fragment {
     uint8_t pack;   /* elements in one register */
     uint16_t rows, cols;
     const weir_x_ref *refs;
-    /* Place (row * cols + column) of lane l's element j of register r: [(l * n_regs + r) * pack +
-     * j]
-     */
+    /* At (l * n_regs + r) * pack + j: the place (row * cols + column) of lane l's element j of
+     * register r. */
     const uint16_t *places;
 };
 

@@ -147,8 +147,8 @@ static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
 
 typedef void (*var_fn)(struct weir_exec_module *module, struct weir_ptx_var *var, void *user);
 
-/* Every variable that lives in memory, at module scope and in bodies; of duplicates the strongest.
- */
+/* Every variable that lives in memory, at module scope and in bodies;
+ * of duplicates the strongest. */
 static void each_var(struct weir_exec_module *module, var_fn fn, void *user)
 {
     for (uint32_t s = 0; s < module->n_sources; s++) {

@@ -1,5 +1,5 @@
-/* setp and set: comparisons to a predicate or to a mask, alone or combined with another predicate.
- */
+/* setp and set: comparisons to a predicate or to a mask,
+ * alone or combined with another predicate. */
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"
 

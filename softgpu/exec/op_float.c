@@ -396,8 +396,8 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
     }
 #define CANON_BITS(v) (((v)&0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (v))
 #define IS_NAN64(v)   (((v) & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull)
-/* abs and neg of an f32 NaN are computed, so canonical; an f64 NaN keeps its sign and is quieted.
- */
+/* abs and neg of an f32 NaN are computed, so canonical;
+ * an f64 NaN keeps its sign and is quieted. */
 BITS1(abs_f32, weir_x_u32, weir_x_w32, CANON_BITS(x & 0x7fffffffu))
 BITS1(abs_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x & 0x7fffffffu)))))
 BITS1(neg_f32, weir_x_u32, weir_x_w32, CANON_BITS(x ^ 0x80000000u))

@@ -177,8 +177,8 @@ WEIR_X_HANDLER(lop3)
     return i + 1;
 }
 
-/* refs[0]: predicate of a result that is not zero, combined with refs[1]; sub: by or, else by and
- */
+/* refs[0]: predicate of a result that is not zero, combined with refs[1];
+ * sub: by or, else by and */
 WEIR_X_HANDLER(lop3_pred)
 {
     weir_x_u32 result[WEIR_X_LANES] = {0};

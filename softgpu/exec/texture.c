@@ -470,8 +470,8 @@ static bool fetch_lane(struct weir_x_warp *w, const struct weir_x_inst *i, uint3
     return !s.bad;
 }
 
-/* a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather; sub2: channel
- */
+/* a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather;
+ * sub2: channel */
 WEIR_X_HANDLER(tex)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);

@@ -6,8 +6,7 @@
  *     sched_load loop --rounds R ...             one kernel behind the other until the time is over
  *     sched_load pulse --rounds R --gap-us G ... one kernel, wait for it, a pause, again
  *     sched_load copy --bytes N --way h2d|d2h    pinned copies, one behind the other
- *     sched_load tasks --rounds R TASK...        copies and kernels of applications, when it is
- * told
+ *     sched_load tasks --rounds R TASK...        copies and kernels of applications, when told
  *
  * A kernel has --waves times as many blocks as the GPU holds; a block counts to R and touches no
  * memory, so the GPU's time is the same whoever else uses its caches. It is PTX with a plain grid:

@@ -1,5 +1,5 @@
-/* Copies of many megabytes and odd lengths, to the device and back, from several threads at once.
- */
+/* Copies of many megabytes and odd lengths, to the device and back,
+ * from several threads at once. */
 #include <pthread.h>
 
 #include "check_driver.h"

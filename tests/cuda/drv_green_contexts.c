@@ -293,8 +293,7 @@ static void graph_of_a_plain_stream(CUstream stream)
     DRV(cu.GraphDestroy(graph));
 }
 
-/* ---------------------------------------------------------------- the green context's own events
- */
+/* ---------------------------------------------------------------- events of the green context */
 
 static void green_events(struct part *part)
 {

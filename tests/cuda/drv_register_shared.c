@@ -10,8 +10,8 @@
 
 CHECK_EMBED(basic_ptx, "basic.ptx");
 
-/* As NCCL does it, the file ends shortly behind the begin of a page, and is registered to its end.
- */
+/* As NCCL does it, the file ends shortly behind the begin of a page,
+ * and is registered to its end. */
 enum { N = 10000, BYTES = (64 << 10) + 4, OFFSET = 8192 };
 
 static int filled(const unsigned *p, unsigned first)

@@ -344,8 +344,8 @@ static void wild_copies(void)
     DRV(cu.MemFree_v2(memory));
 }
 
-/* Weir's handles carry kind and generation, so wrong ones are told; NVIDIA's driver believes them.
- */
+/* Weir's handles carry kind and generation, so wrong ones are told;
+ * NVIDIA's driver believes them. */
 static void wrong_handles(void)
 {
     CUstream stream;

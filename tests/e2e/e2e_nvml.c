@@ -1,10 +1,11 @@
 /*
  * NVML as a program in a guest meets it.
  *
- * e2e_nvml agree QUOTA    memory and processes, as NVML and the Driver API tell them, with a
- * context. e2e_nvml alone          without CUDA: this process is not listed, and a child may use
- * CUDA. e2e_nvml lost           prints "ready", waits for a line, and expects the GPU to be lost.
- * e2e_nvml again          prints "ready", waits for a line, and expects that the GPU came back.
+ *     e2e_nvml agree QUOTA  memory and processes, as NVML and the Driver API tell them, with a
+ *                           context.
+ *     e2e_nvml alone        without CUDA: this process is not listed, and a child may use CUDA.
+ *     e2e_nvml lost         prints "ready", waits for a line, and expects the GPU to be lost.
+ *     e2e_nvml again        prints "ready", waits for a line, and expects that the GPU came back.
  */
 #include "proto/nvml/abi.h"
 #include "tests/cuda/check_driver.h"

@@ -50,8 +50,8 @@ struct test_case {
     struct case_bound bounds[CASE_MAX_BOUNDS];
 };
 
-/** Read FOLDER/NAME.ptx. @return false, with a line on stderr, for what does not follow the rules
- */
+/** Read FOLDER/NAME.ptx. @return false, with a line on stderr,
+ * for what does not follow the rules */
 bool case_read(struct test_case *c, const char *folder, const char *name);
 void case_finish(struct test_case *c);
 

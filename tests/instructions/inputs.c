@@ -117,8 +117,8 @@ static uint64_t random_of(uint64_t a, uint64_t b, uint64_t c)
     return z ^ (z >> 31);
 }
 
-/* A random number of a format: any bits, near one, with few digits, or a whole number and a half.
- */
+/* A random number of a format: any bits, near one, with few digits,
+ * or a whole number and a half. */
 static uint64_t random_float(const struct source *s, uint64_t r, uint32_t t)
 {
     uint64_t mantissa = r & ((1ull << s->mantissa_bits) - 1);

@@ -60,8 +60,8 @@ struct launch {
     atomic_bool may_leave;
 };
 
-/* Begin one: it comes to the gate, is given, and stays in the driver's call until launch_leave().
- */
+/* Begin one: it comes to the gate, is given, and stays in the driver's call
+ * until launch_leave(). */
 void launch_begin(struct launch *launch, struct guest *guest, struct weir_gate_work work);
 /* It has passed the gate. */
 void launch_await_given(struct launch *launch);

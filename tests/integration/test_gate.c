@@ -133,8 +133,8 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     gate_close();
 }
 
-/* Where kernels may share the device, shorter ones are made to move, but not those that never do.
- */
+/* Where kernels may share the device, shorter ones are made to move,
+ * but not those that never do. */
 static void lonely_kernels_are_launched_as_they_are(void **state)
 {
     struct weir_gate_hint hint = {.ns = WEIR_NS_PER_MS};

@@ -1,5 +1,5 @@
-/* Parts of a device on softgpu: their sizes, a stream's order as it moves, and which SMs it gets.
- */
+/* Parts of a device on softgpu: their sizes, a stream's order as it moves,
+ * and which SMs it gets. */
 #include "../lib/tl_cmocka.h"
 #include "host_backend/sched/part.h"
 #include "host_backend/worker/session.h"

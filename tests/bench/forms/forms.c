@@ -1,5 +1,5 @@
-/* Making twins of a kernel's PTX with Weir's passes, loading them as its host does, starting them.
- */
+/* Making twins of a kernel's PTX with Weir's passes, loading them as its host does,
+ * starting them. */
 #include "tests/bench/forms/forms.h"
 
 #include "host_backend/forms/fit.h"

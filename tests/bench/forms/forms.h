@@ -8,8 +8,7 @@
 /* The forms, and the persistent one once more with its registers limited, to what lets it fit an SM
  * as often as the original or to what that has; and once more with the original's share of an SM's
  * memory for shared variables, where the form's own few bytes would take more of it off the cache;
- * and with more registers than the original has, for which fewer blocks may fit on an SM.
- */
+ * and with more registers than the original has, for which fewer blocks may fit on an SM. */
 enum weir_forms_build {
     WEIR_FORMS_ORIGINAL,
     WEIR_FORMS_SLICE,

@@ -13,9 +13,11 @@
  *
  *     blocks N                              input
  *     rate RUNS SECONDS                     loop: from the first end of a run that counts to the
- * last latency us p50 P p99 P max M mean A n N    pulse: from launch to synchronised right loop,
- * pulse: outputs, spoilt before, are to the bit those of the first run, which was checked by the
- * host
+ *                                           last
+ *     latency us p50 P p99 P max M mean A n N
+ *                                           pulse: from launch to synchronised
+ *     right                                 loop, pulse: outputs, spoilt before, are to the bit
+ *                                           those of the first run, which the host checked
  *
  * Loads libcuda.so.1 by name: the environment decides what is measured.
  */

@@ -34,8 +34,8 @@ uint32_t weir_forms_workers(const struct weir_forms_bench *bench,
                             const struct weir_forms_subject *subject,
                             const struct weir_forms_variant *variant);
 
-/** What is asked of a variant that has the whole GPU: something, where it looks before each task.
- */
+/** What is asked of a variant that has the whole GPU:
+ * something, where it looks before each task. */
 uint32_t weir_forms_rest(const struct weir_forms_subject *subject,
                          const struct weir_forms_variant *variant);
 

@@ -86,8 +86,8 @@ static void gone_without_room_makes_the_file_when_there_is(void **state)
     assert_int_equal(weir_sup_nvdimm_wait_ms(sup, now_ns), -1);
     fill_shm();
     weir_sup_nvdimm_gone(sup, tenant);
-    /* The next machine does not start, which is seen; and it does not find what the last one left.
-     */
+    /* The next machine does not start, which is seen;
+     * and it does not find what the last one left. */
     assert_int_equal(access(tenant->nvdimm.path, F_OK), -1);
     for (int i = 0; i < 2; i++) {
         int wait_ms = weir_sup_nvdimm_wait_ms(sup, now_ns);

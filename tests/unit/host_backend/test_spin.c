@@ -65,8 +65,8 @@ static void a_single_busy_sample_changes_nothing(void **state)
     assert_int_equal(after(&m, 10, 2, 1), WEIR_SPIN_ALL);
 }
 
-/* Others need nearly all cores: that is only seen while sessions spin, so each try costs them time.
- */
+/* Others need nearly all cores: that is only seen while sessions spin,
+ * so each try costs them time. */
 static void tries_become_rare_when_each_is_too_soon(void **state)
 {
     struct machine m = {0};
@@ -77,8 +77,8 @@ static void tries_become_rare_when_each_is_too_soon(void **state)
         bool spins = m.governor.n == 0 || m.governor.level == WEIR_SPIN_ALL;
         enum weir_spin_level before = m.governor.level;
 
-        /* Thirteen other threads; four sessions' eight threads are on a core only while they spin.
-         */
+        /* Thirteen other threads; four sessions' eight threads are on a core
+         * only while they spin. */
         (void)after(&m, 1, 13 + (spins ? 8 : 2), 4);
         tries += before < WEIR_SPIN_ALL && m.governor.level == WEIR_SPIN_ALL;
         allowed += spins;

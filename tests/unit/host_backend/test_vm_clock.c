@@ -21,8 +21,8 @@
 #define LOOK_MAX  10000
 #define LOOK_STEP ((struct timespec){.tv_nsec = 1000000})
 
-/* Looked at once a second for a minute, by a machine whose processors move every so many seconds.
- */
+/* Looked at once a second for a minute, by a machine whose processors move
+ * every so many seconds. */
 static uint64_t ran_s(struct weir_vm_clock *clock, uint64_t *now_ns, unsigned every_s)
 {
     uint64_t before_ns = clock->run_ns;

@@ -24,8 +24,8 @@ static double speed_of(char kind, char other, uint32_t sms)
     return other == 'm' ? part / 2 : part;
 }
 
-/* Ask and finish as the core does, until the pair is settled or refused. Returns the last answer.
- */
+/* Ask and finish as the core does, until the pair is settled or refused.
+ * Returns the last answer. */
 static int try_out(struct pair_desk *desk, const char *ready, const char *kinds,
                    uint32_t *ret_samples)
 {

@@ -216,8 +216,8 @@ static void a_credit_is_used_up(void **state)
     desk_finish(&d);
 }
 
-/* Kernels that take a hundred times what is known of them are not paid back what nobody else had.
- */
+/* Kernels that take a hundred times what is known of them are not paid back
+ * what nobody else had. */
 static void who_leads_is_not_paid_back_more_than_others_paid(void **state)
 {
     struct desk d;

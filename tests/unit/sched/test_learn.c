@@ -35,8 +35,8 @@ static void nothing_is_learned_beside_equals(void **state)
 }
 
 /* Three of 50, 100 and 150 us are done together after 570: each took 1.9 times as long, it seems.
- * But not where another had the device in between, or where the first began with the device idle.
- */
+ * But not where another had the device in between,
+ * or where the first began with the device idle. */
 static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
 {
     (void)state;

@@ -482,8 +482,8 @@ static void kernels_that_are_slower_as_they_are_are_runs_again(void **state)
     assert_int_equal(lonely_as_it_is(2700), WEIR_SCHED_NOT_LONELY);
 }
 
-/* Lonely after 32 questions in whatever company, it stays so when that changes, but not steadily.
- */
+/* Lonely after 32 questions in whatever company, it stays so when that changes,
+ * but not steadily. */
 static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
 {
     struct tl_sim *sim = make(&hermit);
@@ -568,8 +568,8 @@ static void order_policy_decides_which_copy_goes_first(void **state)
     tl_sim_destroy(sim);
 }
 
-/* H2D, kernel, D2H again and again: by the second time the whole task is known from its first copy.
- */
+/* H2D, kernel, D2H again and again: by the second time the whole task is known
+ * from its first copy. */
 static void order_policy_sees_what_the_last_task_was_like(void **state)
 {
     struct tl_sim *sim = make(&shortest_first);

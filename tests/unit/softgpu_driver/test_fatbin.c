@@ -1,5 +1,5 @@
-/* The fatbin reader: which entry it takes, and that every truncation and every bad byte is refused.
- */
+/* The fatbin reader: which entry it takes, and that every truncation and every
+ * bad byte is refused. */
 #include "softgpu/driver/driver.h"
 #include "support.h"
 

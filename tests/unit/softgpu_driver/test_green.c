@@ -1,5 +1,5 @@
-/* Green contexts: what they are made from, where kernels then run, what is left of a destroyed one.
- */
+/* Green contexts: what they are made from, where kernels then run,
+ * what is left of a destroyed one. */
 #include "support.h"
 
 #include <stdbool.h>

@@ -174,8 +174,8 @@ static void threads_do_not_disturb_each_other(void **state)
     OK(cuStreamDestroy_v2(shared));
 }
 
-/* Every kernel waits for the one launched after it: all must be resident, on a device of two SMs.
- */
+/* Every kernel waits for the one launched after it:
+ * all must be resident, on a device of two SMs. */
 static void kernels_of_many_streams_wait_for_each_other(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Texture and surface units, matrix instructions, mbarriers, warp reductions, asynchronous copies.
- */
+/* Texture and surface units, matrix instructions, mbarriers, warp reductions,
+ * asynchronous copies. */
 #include "fixture.h"
 
 #include "softgpu/exec/half.h"

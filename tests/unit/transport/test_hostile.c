@@ -1,5 +1,5 @@
-/* What the transport says to a peer that lies: an exact status each, in bounded time, and no crash.
- */
+/* What the transport says to a peer that lies:
+ * an exact status each, in bounded time, and no crash. */
 #include "base/clock.h"
 #include "tests/lib/tl_lived.h"
 #include "tests/lib/tl_peer.h"

@@ -1,5 +1,5 @@
-/* Stands in for VDPAU's header. The description has pointers to VdpGetProcAddress as void pointers.
- */
+/* Stands in for VDPAU's header. The description has pointers to
+ * VdpGetProcAddress as void pointers. */
 #ifndef WEIR_TESTS_PARITY_VDPAU_H
 #define WEIR_TESTS_PARITY_VDPAU_H
 typedef unsigned int VdpDevice;
