@@ -1,5 +1,6 @@
 /*
- * HAMi's variables. Whoever moves from HAMi has them in images and manifests; there they are the
+ * What a program's environment asks the host for: CUDA's number of connections, and HAMi's
+ * variables. Whoever moves from HAMi has them in images and manifests; there they are the
  * limit itself, kept by a library in the program's process. Here they can only lower what the host
  * grants, so that editing or unsetting them gains nothing.
  */
@@ -10,8 +11,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define MEMORY_VARIABLE "CUDA_DEVICE_MEMORY_LIMIT"
-#define SM_VARIABLE     "CUDA_DEVICE_SM_LIMIT"
+#define MEMORY_VARIABLE      "CUDA_DEVICE_MEMORY_LIMIT"
+#define SM_VARIABLE          "CUDA_DEVICE_SM_LIMIT"
+#define CONNECTIONS_VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 static bool read_digits(const char **at, uint64_t *ret_value)
 {
@@ -72,11 +74,27 @@ static uint32_t read_sm(char *(*lookup)(const char *name))
     return pct < 100 ? (uint32_t)pct : 0; /* 0, and all of it: no limit */
 }
 
+static uint32_t read_connections(char *(*lookup)(const char *name))
+{
+    const char *text = lookup(CONNECTIONS_VARIABLE);
+    uint64_t n = 0;
+
+    if (!text || !*text) {
+        return 0;
+    }
+    if (!read_digits(&text, &n) || *text || n == 0 || n > WEIR_CONTROL_MAX_CONNECTIONS) {
+        weir_log_warn("guest: not a number from 1 to 32, ignored, variable=" CONNECTIONS_VARIABLE);
+        return 0;
+    }
+    return (uint32_t)n;
+}
+
 void weir_limits_read(char *(*lookup)(const char *name), struct weir_limit_wish *ret_wish)
 {
     uint64_t all = read_memory(lookup, MEMORY_VARIABLE);
 
-    *ret_wish = (struct weir_limit_wish){.sm_pct = read_sm(lookup)};
+    *ret_wish = (struct weir_limit_wish){.sm_pct = read_sm(lookup),
+                                         .connections = read_connections(lookup)};
     for (uint32_t i = 0; i < WEIR_CONTROL_MAX_DEVICES; i++) {
         char name[sizeof MEMORY_VARIABLE + 8];
 

@@ -1,4 +1,4 @@
-/* Limits that a program's environment asks for, in the words of HAMi. */
+/* What a program's environment asks the host for: limits, in HAMi's words, and connections. */
 #ifndef WEIR_GUEST_LIB_LIMITS_H
 #define WEIR_GUEST_LIB_LIMITS_H
 
@@ -6,10 +6,11 @@
 
 /**
  * Read CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_MEMORY_LIMIT_<i> (of device i, which wins) and
- * CUDA_DEVICE_SM_LIMIT.
+ * CUDA_DEVICE_SM_LIMIT, and CUDA_DEVICE_MAX_CONNECTIONS.
  *
- * They are requests: the host takes them as limits of this session below the tenant's own. What
- * cannot be read is as if it were not set.
+ * They are requests: the host takes the limits as this session's, below the tenant's own, and gives
+ * the connections where the tenant has a worker of its own. What cannot be read is as if it were
+ * not set.
  *
  * @param lookup    getenv, or a test's.
  * @param ret_wish  always written; zeros where nothing is asked for.

@@ -116,6 +116,7 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
         }
     }
     message.sm_limit_pct = hello->wish.sm_pct;
+    message.connections = hello->wish.connections;
     return pack(&message.base, ret_bytes);
 }
 
@@ -289,11 +290,12 @@ static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *h
     }
     hello->monitor = message->monitor;
     ok = ok && message->n_memory_limit_bytes <= WEIR_CONTROL_MAX_DEVICES &&
-         message->sm_limit_pct < 100;
+         message->sm_limit_pct < 100 && message->connections <= WEIR_CONTROL_MAX_CONNECTIONS;
     for (size_t i = 0; ok && i < message->n_memory_limit_bytes; i++) {
         hello->wish.memory_bytes[i] = message->memory_limit_bytes[i];
     }
     hello->wish.sm_pct = message->sm_limit_pct;
+    hello->wish.connections = message->connections;
     hello->has_token = message->token.len != 0;
     if (hello->has_token) {
         take_bytes(&ok, hello->token, sizeof hello->token, message->token);

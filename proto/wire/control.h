@@ -16,14 +16,15 @@
 /* Grows when guest and worker of different versions can no longer talk. */
 #define WEIR_PROTOCOL 1u
 
-#define WEIR_CONTROL_MAX_BYTES      (64u << 10) /* of one encoded message */
-#define WEIR_CONTROL_MAX_ATTRIBUTES 1024u
-#define WEIR_CONTROL_MAX_FACTS      1024u
-#define WEIR_CONTROL_MAX_TRANSPORTS 8u
-#define WEIR_CONTROL_MAX_DEVICES    16u
-#define WEIR_CONTROL_NAME_BYTES     16
-#define WEIR_CONTROL_TEXT_BYTES     256
-#define WEIR_CONTROL_TOKEN_BYTES    32
+#define WEIR_CONTROL_MAX_BYTES       (64u << 10) /* of one encoded message */
+#define WEIR_CONTROL_MAX_ATTRIBUTES  1024u
+#define WEIR_CONTROL_MAX_FACTS       1024u
+#define WEIR_CONTROL_MAX_TRANSPORTS  8u
+#define WEIR_CONTROL_MAX_DEVICES     16u
+#define WEIR_CONTROL_MAX_CONNECTIONS 32u /* of a context to its GPU: the driver's bound */
+#define WEIR_CONTROL_NAME_BYTES      16
+#define WEIR_CONTROL_TEXT_BYTES      256
+#define WEIR_CONTROL_TOKEN_BYTES     32
 
 /* Who is at the other end of a unix socket, told by the kernel;
  * pid 0 when it is not visible here. */
@@ -34,10 +35,11 @@ struct weir_peer {
     bool known; /* false over the network: there is a key instead */
 };
 
-/* Limits that a guest asks to be held to, below those of its tenant. 0: none. */
+/* What a guest asks for in its environment. The limits are below those of its tenant. 0: none. */
 struct weir_limit_wish {
     uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* by the welcome's ordinals */
     uint32_t sm_pct;                                 /* 1 .. 99: the share of multiprocessors */
+    uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: of the worker's contexts */
 };
 
 struct weir_hello {

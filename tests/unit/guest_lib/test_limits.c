@@ -1,4 +1,4 @@
-/* HAMi's variables: what is read from them, and what is not. */
+/* What is read from a program's environment for the host, and what is not. */
 #include "guest_lib/limits.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -72,6 +72,7 @@ static void read_without_variables_asks_for_nothing(void **state)
 
     (void)state;
     assert_int_equal(wish.sm_pct, 0);
+    assert_int_equal(wish.connections, 0);
     for (int i = 0; i < (int)WEIR_CONTROL_MAX_DEVICES; i++) {
         assert_true(wish.memory_bytes[i] == 0);
     }
@@ -111,6 +112,27 @@ static void read_takes_percentages_below_the_whole(void **state)
     }
 }
 
+static void read_takes_connections_from_1_to_32(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t connections;
+    } cases[] = {{"1", 1},   {"8", 8},
+                 {"32", 32}, {"33", 0},
+                 {"0", 0},   {"", 0},
+                 {"-1", 0},  {"8 ", 0},
+                 {"0x8", 0}, {"4294967297", 0},
+                 {"x", 0},   {"008", 8},
+                 {"1.5", 0}, {"99999999999999999999", 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const pairs[] = {"CUDA_DEVICE_MAX_CONNECTIONS", cases[i].text, NULL};
+
+        assert_int_equal(read_from(pairs).connections, cases[i].connections);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +140,7 @@ int main(void)
         cmocka_unit_test(read_without_variables_asks_for_nothing),
         cmocka_unit_test(read_prefers_the_variable_of_one_device),
         cmocka_unit_test(read_takes_percentages_below_the_whole),
+        cmocka_unit_test(read_takes_connections_from_1_to_32),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

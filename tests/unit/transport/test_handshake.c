@@ -83,7 +83,8 @@ static void host_finish(struct host *host)
 }
 
 static const struct weir_limit_wish wish = {.memory_bytes = {[1] = 5, [3] = UINT64_MAX},
-                                            .sm_pct = 30};
+                                            .sm_pct = 30,
+                                            .connections = WEIR_CONTROL_MAX_CONNECTIONS};
 
 static struct weir_connect_params connect_params(void)
 {
@@ -132,6 +133,7 @@ static void serve_well(int fd, void *user)
     assert_int_equal(hello->peer.uid, getuid());
     assert_true(hello->peer.known);
     assert_int_equal(hello->wish.sm_pct, wish.sm_pct);
+    assert_int_equal(hello->wish.connections, wish.connections);
     assert_memory_equal(hello->wish.memory_bytes, wish.memory_bytes, sizeof wish.memory_bytes);
     assert_int_equal(weir_accept_welcome(fd, hello, &welcome, ret_transport), WEIR_OK);
     weir_hello_destroy(hello);
@@ -407,7 +409,9 @@ static void hello_of_a_bad_guest_is_an_exact_error(void **state)
     } rows[] = {{"\xff\xff", 2, WEIR_ERR_PEER},
                 {"\x08\x00", 2, WEIR_ERR_PEER}, /* protocol 0 */
                 {"\x08\x63", 2, WEIR_ERR_VERSION},
-                {"\x08\x01", 2, WEIR_ERR_VERSION}}; /* wire_hash 0 */
+                {"\x08\x01", 2, WEIR_ERR_VERSION},         /* wire_hash 0 */
+                {"\x08\x01\x58\x20", 4, WEIR_ERR_VERSION}, /* .. and 32 connections */
+                {"\x08\x01\x58\x21", 4, WEIR_ERR_PEER}};   /* 33 connections */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
         assert_int_equal(send(fds[1], rows[i].bytes, rows[i].len, 0), rows[i].len);
