@@ -33,6 +33,7 @@ enum weir_link_type {
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
+    WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -47,7 +48,8 @@ struct weir_link_config {
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
-    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t window_base;
     uint64_t window_bytes;
     uint64_t vmm_base;
@@ -107,6 +109,7 @@ struct weir_link_message {
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_trace trace;
+        uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         char policy[WEIR_SCHED_POLICY_BYTES];
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;

@@ -57,7 +57,11 @@ struct weir_sup_worker {
     bool ready;
     bool answering; /* has been asked for its status */
     uint32_t restarts;
-    uint32_t failures; /* in a row: back-off */
+    uint32_t failures;       /* in a row: back-off */
+    uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
+    bool connections_failed; /* the worker before found no room for as many */
+    uint64_t renew_by_ns;    /* it is to end for other connections, killed then; 0: it is not */
+    uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
     struct weir_status_worker row;

@@ -5,12 +5,17 @@
  * A worker that has lived for 30 s is taken to be sound: its pause starts from the beginning. One
  * that cannot open a driver at the very first start ends the supervisor, because nobody would see a
  * log.
+ *
+ * A worker of one tenant may ask to be started again with the number of connections that a program
+ * wants (worker/connections.c). That is no failure and has no pause, but happens at most once a
+ * second.
  */
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
+#include "proto/wire/control.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,7 +33,8 @@
 #define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define STOP_WAIT_NS       (5 * WEIR_NS_PER_S)
 #define LINK_BUFFER        (4 << 20)
-#define SHARED_CONNECTIONS 32 /* of a worker of many tenants: the most there are */
+#define RENEW_PAUSE_NS     WEIR_NS_PER_S
+#define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
 static bool valid(const struct weir_supervisor *sup, int worker)
 {
@@ -139,7 +145,8 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
-    c->connections = w->tenant >= 0 ? 0 : SHARED_CONNECTIONS;
+    c->connections = w->tenant >= 0 ? w->connections : SHARED_CONNECTIONS;
+    c->connections_of_guest = w->tenant >= 0 && !w->connections_failed;
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
     c->vmm_base = sup->config.vmm_base;
@@ -260,6 +267,34 @@ static void remove_endpoint(const struct weir_supervisor *sup, const struct weir
     unlink(path);
 }
 
+/* Was this the end that renew() asked for? Then the next one starts without a pause. */
+static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
+{
+    bool wanted = w->renew_by_ns != 0;
+
+    w->renew_by_ns = 0;
+    if (!wanted || !WIFEXITED(status) || WEXITSTATUS(status) != WEIR_WORKER_EXIT_OK) {
+        return false;
+    }
+    w->restart_at_ns = now_ns;
+    if (w->renewed_ns != 0 && w->renewed_ns + RENEW_PAUSE_NS > now_ns) {
+        w->restart_at_ns = w->renewed_ns + RENEW_PAUSE_NS;
+    }
+    w->renewed_ns = w->restart_at_ns;
+    return true;
+}
+
+/* The driver may have no room for as many connections: then the next one does without the wish. */
+static bool drop_connections(struct weir_sup_worker *w, int status)
+{
+    w->connections_failed =
+        w->connections != 0 && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
+    if (w->connections_failed) {
+        w->connections = 0;
+    }
+    return w->connections_failed;
+}
+
 static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -279,9 +314,12 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
         return;
     }
+    if (on_renewed(w, status, now_ns)) {
+        return;
+    }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
                    why_text(status, why, sizeof why));
-    if (!sup->announced && w->restarts == 0 && WIFEXITED(status) &&
+    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
         WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
         sup->stopping = true;
         sup->exit_status = 1;
@@ -315,6 +353,11 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
+        if (w->used && w->pid > 0 && w->renew_by_ns != 0 && w->renew_by_ns <= now_ns) {
+            w->renew_by_ns = 0;
+            weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
+            kill(w->pid, SIGKILL);
+        }
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;
         }
@@ -334,6 +377,9 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 
         if (w->used && w->pid == 0 && w->restart_at_ns != 0 && w->restart_at_ns < next_ns) {
             next_ns = w->restart_at_ns;
+        }
+        if (w->used && w->pid > 0 && w->renew_by_ns != 0 && w->renew_by_ns < next_ns) {
+            next_ns = w->renew_by_ns;
         }
     }
     return weir_poll_ms(next_ns, now_ns);
@@ -358,6 +404,29 @@ static void on_ready(struct weir_supervisor *sup, int worker,
         weir_notify("READY=1\nSTATUS=serving");
         weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
     }
+}
+
+/*
+ * A program wants other connections of its tenant's own worker, which has no session. Guests wait
+ * in the tenant's backlog from now on.
+ */
+static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+
+    if (w->tenant < 0 || w->renew_by_ns != 0 || connections == 0 ||
+        connections > WEIR_CONTROL_MAX_CONNECTIONS) {
+        weir_log_warn("supervisor: connections refused worker=%d connections=%u", worker,
+                      connections);
+        return;
+    }
+    weir_log_info("supervisor: worker starts again for a program worker=%d connections=%u", worker,
+                  connections);
+    w->connections = connections;
+    w->renew_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+    w->ready = false;
+    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
 }
 
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
@@ -390,6 +459,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_TENANT_FREE:
         weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        break;
+    case WEIR_LINK_CONNECTIONS:
+        renew(sup, worker, message.connections);
         break;
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:

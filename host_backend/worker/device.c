@@ -17,11 +17,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define N_ATTRIBUTES    149
-#define N_LIMITS        16
-#define P2P_ATTRIBUTES  5
-#define MPS_CONNECTIONS 2
-#define FACTS_MAX       (N_LIMITS + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
+#define N_ATTRIBUTES   149
+#define N_LIMITS       16
+#define P2P_ATTRIBUTES 5
+#define FACTS_MAX      (N_LIMITS + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
 
 bool weir_error_is_sticky(CUresult error)
 {
@@ -95,38 +94,6 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     return open_driver(worker, "libweir-softgpu.so", ret_devices);
 }
 
-/* Is this process about to be a client of MPS? Its control daemon has a socket
- * in a known folder. */
-static bool mps_is_there(void)
-{
-    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/control", folder != NULL ? folder : "/tmp/nvidia-mps");
-    return access(path, F_OK) == 0;
-}
-
-/*
- * How many ways to the GPU the contexts have. Kernels of many streams run side by side over a
- * single one, but a stream that waits for a stopped kernel holds up all streams on the same one.
- * And a pool bounds them: of 24 contexts with 32 each, 1 to 3 come to be; of 24 with 8 under MPS,
- * 15 (docs/measurements/contexts.md). So a worker of many tenants has the most there are, and one
- * of a single tenant the driver's own number. Under MPS that is 2, and to say so saves a third of
- * the start. What the host's environment says goes before.
- */
-static void set_connections(uint32_t connections)
-{
-    char text[16];
-
-    if (connections == 0 && mps_is_there()) {
-        connections = MPS_CONNECTIONS;
-    }
-    if (connections != 0) {
-        snprintf(text, sizeof text, "%u", connections);
-        setenv("CUDA_DEVICE_MAX_CONNECTIONS", text, 0);
-    }
-}
-
 static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devices)
 {
     const char *wanted = worker->config.driver;
@@ -134,7 +101,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
-    set_connections(worker->config.connections);
+    weir_connections_set(worker);
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
@@ -427,6 +394,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     /* Spinning pays where a core is to spare and a launch costs microseconds. */
     worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
     worker->owed_spin_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
+    worker->opened_ns = weir_clock_now_ns();
     return status;
 }
 

@@ -32,6 +32,7 @@ struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
     bool counted;               /* in its n_sessions too */
+    bool let_in;                /* counted in the worker's n_let_in */
     int fd;                     /* -1: it came in another way: */
     int64_t pid;
     uint32_t uid;
@@ -103,6 +104,7 @@ static void dismiss(struct arrival *a)
     a->tenant->n_arrivals--;
     a->tenant->n_sessions -= a->counted;
     worker->n_sessions--;
+    worker->n_let_in -= a->let_in;
     pthread_cond_broadcast(&worker->idle);
     pthread_mutex_unlock(&worker->lock);
     free(a);
@@ -279,6 +281,15 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     weir_session_destroy(session);
 }
 
+/* A monitor makes no work, so its wish is none. */
+static bool let_in(struct arrival *a)
+{
+    uint32_t wanted = a->monitor ? 0 : a->wish.connections;
+
+    a->let_in = weir_connections_admit(a->worker, a->tenant->name, wanted);
+    return a->let_in;
+}
+
 static void *guest_thread(void *argument)
 {
     struct arrival *a = argument;
@@ -307,6 +318,8 @@ static void *guest_thread(void *argument)
     if (status != WEIR_OK) {
         weir_log_info("guest: no hello tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                       (long long)a->pid, weir_status_text(status));
+    } else if (!let_in(a)) {
+        refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker starts with other connections");
     } else if (!promote(a)) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
     } else if (atomic_load(&a->worker->sticky) != 0) {

@@ -113,6 +113,9 @@ struct weir_worker {
     uint64_t spin_ns;            /* for the next record of a session, where the host may spin */
     uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
     struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
+    uint32_t connections;        /* of its contexts, as far as it can tell */
+    bool connections_bound;      /* by the host's environment */
+    uint64_t opened_ns;          /* when its contexts were there */
     int link;
     bool may_listen; /* it knows the tenants that were there when it started */
     int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
@@ -126,6 +129,8 @@ struct weir_worker {
     pthread_cond_t idle;  /* n_sessions became smaller */
     struct weir_session *sessions;
     uint32_t n_sessions; /* also those on their way up or down */
+    uint32_t n_let_in;   /* of those, the ones that weir_connections_admit() let in */
+    bool renewing;       /* the supervisor is to start it again with other connections */
     uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_ended_session *ended; /* the last ones' statistics, newest first */
@@ -165,6 +170,20 @@ void weir_worker_device_text(const struct weir_worker *worker, char *text, size_
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);
+
+/* connections.c */
+
+/** Choose CUDA_DEVICE_MAX_CONNECTIONS. @thread main, before the driver is open */
+void weir_connections_set(struct weir_worker *worker);
+/**
+ * May a guest have a session here, although it wants other connections? Waits for 0.3 s at most
+ * for sessions that may be ending. Who was let in is counted in n_let_in.
+ * @param tenant  its tenant's name, for the log.
+ * @param wanted  0: whatever there is; else 1 .. WEIR_CONTROL_MAX_CONNECTIONS.
+ * @return false: the supervisor starts this worker again, the guest is to come again
+ * @thread a guest's
+ */
+bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted);
 
 /* tenant.c */
 
