@@ -10,7 +10,8 @@
  *
  * The driver reads the variable when a context is made, and contexts are there before a program is.
  * So when a program wants another number of its tenant's own worker and nobody else is there, the
- * worker has the supervisor start it again, and tells the guest to come again.
+ * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
+ * the driver's own number, or one tenant could take the pool from all others.
  */
 #include "host_backend/worker/worker.h"
 
@@ -43,13 +44,15 @@ void weir_connections_set(struct weir_worker *worker)
 {
     uint32_t connections = worker->config.connections;
     const char *bound = getenv(VARIABLE);
+    uint32_t most = mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
     worker->connections_bound = bound != NULL;
+    worker->connections_most = most;
     if (bound != NULL) {
         connections = (uint32_t)strtoul(bound, NULL, 10);
-    } else if (connections == 0 && mps_is_there()) {
-        connections = MPS_CONNECTIONS;
+    } else if (connections == 0 && most == MPS_CONNECTIONS) {
+        connections = most;
     }
     if (bound == NULL && connections != 0) {
         snprintf(text, sizeof text, "%u", connections);
@@ -86,8 +89,9 @@ static void wait_for_ending_locked(struct weir_worker *worker)
 
 bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted)
 {
-    struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS, .connections = wanted};
-    bool other = wanted != 0 && wanted != worker->connections, ask = false, in;
+    struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS};
+    uint32_t granted = wanted < worker->connections_most ? wanted : worker->connections_most;
+    bool other = wanted != 0 && granted != worker->connections, ask = false, in;
 
     pthread_mutex_lock(&worker->lock);
     if (other && can_change(worker)) {
@@ -99,8 +103,9 @@ bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint
     worker->n_let_in += in;
     pthread_mutex_unlock(&worker->lock);
     if (ask) {
+        message.connections = granted;
         (void)!weir_link_send(worker->link, &message, -1); /* a lost link ends the worker */
-    } else if (in && other) {
+    } else if (in && wanted != 0 && wanted != worker->connections) {
         weir_log_info("guest: connections not as wanted tenant=%s wanted=%u has=%u", tenant, wanted,
                       worker->connections);
     }

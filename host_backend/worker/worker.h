@@ -114,6 +114,7 @@ struct weir_worker {
     uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
     struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
     uint32_t connections;        /* of its contexts, as far as it can tell */
+    uint32_t connections_most;   /* that a program may have it started with */
     bool connections_bound;      /* by the host's environment */
     uint64_t opened_ns;          /* when its contexts were there */
     int link;

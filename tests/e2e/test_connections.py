@@ -72,12 +72,20 @@ class Connections(lib.Case):
         self.finished(host, "e2e_minimal")
         host.wait_idle()
         self.assertEqual(self.pid(host), second)
-        self.changes(host, 16)
-        self.started(host, 1, 16)
+        self.changes(host, 4)
+        self.started(host, 1, 4)
         self.assertEqual(self.pid(host, ""), other)
         self.assertEqual(self.worker_of(host, "alice")["restarts"], 0)
         self.assertEqual(self.said(host, "worker died|sessions do not end|killed"), [])
         self.assertEqual(host.stop(), 0)
+
+    def test_nobody_gets_more_than_the_driver_gives(self):
+        """Contexts take their connections from a pool: one tenant with 32 would keep others from starting."""
+        host = self.own()
+        before = self.pid(host)
+        self.run_wanting(host, 32)
+        self.assertEqual(self.pid(host), before)
+        self.told(host, "alice", wanted=32, has=8)
 
     def test_a_crash_keeps_the_number(self):
         host = self.own()
