@@ -37,5 +37,8 @@ enum weir_status weir_link_receive(int link, struct weir_link_message *ret_messa
         return WEIR_OK;
     }
     weir_fds_close(&fds);
+    if (n == sizeof *ret_message && fds.fds_cut && fds.n == 0) {
+        return WEIR_ERR_NO_MEMORY;
+    }
     return n == 0 ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
 }

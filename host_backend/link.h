@@ -133,6 +133,8 @@ enum weir_status weir_link_send(int link, const struct weir_link_message *messag
  *
  * @param ret_fd  gives the descriptor that came with it, or -1.
  * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN, WEIR_ERR_PEER (of another size), WEIR_ERR_IO
+ * @return WEIR_ERR_NO_MEMORY  this process can open no more descriptors, so the message's is lost.
+ *                             The message is read, and the link goes on without it.
  * @thread one at a time
  */
 enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message,

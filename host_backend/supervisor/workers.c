@@ -440,6 +440,12 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     if (status == WEIR_ERR_AGAIN) {
         return;
     }
+    if (status ==
+        WEIR_ERR_NO_MEMORY) { /* of memory: it is lost if the worker dies, and only then */
+        weir_log_error("supervisor: no descriptors left, a message dropped worker=%d type=%u",
+                       worker, message.type);
+        return;
+    }
     if (status != WEIR_OK) {
         close_link(w);
         return;

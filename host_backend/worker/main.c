@@ -261,9 +261,15 @@ static void on_region_bell(struct weir_worker *worker, int fd)
 static bool on_message(struct weir_worker *worker)
 {
     struct weir_link_message message;
+    enum weir_status status;
     int fd;
 
-    if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK) {
+    status = weir_link_receive(worker->link, &message, &fd);
+    if (status == WEIR_ERR_NO_MEMORY) { /* a guest's connection, say: that guest is turned away */
+        weir_log_error("worker: no descriptors left, a message dropped type=%u", message.type);
+        return true;
+    }
+    if (status != WEIR_OK) {
         weir_log_warn("worker: the supervisor is gone");
         return false;
     }

@@ -1,0 +1,103 @@
+/* Messages between supervisor and worker: host_backend/link.h. */
+#include "host_backend/link.h"
+
+#include "../../lib/tl_cmocka.h"
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int ends[2];
+
+static int set_up(void **state)
+{
+    (void)state;
+    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    close(ends[0]);
+    close(ends[1]);
+    return 0;
+}
+
+static void send_type(enum weir_link_type type, int fd)
+{
+    struct weir_link_message message = {.type = type};
+
+    assert_int_equal(weir_link_send(ends[0], &message, fd), WEIR_OK);
+}
+
+static void receive_gives_message_and_descriptor(void **state)
+{
+    struct weir_link_message message;
+    int fd;
+
+    (void)state;
+    send_type(WEIR_LINK_KEEP, ends[0]);
+    send_type(WEIR_LINK_DROP, -1);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_KEEP);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_DROP);
+    assert_int_equal(fd, -1);
+}
+
+/* A tenant that uses up the host's descriptors must not end the link, and with it all sessions. */
+static void receive_without_descriptors_left_loses_one_message(void **state)
+{
+    struct weir_link_message message;
+    struct rlimit before, none;
+    int fd;
+
+    (void)state;
+    send_type(WEIR_LINK_GUEST, ends[0]);
+    send_type(WEIR_LINK_STATUS, -1);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    enum weir_status status = weir_link_receive(ends[1], &message, &fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, WEIR_ERR_NO_MEMORY);
+    assert_int_equal(fd, -1);
+    assert_int_equal(message.type, WEIR_LINK_GUEST);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_STATUS);
+}
+
+static void receive_refuses_another_size(void **state)
+{
+    struct weir_link_message message;
+    int fd;
+
+    (void)state;
+    assert_int_equal(send(ends[0], "short", 5, 0), 5);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_ERR_PEER);
+}
+
+static void receive_sees_the_end(void **state)
+{
+    struct weir_link_message message;
+    int fd;
+
+    (void)state;
+    shutdown(ends[0], SHUT_RDWR);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_ERR_CLOSED);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(receive_gives_message_and_descriptor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(receive_without_descriptors_left_loses_one_message, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(receive_refuses_another_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(receive_sees_the_end, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
