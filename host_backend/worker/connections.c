@@ -29,8 +29,7 @@
 #define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
 #define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
 
-/* Is this process about to be a client of MPS? Its control daemon has a socket in a known folder.
- */
+/* Is this process about to be a client of MPS? The daemon has a socket in a known folder. */
 static bool mps_is_there(void)
 {
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
