@@ -34,11 +34,17 @@ static void nap(uint64_t ns)
     nanosleep(&pause, NULL);
 }
 
-/* Nobody is there any more who wants the work done. */
+/*
+ * Nobody is there any more who wants the work done. A session whose guest has gone ends here: the
+ * error of what waited is the guest's first news of that, so nothing that stands behind it in the
+ * ring may be done and seem to succeed.
+ */
 static bool is_over(struct weir_session *s)
 {
-    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0 ||
-           s->transport->ops->peer_gone(s->transport);
+    if (s->transport->ops->peer_gone(s->transport)) {
+        weir_session_end(s);
+    }
+    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
 }
 
 static uint64_t flying_ns(const struct weir_gate_queue *q)
