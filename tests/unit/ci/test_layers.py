@@ -1,0 +1,47 @@
+"""ci/layers: what it refuses, tried on files that the tree does not have."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LAYERS = sys.argv[1]
+
+
+def run(path=None, text=""):
+    """Run ci/layers, with a file of this text at this path."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "file.c")
+        file.write_text(text)
+        options = ["--pretend", f"{path}={file}"] if path else []
+        return subprocess.run([LAYERS, *options], text=True, capture_output=True)
+
+
+class Layers(unittest.TestCase):
+    def refused(self, path, text, complaint):
+        done = run(path, text)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn(complaint, done.stdout)
+
+    def test_forbidden_include_is_named_by_file_and_line(self):
+        self.refused("sched/extra.c", '#include "base/log.h"\n#include "ptx/ptx.h"\n',
+                     'sched/extra.c:2: sched must not include "ptx/ptx.h"')
+
+    def test_guest_and_host_do_not_include_each_other(self):
+        self.refused("guest_lib/extra.c", '#include "host_backend/worker/session.h"\n', "guest_lib/extra.c:1:")
+
+    def test_header_in_its_own_folder_is_found_without_a_path(self):
+        self.assertEqual(run("ptx/extra.c", '#include "ir.h"\n').returncode, 0)
+
+    def test_folder_without_a_line_is_refused(self):
+        self.refused("elsewhere/extra.c", "", "elsewhere/extra.c:1: ci/layers.txt names no folder")
+
+    def test_include_of_a_folder_without_a_line_is_refused(self):
+        self.refused("base/extra.c", '#include "elsewhere/extra.h"\n', "base/extra.c:1:")
+
+
+if __name__ == "__main__":
+    if run().returncode == 77:
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
