@@ -17,7 +17,7 @@
  * Slurm's daemons and commands export symbols of any name, and those win over a plugin's: all here
  * is static or hidden but for the hooks.
  */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "slurm/share.h"
 
 #include <dlfcn.h>

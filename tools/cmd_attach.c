@@ -5,7 +5,7 @@
  * socket; the domain's metadata says what it is to get, so that the next host knows it, too; the
  * domain has the device. Each may have been done before: then it stays as it is.
  */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 #include "tools/virt.h"
 #include "tools/virt_channel.h"

@@ -1,6 +1,6 @@
 /* weir cdi: the CDI specification of the host that runs here, as that host writes it itself. */
 #include "container/cdi.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include <limits.h>

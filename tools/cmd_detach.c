@@ -2,7 +2,7 @@
  * weir detach: take a tenant's device away from a virtual machine of libvirt, and its metadata with
  * it. The tenant itself stays: other guests may be of it.
  */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 #include "tools/virt.h"
 #include "tools/virt_channel.h"

@@ -1,7 +1,7 @@
 /* weir docker-args: what `docker run` needs to give a container a tenant, where there is no CDI. */
 #include "container/cdi.h"
 #include "container/docker_args.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include <errno.h>

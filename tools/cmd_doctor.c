@@ -7,7 +7,7 @@
  * program would use it, so that a broken one cannot take the doctor along.
  */
 #include "base/clock.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/discover.h"
 #include "tools/command.h"

@@ -1,5 +1,5 @@
 /* weir policy: which scheduling policies a running host has, and give it others. */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "sched/policy.h"
 #include "tools/command.h"
 

@@ -1,5 +1,5 @@
 /* weir run: exec a program with the guest library in front of NVIDIA's. */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/address.h"
 #include "proto/wire/keys.h"

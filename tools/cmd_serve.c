@@ -1,4 +1,4 @@
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include "base/log.h"

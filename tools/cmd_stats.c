@@ -1,7 +1,7 @@
 /* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
  * predictions are. Tables or JSON lines. */
 #include "base/text.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* weir status: the host's tenants, sessions and workers, as a table or as JSON lines. */
 #include "base/text.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* weir tenant: show and change the tenants of a running host, and its weir.toml with --save. */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 #include "tools/toml_edit.h"
 

@@ -5,7 +5,7 @@
  * what all got between them. On a terminal the frame stays in place; elsewhere, and with --batch,
  * frames follow each other as text.
  */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "tools/command.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* weir trace: scheduling recorded from a running host, made up, and shown as text. */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "sched/trace/trace.h"
 #include "tools/command.h"
 #include "tools/trace_file.h"

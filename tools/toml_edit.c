@@ -1,5 +1,5 @@
 /*
- * weir.toml edited line by line. The reader (host_backend/supervisor/toml.c) allows no value over
+ * weir.toml edited line by line. The reader (host_backend/config/toml.c) allows no value over
  * several lines, so a line is a header, an assignment, a comment or blank, and nothing else.
  */
 #include "tools/toml_edit.h"

@@ -3,7 +3,7 @@
 #define WEIR_CONTAINER_LIBVIRT_METADATA_H
 
 #include "base/status.h"
-#include "host_backend/libvirt_message.h"
+#include "container/libvirt_message.h"
 #include <stddef.h>
 
 #define WEIR_METADATA_MAX_BYTES (64u << 10)

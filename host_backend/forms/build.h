@@ -2,9 +2,9 @@
 #ifndef WEIR_HOST_BACKEND_FORMS_BUILD_H
 #define WEIR_HOST_BACKEND_FORMS_BUILD_H
 
+#include "host_backend/config/forms.h"
 #include "host_backend/forms/cache.h"
 #include "host_backend/forms/compile.h"
-#include "host_backend/forms/config.h"
 #include "host_backend/forms/set.h"
 
 #define WEIR_FORMS_TEXT_MAX_BYTES (UINT64_C(16) << 20)

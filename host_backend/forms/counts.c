@@ -1,7 +1,7 @@
 /* Rows of `weir stats` about kernels that could be stopped. */
 #include "host_backend/forms/private.h"
 
-#include "host_backend/status_text.h"
+#include "host_backend/config/status_text.h"
 #include <stdio.h>
 
 static const char *const launched_keys[] = {

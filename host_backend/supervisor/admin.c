@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/fd_pass.h"
 #include "base/log.h"
-#include "host_backend/status_text.h"
+#include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

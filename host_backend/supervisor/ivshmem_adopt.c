@@ -13,7 +13,7 @@
 #include "host_backend/supervisor/ivshmem.h"
 
 #include "base/log.h"
-#include "host_backend/proc_text.h"
+#include "host_backend/config/proc_text.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
 #include <dirent.h>

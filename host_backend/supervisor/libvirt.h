@@ -2,7 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_LIBVIRT_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_LIBVIRT_H
 
-#include "host_backend/libvirt_message.h"
+#include "container/libvirt_message.h"
 #include "host_backend/supervisor/supervisor.h"
 
 /** Start weir-libvirt, if weir.toml names a libvirt; complains on stderr. */

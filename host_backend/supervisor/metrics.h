@@ -6,7 +6,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_METRICS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_METRICS_H
 
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include <stdio.h>
 
 /**

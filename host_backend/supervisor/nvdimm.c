@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "host_backend/supervisor/dax_info.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"

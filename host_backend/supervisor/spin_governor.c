@@ -1,5 +1,5 @@
 /*
- * Says on a shared page who may wait by spinning (host_backend/spin.h).
+ * Says on a shared page who may wait by spinning (host_backend/config/spin.h).
  *
  * While sessions are active it looks once in an epoch of 20 ms at how many threads of the machine
  * have or want a core; while none is, four times a second whether one has become active, which

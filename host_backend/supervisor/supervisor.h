@@ -7,10 +7,10 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
-#include "host_backend/link.h"
-#include "host_backend/spin.h"
+#include "host_backend/config/config.h"
+#include "host_backend/config/link.h"
+#include "host_backend/config/spin.h"
 #include "host_backend/supervisor/channels.h"
-#include "host_backend/supervisor/config.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/nvdimm.h"
@@ -132,7 +132,7 @@ struct weir_metrics_client {
     uint64_t deadline_ns;
 };
 
-/* Who may spin (host_backend/spin.h). */
+/* Who may spin (host_backend/config/spin.h). */
 struct weir_sup_spin {
     struct weir_spin_page *page; /* shared with the workers */
     int page_fd;                 /* -1: not made */

@@ -9,7 +9,7 @@
 #define WEIR_HOST_BACKEND_WORKER_REGION_H
 
 #include "base/status.h"
-#include "host_backend/link.h"
+#include "host_backend/config/link.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/accept.h"
 #include <stdbool.h>

@@ -210,7 +210,7 @@ struct weir_session {
     uint32_t n_parts;
     bool remote;
     struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
-    uint32_t spin_epoch;                /* of the last record (host_backend/spin.h) */
+    uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
 
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
 

@@ -5,9 +5,9 @@
 #include "host_backend/worker/stats.h"
 
 #include "base/clock.h"
+#include "host_backend/config/status_text.h"
 #include "host_backend/forms/forms.h"
 #include "host_backend/hand/hand.h"
-#include "host_backend/status_text.h"
 #include "host_backend/worker/session.h"
 #include "host_backend/worker/worker.h"
 #include <ctype.h>

@@ -1,7 +1,7 @@
 #include "host_backend/worker/vm_clock.h"
 
 #include "base/clock.h"
-#include "host_backend/proc_text.h"
+#include "host_backend/config/proc_text.h"
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #define WEIR_HOST_BACKEND_WORKER_WORKER_H
 
 #include "base/account.h"
-#include "host_backend/link.h"
-#include "host_backend/spin.h"
+#include "host_backend/config/link.h"
+#include "host_backend/config/spin.h"
 #include "host_backend/worker/images.h"
 #include "host_backend/worker/quiet.h"
 #include "host_backend/worker/session.h"

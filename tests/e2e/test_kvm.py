@@ -20,7 +20,7 @@ PROGRAMS = ["drv_vector_add", "drv_memory", "drv_host_memory", "drv_streams_even
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads", "drv_vmm_map"]
 SILENT_S = 10  # until a process that does not count its beat is taken for dead (worker/region.c)
 HOST_GONE = {46, 101, 999}
-WORKER_LINK = 3  # the worker's end of what it hears the supervisor through (host_backend/link.h)
+WORKER_LINK = 3  # the worker's end of what it hears the supervisor through (host_backend/config/link.h)
 LONG_ROUNDS = 60000000  # a kernel of some seconds in softgpu, which a session's end waits for
 lib.CASE_LIMIT_S = max(lib.CASE_LIMIT_S, 240 if kvm.FULL else 100)  # a machine under TCG boots in 3 to 15 s
 

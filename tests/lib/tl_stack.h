@@ -6,7 +6,7 @@
 #ifndef WEIR_TESTS_LIB_TL_STACK_H
 #define WEIR_TESTS_LIB_TL_STACK_H
 
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

@@ -1,5 +1,5 @@
 /* weir.toml: what is read, and where and why it is refused. */
-#include "host_backend/supervisor/config.h"
+#include "host_backend/config/config.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <string.h>

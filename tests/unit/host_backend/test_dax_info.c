@@ -2,7 +2,7 @@
  * The block that the guest's kernel looks for in an NVDIMM, read as that kernel reads it
  * (drivers/nvdimm/pfn_devs.c): by offsets, not by the structure under test.
  */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include "host_backend/supervisor/dax_info.h"
 #include <endian.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Messages between supervisor and worker: host_backend/link.h. */
-#include "host_backend/link.h"
+/* Messages between supervisor and worker: host_backend/config/link.h. */
+#include "host_backend/config/link.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Who may wait by spinning: host_backend/spin.h. */
-#include "host_backend/spin.h"
+/* Who may wait by spinning: host_backend/config/spin.h. */
+#include "host_backend/config/spin.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

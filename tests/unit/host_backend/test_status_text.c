@@ -1,5 +1,5 @@
 /* Status rows: what is written is what is read. */
-#include "host_backend/status_text.h"
+#include "host_backend/config/status_text.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <stdlib.h>

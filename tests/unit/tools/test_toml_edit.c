@@ -2,7 +2,7 @@
 #include "tools/toml_edit.h"
 
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/config.h"
+#include "host_backend/config/config.h"
 #include <stdlib.h>
 #include <string.h>
 

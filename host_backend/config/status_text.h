@@ -4,10 +4,10 @@
  * Writer (supervisor) and reader (weir status) share the table of fields in status_text.c, so they
  * cannot disagree. Readers ignore keys that they do not know.
  */
-#ifndef WEIR_HOST_BACKEND_STATUS_TEXT_H
-#define WEIR_HOST_BACKEND_STATUS_TEXT_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
+#define WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
 
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 #include <stdio.h>
 
 /* The last line on the socket: without it the answer was cut off. Not shown to users. */

@@ -1,5 +1,5 @@
 /* Who may wait by spinning: the shared page, and the decision. See spin.h. */
-#include "host_backend/spin.h"
+#include "host_backend/config/spin.h"
 
 #include "base/clock.h"
 #include <errno.h>

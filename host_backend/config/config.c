@@ -5,9 +5,9 @@
  * at its place, so a misspelt limit is never silently no limit. What changes a running tenant goes
  * through the same rows.
  */
-#include "host_backend/supervisor/config.h"
+#include "host_backend/config/config.h"
 
-#include "host_backend/supervisor/toml.h"
+#include "host_backend/config/toml.h"
 #include "sched/policy.h"
 #include <errno.h>
 #include <fcntl.h>

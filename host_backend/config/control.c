@@ -1,9 +1,9 @@
 /* The client's half of admin.sock: connect, ask, read to the end. */
-#include "host_backend/control.h"
+#include "host_backend/config/control.h"
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
-#include "host_backend/status_text.h"
+#include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* [scheduler] of weir.toml: who decides about the GPU, and within which bounds. A value type. */
-#ifndef WEIR_HOST_BACKEND_SCHED_CONFIG_H
-#define WEIR_HOST_BACKEND_SCHED_CONFIG_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_SCHEDULER_H
+#define WEIR_HOST_BACKEND_CONFIG_SCHEDULER_H
 
 #include "sched/sched.h"
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* A reader for the part of TOML that weir.toml uses; one line at a time, no look-ahead. */
-#include "host_backend/supervisor/toml.h"
+#include "host_backend/config/toml.h"
 
 #include <string.h>
 

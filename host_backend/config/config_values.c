@@ -1,5 +1,5 @@
 /* What stands behind the keys of weir.toml: amounts, lists of devices, users. */
-#include "host_backend/supervisor/config.h"
+#include "host_backend/config/config.h"
 
 #include <pwd.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
  *
  * Source: docs/design/host.md
  */
-#ifndef WEIR_HOST_BACKEND_CONTROL_H
-#define WEIR_HOST_BACKEND_CONTROL_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_CONTROL_H
+#define WEIR_HOST_BACKEND_CONFIG_CONTROL_H
 
 #include "base/status.h"
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  * The XML is read there, so the supervisor never parses it. What arrives here is checked again all
  * the same: every text may be anything.
  */
-#ifndef WEIR_HOST_BACKEND_LIBVIRT_MESSAGE_H
-#define WEIR_HOST_BACKEND_LIBVIRT_MESSAGE_H
+#ifndef WEIR_CONTAINER_LIBVIRT_MESSAGE_H
+#define WEIR_CONTAINER_LIBVIRT_MESSAGE_H
 
 #include <stdint.h>
 

@@ -1,12 +1,12 @@
 /* weir.toml: what the host serves, and to whom. A value type: copied, compared, no pointers. */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_CONFIG_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_CONFIG_H
+#define WEIR_HOST_BACKEND_CONFIG_CONFIG_H
 
 #include "base/priority.h"
 #include "base/status.h"
-#include "host_backend/control.h"
-#include "host_backend/forms/config.h"
-#include "host_backend/sched/config.h"
+#include "host_backend/config/control.h"
+#include "host_backend/config/forms.h"
+#include "host_backend/config/scheduler.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256

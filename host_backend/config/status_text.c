@@ -1,5 +1,5 @@
 /* Status as text: one flat JSON object a line; writer and reader from one table of fields. */
-#include "host_backend/status_text.h"
+#include "host_backend/config/status_text.h"
 
 #include "base/text.h"
 #include <stddef.h>

@@ -4,8 +4,8 @@
  *
  * Keys are bare, values stay on their line. Everything else is an error with line and column.
  */
-#ifndef WEIR_HOST_BACKEND_SUPERVISOR_TOML_H
-#define WEIR_HOST_BACKEND_SUPERVISOR_TOML_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_TOML_H
+#define WEIR_HOST_BACKEND_CONFIG_TOML_H
 
 #include "base/status.h"
 #include <stdbool.h>

@@ -14,8 +14,8 @@
  *
  * Guests in virtual machines and remote guests have cores of their own: they decide for themselves.
  */
-#ifndef WEIR_HOST_BACKEND_SPIN_H
-#define WEIR_HOST_BACKEND_SPIN_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_SPIN_H
+#define WEIR_HOST_BACKEND_CONFIG_SPIN_H
 
 #include "base/clock.h"
 #include "base/status.h"

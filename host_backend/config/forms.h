@@ -1,6 +1,6 @@
 /* [forms] of weir.toml: whether and how kernels get twins. A value type without pointers. */
-#ifndef WEIR_HOST_BACKEND_FORMS_CONFIG_H
-#define WEIR_HOST_BACKEND_FORMS_CONFIG_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_FORMS_H
+#define WEIR_HOST_BACKEND_CONFIG_FORMS_H
 
 #include <stdbool.h>
 #include <stdint.h>

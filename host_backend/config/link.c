@@ -1,5 +1,5 @@
 /* Messages between supervisor and worker: one struct a packet, at most one descriptor with it. */
-#include "host_backend/link.h"
+#include "host_backend/config/link.h"
 
 #include "base/fd_pass.h"
 #include <errno.h>

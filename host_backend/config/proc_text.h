@@ -1,6 +1,6 @@
 /* Short files of /proc, read at once. */
-#ifndef WEIR_HOST_BACKEND_PROC_TEXT_H
-#define WEIR_HOST_BACKEND_PROC_TEXT_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
+#define WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -4,12 +4,12 @@
  * Both are the same program, so a message is a plain struct; at most one descriptor goes with it.
  * Either end's closing ends the other: the worker exits, the supervisor starts a new one.
  */
-#ifndef WEIR_HOST_BACKEND_LINK_H
-#define WEIR_HOST_BACKEND_LINK_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_LINK_H
+#define WEIR_HOST_BACKEND_CONFIG_LINK_H
 
 #include "base/status.h"
-#include "host_backend/control.h"
-#include "host_backend/supervisor/config.h"
+#include "host_backend/config/config.h"
+#include "host_backend/config/control.h"
 
 #define WEIR_LINK_FD 3 /* the worker's end after exec */
 
