@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define WEIR_FEW_SPIN_NS (20 * WEIR_NS_PER_US) /* a spin where cores are few or short */
+
 /* How threads wait; from the welcome and the number of processors. */
 struct weir_wait_policy {
     uint64_t spin_ns;      /* pause, before anything else */

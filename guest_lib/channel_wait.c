@@ -11,7 +11,6 @@
 
 #define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
 #define SOON_SPIN_NS    (5 * WEIR_NS_PER_US)
-#define SHORT_SPIN_NS   (20 * WEIR_NS_PER_US) /* where cores are short */
 #define PAUSES_PER_LOOK 16
 
 uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
@@ -21,7 +20,7 @@ uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
 
     if (lost || (channel->header && __atomic_load_n(&channel->header->spin, __ATOMIC_RELAXED) ==
                                         WEIR_SEGMENT_SPIN_NO)) {
-        return spin_ns < SHORT_SPIN_NS ? spin_ns : SHORT_SPIN_NS;
+        return spin_ns < WEIR_FEW_SPIN_NS ? spin_ns : WEIR_FEW_SPIN_NS;
     }
     return spin_ns;
 }

@@ -1,5 +1,6 @@
 #include "guest_lib/register.h"
 #include "base/log.h"
+#include "base/memfd.h"
 #include "proto/guest_calls.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -107,20 +108,6 @@ static int open_mapped(const struct mapping *map)
     return fd;
 }
 
-static int make_memfd(uint64_t bytes)
-{
-    int fd = memfd_create("weir-registered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        return -1;
-    }
-    if (ftruncate(fd, (off_t)bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* Copy to a new mapping beside it, then move that one over: the pages change in one step. */
 static bool replace_pages(uint64_t first, uint64_t bytes, int protection, int flags, int fd,
                           uint64_t offset)
@@ -189,7 +176,7 @@ static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg
                             unsigned int flags, uint64_t *ret_device_page)
 {
     struct weir_op_host_register_out out;
-    int fd = make_memfd(reg->bytes);
+    int fd = weir_memfd_sealed("weir-registered", reg->bytes);
     if (fd < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -29,7 +29,6 @@
 #define PLENTY_CPUS     8
 #define PLENTY_SPIN_NS  (2 * WEIR_NS_PER_MS)
 #define PLENTY_YIELD_NS (20 * WEIR_NS_PER_MS)
-#define FEW_SPIN_NS     (20 * WEIR_NS_PER_US)
 #define SLICE_MIN_NS    (50 * WEIR_NS_PER_US)
 #define SLICE_MAX_NS    (500 * WEIR_NS_PER_US)
 
@@ -100,7 +99,7 @@ __attribute__((destructor)) static void at_exit(void)
 static struct weir_wait_policy choose_policy(const struct weir_welcome *welcome, int n_cpus)
 {
     bool plenty = n_cpus >= PLENTY_CPUS && welcome->devices[0].real;
-    struct weir_wait_policy policy = {.spin_ns = plenty ? PLENTY_SPIN_NS : FEW_SPIN_NS,
+    struct weir_wait_policy policy = {.spin_ns = plenty ? PLENTY_SPIN_NS : WEIR_FEW_SPIN_NS,
                                       .yield_ns = plenty ? PLENTY_YIELD_NS : 0,
                                       .slice_min_ns = SLICE_MIN_NS,
                                       .slice_max_ns = SLICE_MAX_NS};

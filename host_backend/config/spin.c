@@ -2,8 +2,8 @@
 #include "host_backend/config/spin.h"
 
 #include "base/clock.h"
+#include "base/memfd.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,16 +27,11 @@ static enum weir_status map_page(int fd, struct weir_spin_page **ret_page)
 
 enum weir_status weir_spin_page_create(int *ret_fd, struct weir_spin_page **ret_page)
 {
-    int fd = memfd_create("weir-spin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = weir_memfd_sealed("weir-spin", PAGE_BYTES);
     enum weir_status status;
 
     if (fd < 0) {
         return errno == ENOMEM ? WEIR_ERR_NO_MEMORY : WEIR_ERR_IO;
-    }
-    if (ftruncate(fd, PAGE_BYTES) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        close(fd);
-        return WEIR_ERR_IO;
     }
     status = map_page(fd, ret_page);
     if (status != WEIR_OK) {

@@ -39,7 +39,7 @@ static void nap(uint64_t ns)
  * error of what waited is the guest's first news of that, so nothing that stands behind it in the
  * ring may be done and seem to succeed.
  */
-static bool is_over(struct weir_session *s)
+static bool end_if_over(struct weir_session *s)
 {
     if (s->transport->ops->peer_gone(s->transport)) {
         weir_session_end(s);
@@ -117,7 +117,7 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
 /* Between two looks at what is in flight, waited for since then. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
-    if (is_over(q->session)) {
+    if (end_if_over(q->session)) {
         return false;
     }
     if (q->session->n_waits != 0) {
@@ -286,7 +286,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
         if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
             return true;
         }
-        if (is_over(q->session)) {
+        if (end_if_over(q->session)) {
             return false;
         }
         if (q->session->n_waits != 0) {

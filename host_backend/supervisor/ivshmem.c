@@ -15,6 +15,7 @@
 
 #include "base/fd_pass.h"
 #include "base/log.h"
+#include "base/memfd.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
 #include "proto/wire/accept.h"
@@ -133,8 +134,8 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);
         weir_sup_nvdimm_open(sup, tenant);
-        weir_sup_vms_note(sup,
-                          tenant); /* not before all are found: a host may be killed here, too */
+        /* Not before all are found: a host may be killed here, too. */
+        weir_sup_vms_note(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, tenant->vm_path, weir_status_text(status));
@@ -151,11 +152,8 @@ static int make_region(const char *tenant, uint64_t bytes)
     int fd;
 
     snprintf(name, sizeof name, WEIR_VM_MEMORY_NAME "%s", tenant);
-    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
-                    pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
-                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+    fd = weir_memfd_sealed(name, bytes);
+    if (fd >= 0 && pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header) {
         close(fd);
         fd = -1;
     }

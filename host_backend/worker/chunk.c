@@ -11,6 +11,7 @@
 #include "host_backend/worker/worker.h"
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "host_backend/worker/quiet.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -173,18 +174,6 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
     return CUDA_SUCCESS;
 }
 
-static int sealed_memfd(uint64_t bytes)
-{
-    int fd = memfd_create("weir-pinned", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
-                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 /* Where a pinned chunk's pages come from. */
 static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
 {
@@ -192,7 +181,7 @@ static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
         return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
                WEIR_OK;
     }
-    chunk->fd = *ret_fd = sealed_memfd(chunk->bytes);
+    chunk->fd = *ret_fd = weir_memfd_sealed("weir-pinned", chunk->bytes);
     return chunk->fd >= 0;
 }
 

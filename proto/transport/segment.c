@@ -5,6 +5,7 @@
  * grow. Each end works from its own struct weir_segment_view; the geometry in the shared header is
  * read once, by the guest, when it maps.
  */
+#include "base/memfd.h"
 #include "proto/transport/segment_map.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -117,13 +118,9 @@ enum weir_status weir_segment_create(const struct weir_segment_params *params, i
     }
     int saved_errno = errno;
     void *base;
-    int fd = memfd_create("weir-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = weir_memfd_sealed("weir-segment", header.segment_bytes);
     if (fd < 0) {
         status = errno == ENOMEM ? WEIR_ERR_NO_MEMORY : WEIR_ERR_IO;
-        goto out;
-    }
-    if (ftruncate(fd, (off_t)header.segment_bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
-        status = WEIR_ERR_IO;
         goto out;
     }
     status = map_memory(fd, 0, header.segment_bytes, &base);
