@@ -36,9 +36,9 @@ enum weir_status weir_link_receive(int link, struct weir_link_message *ret_messa
         *ret_fd = fds.n == 1 ? fds.fd[0] : -1;
         return WEIR_OK;
     }
-    weir_fds_close(&fds);
     if (n == sizeof *ret_message && fds.fds_cut && fds.n == 0) {
         return WEIR_ERR_NO_MEMORY;
     }
+    weir_fds_close(&fds);
     return n == 0 ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
 }

@@ -3,6 +3,7 @@
 
 #include "../../lib/tl_cmocka.h"
 #include <fcntl.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -69,6 +70,33 @@ static void receive_without_descriptors_left_loses_one_message(void **state)
     assert_int_equal(message.type, WEIR_LINK_STATUS);
 }
 
+/* More descriptors than anybody may send are the peer's fault, though some of them are cut off. */
+static void receive_refuses_too_many_descriptors(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_KEEP};
+    struct iovec part = {&message, sizeof message};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(10 * sizeof(int))];
+    } control = {0};
+    struct msghdr sent = {.msg_iov = &part,
+                          .msg_iovlen = 1,
+                          .msg_control = &control,
+                          .msg_controllen = sizeof control};
+    int fd;
+
+    (void)state;
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = CMSG_LEN(10 * sizeof(int));
+    for (int i = 0; i < 10; i++) {
+        memcpy(CMSG_DATA(&control.header) + (size_t)i * sizeof(int), &ends[0], sizeof(int));
+    }
+    assert_int_equal(sendmsg(ends[0], &sent, 0), (int)sizeof message);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_ERR_PEER);
+    assert_int_equal(fd, -1);
+}
+
 static void receive_refuses_another_size(void **state)
 {
     struct weir_link_message message;
@@ -95,6 +123,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(receive_gives_message_and_descriptor, set_up, tear_down),
         cmocka_unit_test_setup_teardown(receive_without_descriptors_left_loses_one_message, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(receive_refuses_too_many_descriptors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(receive_refuses_another_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(receive_sees_the_end, set_up, tear_down),
     };
