@@ -37,7 +37,7 @@ const char *weir_json_next(const char **at, char *piece);
 /** Write a text as it may stand inside a JSON string. @thread any */
 void weir_json_put_part(FILE *out, const char *text);
 
-/** Write a text as a JSON string, which is one of YAML too. @thread any */
+/** Write a text as a JSON string. Every JSON string is also a YAML string. @thread any */
 void weir_json_put(FILE *out, const char *text);
 
 /**

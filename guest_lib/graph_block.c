@@ -1,9 +1,10 @@
 /*
  * Blocks through which pageable copies of graphs go. See graph.h.
  *
- * A graph keeps its blocks, so they may fill the arena no further than half: ordinary copies have
- * only the arena. What does not fit goes to pinned memory. A remote session has none that the GPU
- * reaches; there it goes to device memory, and on through the arena at each launch.
+ * A graph keeps its blocks for as long as it lives. They may fill at most half of the arena,
+ * because ordinary copies have nothing but the arena. Further blocks lie in pinned memory. A remote
+ * session has no pinned memory that the GPU reaches, so there they lie in device memory, and each
+ * launch copies them through the arena.
  */
 #include "guest_lib/graph.h"
 

@@ -22,8 +22,8 @@
 #define BUILD_NICE 10
 
 /* How long a call may wait until no run needs us. */
-#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would keep us out as long */
-#define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu keeps nobody out: the call can do without */
+#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would block other threads as long */
+#define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu never blocks other threads */
 #define TRY_LIMIT_NS  (20 * WEIR_NS_PER_MS) /* of one that need not be made */
 
 /* ---------------------------------------------------------------- a module */

@@ -8,7 +8,7 @@
  * MPS that is 2, and to say so saves a third of the start. What the host's environment says goes
  * before.
  *
- * The driver reads the variable when a context is made, and contexts are there before a program is.
+ * The driver reads the variable in cuInit(), and the worker has called that before a program comes.
  * So when a program wants another number of its tenant's own worker and nobody else is there, the
  * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
  * the driver's own number, or one tenant could take the pool from all others.
