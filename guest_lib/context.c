@@ -10,7 +10,7 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
-#include "proto/front/ctx_stack.h"
+#include "proto/common/ctx_stack.h"
 #include "proto/guest_calls.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * Modules, libraries, functions: the objects behind hand/module.c and hand/library.c.
+ * Modules, libraries, functions: the objects behind ops/module.c and ops/library.c.
  *
  * A function is asked for once and kept in its image's list; the list is searched linearly, since
  * callers keep the handle. Names arrive with the program's spelling and are compared whole.

@@ -12,8 +12,8 @@
 
 #include "base/id_table.h"
 #include "guest_lib/lock.h"
+#include "proto/common/ctx_storage.h"
 #include "proto/cuda_abi.h"
-#include "proto/front/ctx_storage.h"
 #include "proto/wire/kinds.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
-#include "guest_lib/front.h"
+#include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/trace.h"
@@ -211,7 +211,7 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     }
     CUresult rc = start_parts(welcome);
     if (rc == CUDA_SUCCESS) {
-        weir_front_start();
+        weir_guest_export_tables_start();
         weir_calls_session(transport->ops->view(transport)->stats);
         set_phase(WEIR_PHASE_READY);
     }

@@ -186,7 +186,7 @@ struct weir_sched_config {
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
 };
 
-/** Fill in defaults, measured on an H200 with the forms of host_backend/forms. @thread any */
+/** Fill in defaults, measured on an H200 with the worker's twins. @thread any */
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**

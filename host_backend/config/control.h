@@ -173,7 +173,7 @@ struct weir_status_prediction {
 };
 
 /*
- * One counter of kernels that could be stopped (host_backend/forms/counts.def): of the
+ * One counter of kernels that could be stopped (counts.def of host_backend/worker/runs): of the
  * weir_status_counted before it, how many of its launches became what; or of a device.
  */
 struct weir_status_count {

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/region.h"
+#include "host_backend/worker/regions.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"

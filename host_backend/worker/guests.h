@@ -2,7 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_H
 #define WEIR_HOST_BACKEND_WORKER_GUESTS_H
 
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/worker.h"
 
 /** Serve a connection that the supervisor accepted. fd is taken. @thread main */
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);

@@ -5,15 +5,15 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
-#include "host_backend/forms/forms.h"
-#include "host_backend/sched/trace.h"
-#include "host_backend/worker/bus_guard.h"
+#include "host_backend/gate/trace.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/ports.h"
-#include "host_backend/worker/region.h"
+#include "host_backend/worker/regions.h"
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
-#include "host_backend/worker/vmm.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/twins/forms.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,26 +35,6 @@
 #define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 #define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
-
-void weir_worker_sticky(struct weir_worker *worker, CUresult error)
-{
-    uint64_t one = 1;
-    int none = 0;
-
-    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)error)) {
-        return;
-    }
-    weir_log_error("worker: the GPU context died result=%d: all its sessions end", (int)error);
-    pthread_mutex_lock(&worker->lock);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        /* S1: publishes the error; meets the guest's acquire in every wait loop. */
-        __atomic_store_n(&s->view.header->sticky_error, (uint32_t)error, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&worker->lock);
-    if (worker->wake_fd >= 0) {
-        (void)!write(worker->wake_fd, &one, sizeof one);
-    }
-}
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {

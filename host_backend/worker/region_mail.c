@@ -1,15 +1,16 @@
 /*
- * The mailboxes of a region: from a Hello to a session or a refusal. See region.c for the model.
+ * The mailboxes of a region: from a Hello to a session or a refusal. See regions.c for the model.
  *
  * All of a mailbox is the guest's to write: what is taken is copied once and then looked at, and a
  * state is only ever changed from the value that was seen.
  */
-#include "host_backend/worker/region_private.h"
+#include "host_backend/worker/regions.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/bus_guard.h"
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/region_private.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
 #include "proto/wire/control_codec.h"

@@ -1,16 +1,12 @@
-/*
- * Statistics of guests' calls, which come from memory or records that the guest wrote: numbers may
- * be anything, names are cut to what a symbol may consist of.
- */
+/* Statistics of sessions, live and ended, as `weir stats` asks for them. */
 #include "host_backend/worker/stats.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
-#include "host_backend/forms/forms.h"
-#include "host_backend/hand/hand.h"
-#include "host_backend/worker/session.h"
-#include "host_backend/worker/worker.h"
-#include <ctype.h>
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/stats_page.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,116 +21,6 @@ struct weir_ended_session {
     struct weir_stats_set *set;
     uint64_t launched[WEIR_FORMS_LAUNCHED_COUNT];
 };
-
-/* A name that a guest may be changing right now: up to the first byte that no symbol has. */
-static void take_name(char ret_name[WEIR_STATS_NAME_BYTES], const char *from)
-{
-    size_t n = 0;
-
-    for (; n < WEIR_STATS_NAME_BYTES - 1; n++) {
-        char c = ((const volatile char *)from)[n];
-
-        if (!isalnum((unsigned char)c) && c != '_') {
-            break;
-        }
-        ret_name[n] = c;
-    }
-    memset(ret_name + n, 0, WEIR_STATS_NAME_BYTES - n);
-}
-
-static uint64_t take(const uint64_t *from)
-{
-    return __atomic_load_n(from, __ATOMIC_RELAXED);
-}
-
-static void add_counts(struct weir_stats_counts *sum, const struct weir_stats_counts *part)
-{
-    uint64_t max_ns = take(&part->max_ns);
-
-    sum->guest += take(&part->guest);
-    sum->posted += take(&part->posted);
-    sum->waited += take(&part->waited);
-    sum->wait_ns += take(&part->wait_ns);
-    sum->busy_ns += take(&part->busy_ns);
-    sum->max_ns = sum->max_ns < max_ns ? max_ns : sum->max_ns;
-}
-
-static bool was_called(const struct weir_stats_counts *c)
-{
-    return (c->guest | c->posted | c->waited) != 0;
-}
-
-static struct weir_stats_set *new_set(size_t n)
-{
-    return calloc(1, sizeof(struct weir_stats_set) + n * sizeof(struct weir_stats_row));
-}
-
-struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page)
-{
-    struct weir_stats_set *set;
-    uint32_t n;
-
-    /* T1: meets the guest's release once the names are there. */
-    if (page == NULL || __atomic_load_n(&page->magic, __ATOMIC_ACQUIRE) != WEIR_STATS_MAGIC) {
-        return NULL;
-    }
-    n = __atomic_load_n(&page->n_functions, __ATOMIC_RELAXED);
-    if (n > WEIR_STATS_MAX_FUNCTIONS) {
-        return NULL;
-    }
-    set = new_set(n);
-    for (uint32_t i = 0; set != NULL && i < n; i++) {
-        struct weir_stats_row row = {0};
-
-        for (int block = 0; block < WEIR_STATS_BLOCKS; block++) {
-            add_counts(&row.counts, &page->blocks[block][i]);
-        }
-        take_name(row.name, page->names[i]);
-        if (was_called(&row.counts) && row.name[0] != 0) {
-            set->rows[set->n++] = row;
-        }
-    }
-    return set;
-}
-
-struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes)
-{
-    size_t n = bytes / sizeof(struct weir_stats_row);
-    struct weir_stats_set *set = n <= WEIR_STATS_MAX_FUNCTIONS ? new_set(n) : NULL;
-
-    for (size_t i = 0; set != NULL && i < n; i++) {
-        struct weir_stats_row from, *to = &set->rows[set->n];
-
-        memcpy(&from, (const char *)data + i * sizeof from, sizeof from);
-        take_name(to->name, from.name);
-        to->counts = from.counts;
-        set->n += was_called(&to->counts) && to->name[0] != 0;
-    }
-    return set;
-}
-
-CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_put_in *in,
-                             struct weir_op_stats_put_out *out)
-{
-    struct weir_stats_set *set, *old;
-
-    (void)out;
-    if (!s->remote) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* its page says it */
-    }
-    set = weir_stats_read_rows(in->data, in->n_data);
-    if (set == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    pthread_mutex_lock(&s->worker->lock);
-    old = s->stats;
-    s->stats = set;
-    pthread_mutex_unlock(&s->worker->lock);
-    free(old);
-    return CUDA_SUCCESS;
-}
-
-/* ---------------------------------------------------------------- sessions */
 
 static struct weir_status_counted describe(const struct weir_session *s)
 {

@@ -107,7 +107,7 @@ def emit(model):
             lambda e: of(e).guest != "none", around_counted(model)),
         "proto/guest_hand.h": emit_hand(
             guest, "guest", "WEIR_PROTO_GUEST_HAND_H",
-            "The guest's half of each carried entry point: by hand in guest_lib/hand, or guest_auto.c."),
+            "The guest's half of each carried entry point: by hand in guest_lib/ops, or guest_auto.c."),
         "proto/softgpu_exports.c": emit_exports(
             model, "soft", ["softgpu/driver/entry.h"], lambda e: of(e).softgpu, around_nothing),
         "proto/softgpu_hand.h": emit_hand(

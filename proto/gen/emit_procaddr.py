@@ -37,7 +37,7 @@ def emit_table(model):
     rows.sort()
     names = "\n".join(f'    "{name}",' for name in all_symbols(model))
     table = "\n".join(f'    {{"{b}", {t}, {v}, WEIR_SYMBOL_{s}}},' for b, t, v, s in rows)
-    return source(f"""#include "proto/front/procaddr.h"
+    return source(f"""#include "proto/common/procaddr.h"
 
 const char *const weir_symbol_name[WEIR_SYMBOL_COUNT] = {{
 {names}

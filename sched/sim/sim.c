@@ -30,7 +30,7 @@
 /* So many events in a row at one time: nothing goes on, somebody loops. */
 #define STANDSTILL_MAX 10000000u
 
-/* Fillers are below the lowest class, as live (host_backend/sched/gates.c). */
+/* Fillers are below the lowest class, as live (host_backend/gate/gates.c). */
 #define RANK_OF_FILLERS 0u
 #define RANK_OF_CLASSES 1u
 

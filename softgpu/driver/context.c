@@ -6,7 +6,7 @@
  * storage with no lock held, then retires everything that was made in it.
  */
 #include "base/log.h"
-#include "proto/front/ctx_stack.h"
+#include "proto/common/ctx_stack.h"
 #include "softgpu/driver/driver.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The cuDevice* entries, cuInit and the version. */
-#include "proto/front/front.h"
+#include "proto/common/common.h"
 #include "softgpu/driver/driver.h"
 #include "softgpu/driver/entry.h"
 

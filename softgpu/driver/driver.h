@@ -12,7 +12,7 @@
 #define WEIR_SOFTGPU_DRIVER_DRIVER_H
 
 #include "base/status.h"
-#include "proto/front/ctx_storage.h"
+#include "proto/common/ctx_storage.h"
 #include "softgpu/driver/cuda_types.h"
 #include "softgpu/exec/exec.h"
 #include <pthread.h>

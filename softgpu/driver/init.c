@@ -8,8 +8,8 @@
  * libraries' exit handlers still call in.
  */
 #include "base/log.h"
-#include "proto/front/ctx_stack.h"
-#include "proto/front/front.h"
+#include "proto/common/common.h"
+#include "proto/common/ctx_stack.h"
 #include "softgpu/driver/driver.h"
 #include "softgpu/driver/entry.h"
 
@@ -55,10 +55,10 @@ static int front_device_count(void)
     return (int)weir_soft_device_count();
 }
 
-static void front_device(int ordinal, struct weir_front_device *ret_device)
+static void front_device(int ordinal, struct weir_common_device *ret_device)
 {
     const struct weir_soft_device *device = weir_soft_device_at(ordinal);
-    *ret_device = (struct weir_front_device){.uuid = device->uuid, .pci_bus = device->pci_bus};
+    *ret_device = (struct weir_common_device){.uuid = device->uuid, .pci_bus = device->pci_bus};
 }
 
 static CUresult front_primary(CUdevice dev, CUcontext *ret_context)
@@ -113,7 +113,7 @@ static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned lon
     return CUDA_SUCCESS;
 }
 
-static const struct weir_front_ops front_ops = {
+static const struct weir_common_ops front_ops = {
     .initialized = front_initialized,
     .driver_version = front_version,
     .device_count = front_device_count,
@@ -129,12 +129,12 @@ static const struct weir_front_ops front_ops = {
 __attribute__((constructor)) static void at_load(void)
 {
     (void)!weir_log_init(getenv("WEIR_SOFTGPU_LOG"), "softgpu");
-    weir_front_init(&front_ops);
+    weir_common_init(&front_ops);
 }
 
 CUresult weir_soft_cuGetExportTable(const void **table, const CUuuid *id)
 {
-    return weir_front_export_table(table, id);
+    return weir_common_export_table(table, id);
 }
 
 /* ------------------------------------------------------------------ start and end */

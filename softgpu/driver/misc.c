@@ -1,7 +1,7 @@
 /* Entries that need no state. */
 #include "base/log.h"
+#include "proto/common/procaddr.h"
 #include "proto/errors.h"
-#include "proto/front/procaddr.h"
 #include "softgpu/driver/driver.h"
 
 CUresult weir_soft_cuGetErrorName(CUresult error, const char **text)

@@ -18,7 +18,7 @@ import lib
 # Each uses another part of what a region carries; all say the same on softgpu directly.
 PROGRAMS = ["drv_vector_add", "drv_memory", "drv_host_memory", "drv_streams_events", "drv_graph"]
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads", "drv_vmm_map"]
-SILENT_S = 10  # until a process that does not count its beat is taken for dead (worker/region.c)
+SILENT_S = 10  # until a process that does not count its beat is taken for dead (worker/regions.c)
 HOST_GONE = {46, 101, 999}
 WORKER_LINK = 3  # the worker's end of what it hears the supervisor through (host_backend/config/link.h)
 LONG_ROUNDS = 60000000  # a kernel of some seconds in softgpu, which a session's end waits for

@@ -7,7 +7,7 @@
 #define WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
 
 #include "../lib/tl_cmocka.h"
-#include "host_backend/sched/private.h"
+#include "host_backend/gate/private.h"
 
 #define GATE_SMS 16u
 
@@ -95,7 +95,7 @@ uint32_t marks_in(const struct guest *guest);
 void device_reaches(struct guest *guest);
 void device_reaches_some(struct guest *guest, uint32_t marks);
 
-/* ---- what runs were told: wrapped functions of forms/run.h */
+/* ---- what runs were told: wrapped functions of runs/run.h */
 
 struct run_log {
     atomic_uint stops, resumes, resizes, puts;

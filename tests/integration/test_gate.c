@@ -1,5 +1,5 @@
 /*
- * The gate (host_backend/sched) with the real scheduler behind it and everything else made up:
+ * The gate (host_backend/gate) with the real scheduler behind it and everything else made up:
  * when marks are put, who is let through for being stuck, what becomes of sessions that end in the
  * gate, and of orders that come before the work was given.
  */

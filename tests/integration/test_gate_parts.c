@@ -1,6 +1,6 @@
 /*
  * Kernels that fill beside an equal, in a part of the device: what the gate does with their streams
- * (host_backend/sched/part.c), with the driver's green contexts made up.
+ * (host_backend/gate/part.c), with the driver's green contexts made up.
  */
 #include "tests/integration/gate_fixture.h"
 

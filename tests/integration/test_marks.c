@@ -1,7 +1,7 @@
 /* Marks on softgpu: reached in order, by word and by event, and words that are handed on. */
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
-#include "host_backend/sched/mark.h"
+#include "host_backend/gate/mark.h"
 #include "tests/integration/soft_driver.h"
 #include <string.h>
 #include <time.h>

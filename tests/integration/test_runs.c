@@ -3,11 +3,11 @@
  * counts itself, so that what was done, and that nothing was done twice, can be read from memory at
  * any time.
  */
-#include "host_backend/forms/run.h"
+#include "host_backend/worker/runs/run.h"
 
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
-#include "host_backend/forms/run_private.h"
+#include "host_backend/worker/runs/run_private.h"
 #include "proto/driver_table.h"
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"

@@ -2,7 +2,7 @@
  * starting them. */
 #include "tests/bench/forms/forms.h"
 
-#include "host_backend/forms/fit.h"
+#include "host_backend/worker/twins/fit.h"
 #include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
 #include "tests/bench/forms/wait.h"

@@ -8,7 +8,7 @@
  * host's own time does not enter. Control blocks are zeroed before the gate, as Weir's host hands
  * them out.
  */
-#include "host_backend/forms/fit.h"
+#include "host_backend/worker/twins/fit.h"
 #include "tests/bench/forms/measure.h"
 #include "tests/bench/forms/wait.h"
 

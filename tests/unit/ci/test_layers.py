@@ -29,7 +29,7 @@ class Layers(unittest.TestCase):
                      'sched/extra.c:2: sched must not include "ptx/ptx.h"')
 
     def test_guest_and_host_do_not_include_each_other(self):
-        self.refused("guest_lib/extra.c", '#include "host_backend/worker/session.h"\n', "guest_lib/extra.c:1:")
+        self.refused("guest_lib/extra.c", '#include "host_backend/worker/session/session.h"\n', "guest_lib/extra.c:1:")
 
     def test_header_in_its_own_folder_is_found_without_a_path(self):
         self.assertEqual(run("ptx/extra.c", '#include "ir.h"\n').returncode, 0)

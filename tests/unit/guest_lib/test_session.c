@@ -2,7 +2,7 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
-#include "proto/front/ctx_stack.h"
+#include "proto/common/ctx_stack.h"
 #include "proto/guest_hand.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_host.h"

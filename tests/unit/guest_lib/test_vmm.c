@@ -1,7 +1,7 @@
 /* Virtual memory management in the guest: checks, counts of messages, handles' lifetimes. */
 #include "guest_lib/entry.h"
 #include "guest_lib/vmm.h"
-#include "proto/front/ctx_stack.h"
+#include "proto/common/ctx_stack.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/share.h"
 #include "tests/lib/tl_cmocka.h"

@@ -1,7 +1,7 @@
 /* The image store and the checks that stand between a guest's image and the driver. */
-#include "host_backend/worker/image_check.h"
-#include "host_backend/worker/image_ready.h"
-#include "host_backend/worker/images.h"
+#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_ready.h"
+#include "host_backend/worker/session/images.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "proto/wire/bundle.h"

@@ -1,7 +1,7 @@
 /* A session's own limits: what it may hold of each device, and what it is shown. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/worker/session.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/worker.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Guests' NVML questions against a fake library (fake_nvml.c), and without one. */
-#include "host_backend/worker/nvml.h"
+#include "host_backend/worker/session/nvml.h"
 #include "proto/cuda_abi.h"
 #include "tests/lib/tl_cmocka.h"
 

@@ -1,7 +1,7 @@
 /* The gate around calls that wait for the device, with a driver that is busy for as many looks as
  * told. */
-#include "host_backend/worker/quiet.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "tests/lib/tl_cmocka.h"
 

@@ -1,9 +1,9 @@
 /* A machine's region, as the worker takes it up and leaves it. What goes on in between is tested
  * end to end (tests/e2e/test_kvm.py, test_devdax.py). */
-#include "host_backend/worker/region.h"
+#include "host_backend/worker/regions.h"
 
-#include "host_backend/worker/bus_guard.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/worker.h"
 #include "proto/transport/region.h"
 #include <fcntl.h>
 #include <pthread.h>

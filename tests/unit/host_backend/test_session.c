@@ -1,7 +1,7 @@
 /* A session over the in-process transport and a recording driver: records in, objects, replies, the
  * end. */
-#include "host_backend/worker/objects.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* Descriptors that stand for pools: found by their token, gone with their last copy. */
-#include "host_backend/worker/vmm.h"
-#include "host_backend/worker/worker.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "base/fd_pass.h"

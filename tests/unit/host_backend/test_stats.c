@@ -1,5 +1,5 @@
 /* Statistics that a guest wrote: sums, and pages and rows that lie. */
-#include "host_backend/worker/stats.h"
+#include "host_backend/worker/session/stats_page.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* When a virtual machine is taken to have run: the rule, and what it looks at. */
-#include "host_backend/worker/vm_clock.h"
+#include "host_backend/worker/session/vm_clock.h"
 
 #include "base/clock.h"
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 #define START_NS  (1000 * WEIR_NS_PER_S)
 #define PASSED_S  60
-#define SILENT_S  10 /* until a program that does not beat is taken for dead (region.c) */
+#define SILENT_S  10 /* until a program that does not beat is taken for dead (worker/regions.c) */
 #define LOOK_MAX  10000
 #define LOOK_STEP ((struct timespec){.tv_nsec = 1000000})
 

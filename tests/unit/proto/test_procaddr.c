@@ -1,4 +1,4 @@
-#include "proto/front/procaddr.h"
+#include "proto/common/procaddr.h"
 #include "tests/lib/tl_cmocka.h"
 
 #include <string.h>

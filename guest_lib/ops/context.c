@@ -1,0 +1,394 @@
+/* The context stack, contexts that programs create, and their settings. */
+#include "guest_lib/entry.h"
+#include "guest_lib/stream.h"
+#include "proto/common/ctx_stack.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+static CUcontext handle_of(const struct weir_ctx *ctx)
+{
+    return (CUcontext)(uintptr_t)ctx->handle;
+}
+
+/* May it be made current? An inactive primary context may: cudart does so before retaining it. */
+static CUresult check_settable(CUcontext handle)
+{
+    const struct weir_ctx *ctx = weir_ctx_get(handle);
+    if (!ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED
+               ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+               : CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    if (!pctx || flags & ~(unsigned int)CU_CTX_FLAGS_MASK ||
+        (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_guest_device_get(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_new(dev, false, flags, &ctx);
+    rc = rc == CUDA_SUCCESS ? weir_ctx_activate(ctx) : rc;
+    if (rc == CUDA_SUCCESS && weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK) {
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *pctx = handle_of(ctx);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, flags, dev);
+}
+
+CUresult weir_guest_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                                   unsigned int flags, CUdevice dev)
+{
+    if (paramsArray && numParams) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    return create(pctx, flags, dev);
+}
+
+CUresult weir_guest_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+                                   unsigned int flags, CUdevice dev)
+{
+    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return create(pctx, flags, dev);
+}
+
+CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
+{
+    struct weir_ctx *found = weir_ctx_get(ctx);
+    if (!found || found->primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    CUresult rc = check_settable(ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    rc = weir_ctx_deactivate(found);
+    if (weir_ctx_stack_current() == ctx) {
+        weir_ctx_stack_set(NULL);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+    CUresult rc = check_settable(ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    return weir_ctx_stack_push(ctx) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_guest_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+    return weir_ctx_stack_pop(pctx) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult weir_guest_cuCtxSetCurrent(CUcontext ctx)
+{
+    CUresult rc = ctx ? check_settable(ctx) : CUDA_SUCCESS;
+    if (rc == CUDA_SUCCESS) {
+        weir_ctx_stack_set(ctx);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetCurrent(CUcontext *pctx)
+{
+    if (!pctx) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pctx = weir_ctx_stack_current();
+    return CUDA_SUCCESS;
+}
+
+/* The context meant, also an inactive primary one: questions that need nothing of the host. */
+static CUresult named(CUcontext handle, struct weir_ctx **ret_ctx)
+{
+    handle = handle ? handle : weir_ctx_stack_current();
+    *ret_ctx = handle ? weir_ctx_get(handle) : NULL;
+    if (!*ret_ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return __atomic_load_n(&(*ret_ctx)->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED
+               ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+               : CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+    struct weir_ctx *found;
+    CUresult rc = named(ctx, &found);
+    if (rc == CUDA_SUCCESS) {
+        if (!device) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *device = found->device;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetDevice(CUdevice *device)
+{
+    return weir_guest_cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult weir_guest_cuCtxGetFlags(unsigned int *flags)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = named(NULL, &ctx);
+    if (rc == CUDA_SUCCESS && !flags) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *flags = __atomic_load_n(&ctx->flags, __ATOMIC_RELAXED);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxSetFlags(unsigned int flags)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = named(NULL, &ctx);
+    if (rc == CUDA_SUCCESS && flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        __atomic_store_n(&ctx->flags, flags, __ATOMIC_RELAXED);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+    struct weir_ctx *found;
+    CUresult rc = named(ctx, &found);
+    if (rc == CUDA_SUCCESS && !ctxId) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *ctxId = found->id;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
+{
+    struct weir_ctx *found;
+    CUresult rc = weir_ctx_resolve(ctx, &found);
+    return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
+}
+
+CUresult weir_guest_cuCtxSynchronize(void)
+{
+    return weir_guest_cuCtxSynchronize_v2(NULL);
+}
+
+static void remember_limit(struct weir_ctx *ctx, CUlimit limit, uint64_t value)
+{
+    if ((unsigned int)limit < WEIR_CTX_LIMITS) {
+        weir_lock_acquire(&ctx->lock);
+        ctx->limit_values[limit] = value;
+        ctx->limit_known |= 1u << limit;
+        weir_lock_release(&ctx->lock);
+    }
+}
+
+static bool recall_limit(struct weir_ctx *ctx, CUlimit limit, size_t *ret_value)
+{
+    bool known = false;
+    if ((unsigned int)limit < WEIR_CTX_LIMITS) {
+        weir_lock_acquire(&ctx->lock);
+        known = ctx->limit_known >> limit & 1;
+        if (known) {
+            *ret_value = ctx->limit_values[limit];
+        }
+        weir_lock_release(&ctx->lock);
+    }
+    return known;
+}
+
+CUresult weir_guest_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    struct weir_op_ctx_limit_set_out out = {0};
+    rc = weir_call_ctx_limit_set(
+        weir_guest_channel(),
+        &(struct weir_op_ctx_limit_set_in){.c = ctx->handle, .limit = limit, .value = value}, &out);
+    if (rc == CUDA_SUCCESS) {
+        remember_limit(ctx, limit, out.value);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!pvalue) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (recall_limit(ctx, limit, pvalue)) {
+        return CUDA_SUCCESS;
+    }
+    struct weir_op_ctx_limit_get_out out = {0};
+    rc = weir_call_ctx_limit_get(
+        weir_guest_channel(), &(struct weir_op_ctx_limit_get_in){.c = ctx->handle, .limit = limit},
+        &out);
+    if (rc == CUDA_SUCCESS) {
+        remember_limit(ctx, limit, out.value);
+        *pvalue = out.value;
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- preferences, kept only */
+
+CUresult weir_guest_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS && !pconfig) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *pconfig = __atomic_load_n(&ctx->cache_config, __ATOMIC_RELAXED);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        __atomic_store_n(&ctx->cache_config, config, __ATOMIC_RELAXED);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS && !pConfig) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *pConfig = ctx->shared_config;
+    }
+    return rc;
+}
+
+/* No GPU of today has configurable banks: accepted and without effect, as natively. */
+CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+    struct weir_ctx *found;
+    CUresult rc = named(ctx, &found);
+    if (rc == CUDA_SUCCESS && !version) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc == CUDA_SUCCESS) {
+        *version = found->api_version;
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    if (leastPriority) {
+        *leastPriority = device->priority_least;
+    }
+    if (greatestPriority) {
+        *greatestPriority = device->priority_greatest;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The L2 cache is shared by tenants: nobody resets it for all. */
+CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
+{
+    struct weir_ctx *ctx;
+    return weir_ctx_current(&ctx);
+}
+
+/*
+ * Access between devices is the host's to give, and it gives it to every chunk
+ * (docs/design/devices.md), so a context only remembers what the program has asked for.
+ */
+CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+    struct weir_ctx *ctx, *peer;
+    CUresult rc = weir_ctx_current(&ctx);
+    rc = rc == CUDA_SUCCESS ? weir_ctx_resolve(peerContext, &peer) : rc;
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (Flags || !peerContext) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ctx->device == peer->device) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!weir_guest_can_access(ctx->device, peer->device)) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    uint32_t bit = 1u << peer->device;
+    uint32_t before = __atomic_fetch_or(&ctx->peers, bit, __ATOMIC_RELAXED);
+    return before & bit ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+    struct weir_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    const struct weir_ctx *peer = weir_ctx_get(peerContext);
+    if (!peer) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t bit = 1u << peer->device;
+    uint32_t before = __atomic_fetch_and(&ctx->peers, ~bit, __ATOMIC_RELAXED);
+    return before & bit ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}

@@ -1,0 +1,137 @@
+/*
+ * What was learned of durations: how good it is, and how it comes from one worker's life to the
+ * next: a file per GPU, driver and worker beside the forms' cache, and with its manners
+ * (twins/cache.h): written beside and renamed, bounded, a damaged one is removed and said so.
+ *
+ * It is written when the worker ends and every KEEP_NS while something was learned. The gate's lock
+ * is held while the table is copied; so that waits for a moment without work, but not for ever.
+ */
+#include "host_backend/gate/private.h"
+
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUFFIX      ".times"
+#define FILES_BYTES (UINT64_C(16) << 20) /* of all GPUs and drivers; a file has up to 1.2 MB */
+#define KEEP_NS     (60 * WEIR_NS_PER_S)
+#define WAIT_NS     (600 * WEIR_NS_PER_S)
+
+/* A worker that serves one tenant learns for itself: the two would overwrite each other's. */
+static struct weir_hash key_of(const struct weir_gate *gate)
+{
+    const struct weir_device *about = &gate->worker->devices[gate->device].about;
+    char text[256];
+    int n = snprintf(text, sizeof text, "times\n%s\n%s\n%d\n%u\n", gate->worker->config.name,
+                     about->name, (int)about->driver_version, gate->sms);
+
+    for (size_t i = 0; i < sizeof about->uuid && n >= 0 && (size_t)n < sizeof text; i++) {
+        n += snprintf(text + n, sizeof text - (size_t)n, "%02x", about->uuid[i]);
+    }
+    return weir_hash_of(text, strnlen(text, sizeof text));
+}
+
+void weir_gate_times_open(struct weir_gate *gate)
+{
+    struct weir_predict_stats stats;
+    enum weir_status status;
+    uint8_t *bytes;
+    size_t n_bytes;
+
+    weir_forms_cache_init(&gate->times, gate->worker->config.forms.cache_dir, FILES_BYTES, SUFFIX);
+    gate->times_key = key_of(gate);
+    gate->kept_ns = weir_clock_now_ns();
+    if (weir_forms_cache_get(&gate->times, &gate->times_key, &bytes, &n_bytes) != WEIR_OK) {
+        return;
+    }
+    status = weir_predict_load(gate->predict, bytes, n_bytes);
+    free(bytes);
+    weir_predict_stats(gate->predict, &stats);
+    gate->keys_found = stats.keys;
+    if (status != WEIR_OK) {
+        weir_log_warn("sched: durations on disk are not taken over device=%u why=\"%s\"",
+                      gate->device, weir_status_text(status));
+    }
+}
+
+/* The table as it is now, to be freed; NULL: nothing new, or no memory. */
+static uint8_t *copy(struct weir_gate *gate, bool when_idle, size_t *ret_bytes)
+{
+    struct weir_predict_stats stats;
+    uint8_t *bytes = NULL;
+
+    pthread_mutex_lock(&gate->lock);
+    weir_predict_stats(gate->predict, &stats);
+    if (stats.learned != gate->kept_learned && (!when_idle || gate->n_items == 0)) {
+        size_t room = weir_predict_save_bytes(gate->predict);
+
+        bytes = malloc(room);
+        if (bytes != NULL && weir_predict_save(gate->predict, bytes, room, ret_bytes) == WEIR_OK) {
+            gate->kept_learned = stats.learned;
+        }
+    }
+    pthread_mutex_unlock(&gate->lock);
+    return bytes;
+}
+
+static void keep(struct weir_gate *gate, bool when_idle)
+{
+    size_t n_bytes = 0;
+    uint8_t *bytes = gate->times.dir[0] != 0 ? copy(gate, when_idle, &n_bytes) : NULL;
+
+    if (bytes == NULL) {
+        return;
+    }
+    if (weir_forms_cache_put(&gate->times, &gate->times_key, bytes, n_bytes) != WEIR_OK &&
+        !gate->told_not_kept) {
+        gate->told_not_kept = true;
+        weir_log_warn("sched: durations cannot be kept dir=%s", gate->times.dir);
+    }
+    free(bytes);
+    gate->kept_ns = weir_clock_now_ns();
+}
+
+void weir_gates_keep(struct weir_worker *worker)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        struct weir_gate *gate = worker->gates[i];
+
+        if (gate != NULL && now_ns - gate->kept_ns >= KEEP_NS) {
+            keep(gate, now_ns - gate->kept_ns < WAIT_NS);
+        }
+    }
+}
+
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row)
+{
+    struct weir_gate *gate = worker->gates[device];
+    struct weir_predict_stats stats;
+
+    if (gate == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&gate->lock);
+    weir_predict_stats(gate->predict, &stats);
+    pthread_mutex_unlock(&gate->lock);
+    row->keys = stats.keys;
+    row->keys_found = gate->keys_found;
+    row->asked = stats.asked;
+    row->known = stats.known;
+    row->kernels = stats.kernels.count;
+    row->kernel_mean = stats.kernels.mean;
+    row->kernel_median = stats.kernels.median;
+    row->copies = stats.copies.count;
+    row->copy_mean = stats.copies.mean;
+    row->copy_median = stats.copies.median;
+    return true;
+}
+
+void weir_gate_times_close(struct weir_gate *gate)
+{
+    keep(gate, false);
+    weir_forms_cache_finish(&gate->times);
+}

@@ -1,0 +1,71 @@
+/*
+ * Marks: how the host learns that a stream has got somewhere, without asking the driver.
+ *
+ * A stream that is marked has a word in pinned memory; the GPU writes ascending numbers there, each
+ * behind the work that stands before it in the stream. Looking is one load. Where the GPU cannot
+ * write words, a mark is an event and looking is a driver call.
+ *
+ * One struct weir_marks per device. Words are handed out under a lock; a word's numbers are its
+ * stream's, so of one thread. Whoever looks needs no lock.
+ *
+ * Source: docs/design/scheduling.md
+ */
+#ifndef WEIR_HOST_BACKEND_GATE_MARK_H
+#define WEIR_HOST_BACKEND_GATE_MARK_H
+
+#include "base/status.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_marks;
+
+/* A place in a stream. */
+struct weir_mark {
+    const uint32_t *word; /* NULL: by event */
+    uint32_t value;
+    CUevent event; /* of the pool, until it is put back */
+};
+
+/* A stream's word; zeroed: none yet. */
+struct weir_mark_word {
+    uint32_t *word;
+    CUdeviceptr dptr;
+    uint32_t next;
+    void *page; /* it lies in */
+};
+
+/**
+ * @param words  the GPU can write words (cuStreamWriteValue32 works).
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
+ * @thread any with the device's context
+ */
+enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
+                                   struct weir_marks **ret_marks) WEIR_MUST_CHECK;
+
+/** No mark may be open. Accepts NULL. @thread any with the context */
+void weir_marks_destroy(struct weir_marks *marks);
+
+/**
+ * Mark what has been put into a stream so far.
+ *
+ * @param word      the stream's; gets one at its first mark.
+ * @param ret_mark  to ask with weir_mark_reached(), then weir_mark_put().
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_OUT_OF_MEMORY, the driver's  there is no mark.
+ * @thread the stream's, with the context; not while it is under capture
+ */
+CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word, CUstream stream,
+                          struct weir_mark *ret_mark);
+
+/** Has the stream got there? After an error of the device: yes. @thread any with the context */
+bool weir_mark_reached(const struct weir_marks *marks, const struct weir_mark *mark);
+
+/** A mark that nobody asks for any more. @thread any */
+void weir_mark_put(struct weir_marks *marks, struct weir_mark *mark);
+
+/** The stream goes; its work may still be under way. Accepts a zeroed word. @thread the stream's */
+void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);
+
+#endif

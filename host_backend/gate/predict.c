@@ -1,0 +1,111 @@
+/*
+ * What a session's work is predicted to take: by what was said last, for a while, without the
+ * gate's lock; and what becomes of launches of which nothing sure is known.
+ */
+#include "host_backend/gate/private.h"
+
+#define HINT_USES  256u
+#define HINT_RETRY 8u /* while nothing is known */
+/* Launches, alone, of a kernel of which nothing sure is known, between marks; at the very most. */
+#define BLIND_BATCH 4u
+#define BLIND_MOST  (1u << 20)
+
+static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_work *work)
+{
+    return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
+}
+
+void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
+                          struct weir_gate_pass *pass, uint64_t now_ns)
+{
+    struct weir_gate_hint *hint = work->hint;
+    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
+
+    if (hint != NULL) {
+        if (hint->item_key != work->key || hint->blocks != work->blocks) {
+            hint->blind_max = 0;
+        }
+        hint->ns = ns;
+        hint->sure = weir_predict_is_sure(gate->predict, work->class, work->key);
+        hint->item_key = work->key;
+        hint->blocks = work->blocks;
+        hint->lonely = weir_sched_is_lonely(gate->sched, now_ns, work->key);
+        hint->uses = 0;
+    }
+    pass->guessed = ns == 0;
+    pass->ns = pass->guessed ? guess_ns(gate, work) : ns;
+}
+
+/* By what was said last, for a while, where that does without the lock. */
+void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work,
+                       struct weir_gate_pass *pass)
+{
+    struct weir_gate_hint *hint = work->hint;
+
+    if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
+        hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
+        pass->guessed = hint->ns == 0;
+        pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
+        return;
+    }
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_ask_locked(gate, work, pass, weir_clock_now_ns());
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    a = (a ^ b) * UINT64_C(0x9e3779b97f4a7c15);
+    return a ^ a >> 29;
+}
+
+uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes)
+{
+    uint64_t key = mix(kernel, (uint64_t)block[0] << 32 | block[1]);
+
+    return mix(key, (uint64_t)block[2] << 32 | shared_bytes);
+}
+
+/*
+ * Nothing sure is known of a kernel, and it is launched again and again: it may be long, and a
+ * newcomer would wait for all of them. Where others come between, or other geometries, nothing
+ * would be learned from waiting, and programs that run more than one kernel are not to be held up.
+ */
+bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
+{
+    bool again = q->last == hint;
+
+    q->last = hint;
+    if (hint == NULL || hint->sure) {
+        return false;
+    }
+    if (hint->blind_max == 0 || !again) {
+        hint->blind_given_ns = atomic_load_explicit(&q->done_ns, memory_order_relaxed);
+        hint->blind_max = BLIND_BATCH;
+        hint->blind = 0;
+    }
+    return hint->blind++ == hint->blind_max;
+}
+
+/*
+ * Behind one batch of such launches the next may come, the third not before the first is done. What
+ * waits for a later launch of the same kernel gets that, too: when nothing ends, twice as many
+ * pass.
+ */
+bool weir_gate_see(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                   struct weir_gate_pass *pass)
+{
+    struct weir_gate_hint *hint = work->hint;
+    bool done;
+
+    if (!weir_gate_wait_done(q, hint->blind_given_ns, &done)) {
+        return false;
+    }
+    hint->blind_max = done ? BLIND_BATCH : hint->blind_max * 2;
+    hint->blind_max = hint->blind_max < BLIND_MOST ? hint->blind_max : BLIND_MOST;
+    hint->blind_given_ns = atomic_load_explicit(&q->given_ns, memory_order_relaxed);
+    hint->blind = 1;
+    hint->uses = HINT_USES; /* ask again */
+    weir_gate_predict(q->gate, work, pass);
+    return true;
+}

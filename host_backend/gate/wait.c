@@ -1,0 +1,375 @@
+/*
+ * A session's thread waits at the gate: until less of its tenant's is in flight, while that is
+ * alone, or for the scheduler's grant. It holds nothing meanwhile, looks up when its session ends
+ * or its guest goes, and answers a remote guest's waits for words.
+ */
+#include "host_backend/gate/private.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/quiet.h"
+#include <time.h>
+
+#define SPIN_NS           (300 * WEIR_NS_PER_US)
+#define SOON_NS           WEIR_NS_PER_MS /* predictions of long copies are so far off */
+#define NAP_NS            (20 * WEIR_NS_PER_US)
+#define NAP_MAX_NS        WEIR_NS_PER_MS
+#define NAP_PART          16u                   /* of the time waited, a sleep is so small a part */
+#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
+#define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
+#define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
+#define EARLY_PART        8u             /* of what is in flight, so long before its end .. */
+#define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. at most, and what may be in flight, contended */
+#define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
+#define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
+#define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
+#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long, */
+#define STUCK_LINES       16u           /* of the log */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* with an SM limit by that, and up to so long */
+
+static void nap(uint64_t ns)
+{
+    struct timespec pause = {0, (long)ns};
+
+    nanosleep(&pause, NULL);
+}
+
+/*
+ * Nobody is there any more who wants the work done. A session whose guest has gone ends here: the
+ * error of what waited is the guest's first news of that, so nothing that stands behind it in the
+ * ring may be done and seem to succeed.
+ */
+static bool end_if_over(struct weir_session *s)
+{
+    if (s->transport->ops->peer_gone(s->transport)) {
+        weir_session_end(s);
+    }
+    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
+}
+
+static uint64_t flying_ns(const struct weir_gate_queue *q)
+{
+    return atomic_load_explicit(&q->given_ns, memory_order_relaxed) -
+           atomic_load_explicit(&q->done_ns, memory_order_relaxed);
+}
+
+bool weir_gate_below(const struct weir_gate_queue *q, uint64_t ns)
+{
+    uint64_t flying = flying_ns(q);
+
+    return flying + ns <= q->gate->alone_limit_ns || flying == 0;
+}
+
+bool weir_gate_is_alone(const struct weir_gate_queue *q)
+{
+    return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
+}
+
+/* The oldest work in flight, up to a mark. */
+struct oldest {
+    uint32_t n;  /* of them; 0: nothing is, and the rest is not valid */
+    bool known;  /* how long it takes: ns */
+    bool halted; /* its first run is stopped, or about to be */
+    uint64_t ns;
+    /* Since when it has had no other before it. Work that moves on is not stuck, however long its
+     * queue: to let more pass would keep it that long. */
+    uint64_t since_ns;
+};
+
+static struct oldest oldest_of(struct weir_gate_queue *q)
+{
+    const struct weir_gate_open *work;
+    struct oldest oldest;
+
+    pthread_mutex_lock(&q->lock);
+    work = &q->ring[q->first].work;
+    oldest =
+        (struct oldest){.n = q->n,
+                        .known = !work->guessed,
+                        .halted = q->n != 0 && work->first != NULL && work->first->halted,
+                        .ns = work->ns,
+                        .since_ns = work->since_ns > q->first_ns ? work->since_ns : q->first_ns};
+    pthread_mutex_unlock(&q->lock);
+    return oldest;
+}
+
+/*
+ * Until the next look at what is in flight: half of what the oldest is predicted to need. But a
+ * kernel's time may depend on its arguments, as a collective's does on its size, so the thread
+ * sleeps no longer than a part of the time it has waited: work that ends early is seen late by that
+ * part at most, which is exact enough to correct the prediction (watch.c, is_exact()).
+ */
+static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
+{
+    struct oldest oldest = oldest_of(q);
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = oldest.since_ns + oldest.ns;
+    uint64_t ns = (now_ns - since_ns) / NAP_PART;
+
+    if (oldest.n == 0 || !oldest.known || end_ns <= now_ns + EARLY_MAX_NS + 2 * NAP_NS) {
+        return NAP_NS;
+    }
+    if (ns > (end_ns - now_ns - EARLY_MAX_NS) / 2) {
+        ns = (end_ns - now_ns - EARLY_MAX_NS) / 2;
+    }
+    return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
+}
+
+/* Between two looks at what is in flight, waited for since then. false: the session is over. */
+static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
+{
+    if (end_if_over(q->session)) {
+        return false;
+    }
+    if (q->session->n_waits != 0) {
+        weir_session_answer_waits(q->session);
+    }
+    nap(until_look_ns(q, since_ns));
+    return true;
+}
+
+/* So long may nothing be done without it being strange:
+ * the oldest may be known to take its time. */
+static uint64_t stall_ns(struct weir_gate_queue *q)
+{
+    struct oldest oldest = oldest_of(q);
+    uint64_t ns = oldest.ns * STUCK_SHARE;
+
+    return oldest.n != 0 && oldest.known && ns > WEIR_GATE_STALL_NS ? ns : WEIR_GATE_STALL_NS;
+}
+
+/*
+ * All that is in flight is behind one mark, and known to be nearly over: the next comes in time, or
+ * the device would wait for it. A newcomer then waits for that one, as if it had begun.
+ */
+static bool is_nearly_over(struct weir_gate_queue *q)
+{
+    struct oldest oldest = oldest_of(q);
+    uint64_t early_ns =
+        oldest.ns / EARLY_PART < EARLY_MAX_NS ? oldest.ns / EARLY_PART : EARLY_MAX_NS;
+
+    return oldest.n == 1 && oldest.known && oldest.ns == flying_ns(q) &&
+           weir_clock_now_ns() + q->gate->inflight_ns + early_ns >= oldest.since_ns + oldest.ns;
+}
+
+/*
+ * Alone, with much in flight: wait until some of it is done. What is in flight may itself wait for
+ * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
+ * item passes, and all after it until something does.
+ */
+static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
+{
+    uint64_t came_ns = weir_clock_now_ns(), since_ns = came_ns, done_ns = atomic_load(&q->done_ns);
+
+    do {
+        uint64_t now_done_ns, now_ns;
+
+        weir_gate_look(q);
+        if (weir_gate_below(q, ns) || is_nearly_over(q) || !weir_gate_is_alone(q)) {
+            return true;
+        }
+        now_done_ns = atomic_load(&q->done_ns);
+        now_ns = weir_clock_now_ns();
+        if (now_done_ns != done_ns) {
+            done_ns = now_done_ns;
+            since_ns = now_ns;
+        }
+        if (atomic_load(&q->stalled_at) == done_ns + 1 || now_ns - since_ns > stall_ns(q)) {
+            atomic_store(&q->stalled_at, done_ns + 1);
+            return true;
+        }
+    } while (look_again(q, came_ns));
+    return false;
+}
+
+static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret_done)
+{
+    uint64_t since_ns = weir_clock_now_ns();
+
+    do {
+        weir_gate_look(q);
+        *ret_done = (int64_t)(atomic_load(&q->done_ns) - given_ns) >= 0;
+        if (*ret_done || !weir_gate_is_alone(q) || weir_clock_now_ns() - since_ns > STUCK_NS) {
+            return true;
+        }
+    } while (look_again(q, since_ns));
+    return false;
+}
+
+/* How long an item waits before it passes because what the session has in flight does not end. */
+static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
+{
+    uint32_t limit_pct = weir_gate_sm_limit_pct(q->session);
+    uint64_t most_ns = limit_pct < 100 ? STUCK_LIMITED_NS : STUCK_PACE_MAX_NS;
+    struct oldest oldest = oldest_of(q);
+
+    if (oldest.n == 0 || oldest.halted || now_ns - oldest.since_ns <= STUCK_NS) {
+        return UINT64_MAX;
+    }
+    ns *= 100 / limit_pct > STUCK_SHARE ? 100 / limit_pct : STUCK_SHARE;
+    return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
+}
+
+/* Of the oldest work in flight, for whoever looks for what it waits for. */
+static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    const struct weir_gate_entry *oldest = &q->ring[q->first];
+    const struct weir_gate_item *item = oldest->work.first;
+    struct weir_run_info run = {.state = WEIR_RUN_FINISHED};
+
+    if (q->n == 0 || q->gate->passed_stuck >= STUCK_LINES) {
+        return;
+    }
+    if (item != NULL && item->order.run != NULL) {
+        weir_run_query(item->order.run, &run);
+    }
+    weir_log_warn(
+        "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
+        "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u quota=%u",
+        q->session->tenant->name, oldest->work.class,
+        (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS),
+        item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
+        run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count, run.place.quota);
+}
+
+/*
+ * What the session has in flight waits for something, and that may be this item. The scheduler is
+ * told that it has been given; it cannot hold it back by a bound or by whose turn it is. One that
+ * makes its work wait on purpose gains little: it is charged, and the pace allows a fraction of the
+ * device.
+ */
+static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_sched_item_info info;
+
+    pthread_mutex_lock(&gate->lock);
+    if (!atomic_load(&item->granted) &&
+        weir_sched_item_query(gate->sched, item->id, &info) == WEIR_OK) {
+        (void)weir_sched_withdraw(gate->sched, now_ns, item->id);
+        info.params.flags |= WEIR_SCHED_STARTED;
+        if (weir_sched_arrive(gate->sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
+            item->id = 0; /* charged to nobody */
+        }
+        q->waiting = NULL;
+        tell_of_stuck_locked(q, now_ns);
+        gate->passed_stuck++;
+        atomic_store(&item->granted, true);
+    }
+    weir_gate_unlock(gate);
+}
+
+/* A wake-up costs about 10 us, in which the device may have nothing to do. false: too many do. */
+static bool spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t ns)
+{
+    uint64_t begin_ns = weir_clock_now_ns();
+    bool may =
+        atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max &&
+        weir_gate_may_spin(gate);
+
+    while (may && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
+           weir_clock_now_ns() - begin_ns < ns) {
+        weir_cpu_pause();
+    }
+    atomic_fetch_sub_explicit(&gate->spinners, 1, memory_order_relaxed);
+    return may;
+}
+
+static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
+{
+    (void)spin(q->gate, item, SPIN_NS);
+    for (;;) {
+        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+        uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
+        uint64_t now_ns = weir_clock_now_ns(), patience_ns;
+
+        if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+            return true;
+        }
+        if (end_if_over(q->session)) {
+            return false;
+        }
+        if (q->session->n_waits != 0) {
+            weir_session_answer_waits(q->session);
+        }
+        if (atomic_exchange_explicit(&item->soon, false, memory_order_acquire)) {
+            (void)spin(q->gate, item, SOON_NS);
+            continue;
+        }
+        patience_ns = patience_of(q, ns, now_ns);
+        if (now_ns - item->brought_ns >= patience_ns) {
+            pass_stuck(q, item);
+            continue;
+        }
+        (void)weir_futex_wait(&q->word, word, slice_ns < patience_ns ? slice_ns : patience_ns);
+    }
+}
+
+/* Whoever makes the device quiet (session/quiet.h) does not wait for one who waits here. */
+bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
+{
+    bool good;
+
+    weir_quiet_left(q->session);
+    good = below_at_last(q, ns);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret_done)
+{
+    bool good;
+
+    weir_quiet_left(q->session);
+    good = done_at_last(q, given_ns, ret_done);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+bool weir_gate_wait_room(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config, gate->config.fill);
+    bool room = true;
+
+    while (!atomic_load_explicit(&item->granted, memory_order_acquire) && room && left_ns != 0) {
+        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+        uint64_t ns = ROOM_LOOK_NS;
+
+        pthread_mutex_lock(&gate->lock);
+        room = weir_sched_waits_for_room(gate->sched, item->id);
+        pthread_mutex_unlock(&gate->lock);
+        if (room && !spin(gate, item, ns) &&
+            !atomic_load_explicit(&item->granted, memory_order_acquire)) {
+            ns = ROOM_SLEEP_NS;
+            (void)weir_futex_wait(&q->word, word, ns);
+        }
+        left_ns -= ns < left_ns ? ns : left_ns;
+    }
+    return atomic_load_explicit(&item->granted, memory_order_acquire);
+}
+
+bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
+{
+    bool good;
+
+    if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        return true;
+    }
+    weir_quiet_left(q->session);
+    good = granted_at_last(q, item, ns);
+    weir_quiet_pass(q->session);
+    return good;
+}
+
+void weir_gate_session_wake(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
+
+        if (q != NULL) {
+            __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
+            weir_futex_wake(&q->word, 1);
+        }
+    }
+}

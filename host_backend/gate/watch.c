@@ -1,0 +1,624 @@
+/*
+ * The scheduler's side of the gate: its orders carried out, its questions answered, and the thread
+ * that sees what the device has done.
+ *
+ * Orders about runs are driver calls, so they are noted under the lock and carried out without it,
+ * by one thread at a time and in their order: whoever unlocks the gate and finds nobody at it. That
+ * is often the very thread whose item wants a place, so that a stop loses no time.
+ *
+ * The thread sleeps while the scheduler knows of nothing under way. Else it looks at the marks, all
+ * few microseconds where there are cores to spare, less often where not.
+ */
+#include "host_backend/gate/private.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define CROWDED_NS  WEIR_NS_PER_S
+#define SLACK_NS    1000ul         /* of our sleeps; the default is 50 us */
+#define SPIN_NS     WEIR_NS_PER_MS /* after something has happened */
+#define PAUSES      64
+#define NAP_NS      (20 * WEIR_NS_PER_US)
+#define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* where cores are few */
+#define EXACT_NS    (60 * WEIR_NS_PER_US) /* between two looks: then it is known when it was done */
+#define EXACT_PART  16u                   /* the same, of what the work took */
+#define NEAR_PART   4u                    /* the same, for one observation among many */
+#define LATE_FACTOR 4u
+
+/* ---------------------------------------------------------------- items */
+
+void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *item)
+{
+    if (--item->refs != 0) {
+        return;
+    }
+    if (item->order.run != NULL) {
+        weir_run_put(item->order.run);
+        item->order.run = NULL;
+    }
+    item->next = gate->free_items;
+    gate->free_items = item;
+}
+
+/* The scheduler has been told: it is no item any more. */
+static void gone_locked(struct weir_gate_item *item)
+{
+    if (!item->gone) {
+        item->gone = true;
+        item->gate->n_items--;
+        weir_gate_item_put_locked(item->gate, item);
+    }
+}
+
+void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns)
+{
+    if (item->queue->waiting == item) {
+        item->queue->waiting = NULL;
+    }
+    if (!item->gone) {
+        (void)weir_sched_withdraw(item->gate->sched, now_ns, item->id);
+    }
+    gone_locked(item);
+}
+
+void weir_gate_kick_locked(struct weir_gate *gate)
+{
+    if (gate->idle) {
+        gate->idle = false;
+        pthread_cond_signal(&gate->work);
+    }
+}
+
+void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
+{
+    unsigned peers = weir_gate_peers(gate, member->tenant);
+
+    member->seen_ns = now_ns;
+    if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
+        if (!atomic_load_explicit(&gate->crowded[peers], memory_order_relaxed)) {
+            atomic_store_explicit(&gate->crowded[peers], true, memory_order_relaxed);
+            weir_gate_kick_locked(gate);
+        }
+        gate->crowded_until_ns[peers] = now_ns + CROWDED_NS;
+    }
+    gate->last_member[peers] = member;
+}
+
+/* ---------------------------------------------------------------- orders */
+
+static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
+                        const struct weir_sched_place *place, uint64_t lease_ns)
+{
+    struct weir_gate *gate = item->gate;
+
+    if (gate->n_actions == gate->actions_room) {
+        uint32_t room = gate->actions_room * 2 + 64;
+        struct weir_gate_action *bigger = calloc(room, sizeof *bigger);
+
+        if (bigger == NULL) {
+            return; /* leases and the watchdog go on without it */
+        }
+        for (uint32_t i = 0; i < gate->n_actions; i++) {
+            bigger[i] = gate->actions[(gate->first_action + i) % gate->actions_room];
+        }
+        free(gate->actions);
+        gate->actions = bigger;
+        gate->actions_room = room;
+        gate->first_action = 0;
+    }
+    item->refs++;
+    gate->actions[(gate->first_action + gate->n_actions++) % gate->actions_room] =
+        (struct weir_gate_action){.item = item,
+                                  .act = act,
+                                  .lease_ns = lease_ns,
+                                  .place = place != NULL ? *place : (struct weir_sched_place){0}};
+}
+
+static void on_start(void *user, weir_sched_id id, void *item_user,
+                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+{
+    struct weir_gate_item *item = item_user;
+    struct weir_gate_queue *q = item->queue;
+
+    (void)user;
+    (void)id;
+    item->order.place = (struct weir_run_place){
+        .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
+    item->fills = fills;
+    /* G1: publishes the place; meets the acquire in wait_granted(). */
+    atomic_store_explicit(&item->granted, true, memory_order_release);
+    if (q->waiting == item) {
+        q->waiting = NULL;
+        __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
+        weir_futex_wake(&q->word, 1);
+    }
+}
+
+/* Waking up takes a thread 10 to 60 us, in which the copy engine would have nothing to do. */
+static void on_soon(void *user, weir_sched_id id, void *item_user)
+{
+    struct weir_gate_item *item = item_user;
+    struct weir_gate_queue *q = item->queue;
+
+    (void)user;
+    (void)id;
+    if (q->waiting == item && weir_gate_may_spin(q->gate)) {
+        /* G2: meets the exchange in granted_at_last(). */
+        atomic_store_explicit(&item->soon, true, memory_order_release);
+        __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
+        weir_futex_wake(&q->word, 1);
+    }
+}
+
+static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t lease_ns)
+{
+    struct weir_gate_item *item = item_user;
+
+    (void)user;
+    (void)id;
+    atomic_store(&item->halted, true);
+    if (!item->given) {
+        item->stop_late = true;
+        item->lease_ns = lease_ns;
+    } else {
+        note_locked(item, WEIR_GATE_STOP, NULL, lease_ns);
+    }
+}
+
+static void on_resume(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)user;
+    (void)id;
+    atomic_store(&((struct weir_gate_item *)item_user)->halted, false);
+    note_locked(item_user, WEIR_GATE_RESUME, place, 0);
+}
+
+static void on_resize(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    struct weir_gate_item *item = item_user;
+
+    (void)user;
+    (void)id;
+    if (!item->given) {
+        item->resize_late = true;
+        item->late_place = *place;
+    } else {
+        note_locked(item, WEIR_GATE_RESIZE, place, 0);
+    }
+}
+
+static void on_timer(void *user, uint64_t at_ns)
+{
+    struct weir_gate *gate = user;
+
+    if (at_ns < gate->timer_ns) {
+        weir_gate_kick_locked(gate);
+    }
+    gate->timer_ns = at_ns;
+}
+
+static void on_log(void *user, const char *line)
+{
+    (void)user;
+    weir_log_warn("sched: %s", line);
+}
+
+void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
+{
+    *ret_env = (struct weir_sched_env){.user = gate,
+                                       .start = on_start,
+                                       .soon = on_soon,
+                                       .stop = on_stop,
+                                       .resume = on_resume,
+                                       .resize = on_resize,
+                                       .timer = on_timer,
+                                       .trace = weir_gate_on_record,
+                                       .log = on_log};
+}
+
+void weir_gate_late_orders_locked(struct weir_gate_item *item)
+{
+    if (item->resize_late) {
+        note_locked(item, WEIR_GATE_RESIZE, &item->late_place, 0);
+    }
+    if (item->stop_late) {
+        note_locked(item, WEIR_GATE_STOP, NULL, item->lease_ns);
+    }
+    item->resize_late = item->stop_late = false;
+}
+
+static struct weir_run_place run_place(const struct weir_sched_place *place)
+{
+    return (struct weir_run_place){
+        .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
+}
+
+/* Without the lock; what the scheduler must hear of it is said with it. */
+static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
+{
+    struct weir_run_place place = run_place(&a->place);
+    struct weir_run *run = a->item->order.run;
+    CUresult result = CUDA_ERROR_NOT_PERMITTED;
+
+    switch (a->act) {
+    case WEIR_GATE_STOP:
+        if (run != NULL) {
+            result = weir_run_stop(run, a->lease_ns);
+        } else {
+            weir_forms_stop_missed(gate->worker->forms, gate->device);
+        }
+        if (result != CUDA_SUCCESS) { /* it was launched as it was, or must not stop now */
+            pthread_mutex_lock(&gate->lock);
+            atomic_store(&a->item->halted, false);
+            (void)weir_sched_running(gate->sched, weir_clock_now_ns(), a->item->id,
+                                     result == CUDA_ERROR_NOT_READY);
+            pthread_mutex_unlock(&gate->lock);
+        }
+        return;
+    case WEIR_GATE_RESUME:
+        if (run != NULL) {
+            (void)weir_run_resize(run, &place);
+            (void)weir_run_resume(run);
+        }
+        return;
+    case WEIR_GATE_RESIZE:
+    default:
+        if (run != NULL) {
+            (void)weir_run_resize(run, &place);
+        }
+        return;
+    }
+}
+
+void weir_gate_unlock(struct weir_gate *gate)
+{
+    if (gate->acting) { /* whoever is at it does ours, too */
+        pthread_mutex_unlock(&gate->lock);
+        return;
+    }
+    gate->acting = true;
+    while (gate->n_actions != 0) {
+        struct weir_gate_action a = gate->actions[gate->first_action];
+
+        gate->first_action = (gate->first_action + 1) % gate->actions_room;
+        gate->n_actions--;
+        if (!a.item->gone) {
+            pthread_mutex_unlock(&gate->lock);
+            carry_out(gate, &a);
+            pthread_mutex_lock(&gate->lock);
+        }
+        weir_gate_item_put_locked(gate, a.item);
+    }
+    gate->acting = false;
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---------------------------------------------------------------- runs */
+
+void weir_gate_run_event(void *user, struct weir_run *run, enum weir_run_event event)
+{
+    struct weir_gate_item *item = user;
+    struct weir_gate *gate = item->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_run_info info;
+
+    if (event == WEIR_RUN_HAS_FINISHED) {
+        return; /* the mark behind it says so, and when */
+    }
+    weir_run_query(run, &info);
+    pthread_mutex_lock(&gate->lock);
+    if (!item->gone && event == WEIR_RUN_HAS_STOPPED) {
+        (void)weir_sched_stopped(gate->sched, now_ns, item->id, info.done_blocks);
+    } else if (!item->gone) {
+        atomic_store(&item->halted, false);
+        (void)weir_sched_running(gate->sched, now_ns, item->id, event != WEIR_RUN_DOES_NOT_STOP);
+    }
+    weir_gate_unlock(gate);
+}
+
+void weir_gate_run_ended(void *user)
+{
+    struct weir_gate_item *item = user;
+    struct weir_gate *gate = item->gate;
+
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_item_put_locked(gate, item);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---------------------------------------------------------------- looking */
+
+/* Seen so late at most, is it known how long the work took? */
+static bool is_exact(uint64_t late_ns, uint64_t took_ns)
+{
+    return late_ns < EXACT_NS || late_ns < took_ns / EXACT_PART;
+}
+
+/* What it took, as far as marks say: since it was given, or what was before it was seen done. */
+static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work,
+                        uint64_t now_ns)
+{
+    uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
+
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/* It may have begun so long before that. */
+static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work)
+{
+    return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
+}
+
+/* What passed beside the scheduler took so long:
+ * charged to the tenant, and learned from if alike. */
+static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
+                          uint64_t now_ns, uint64_t late_ns)
+{
+    struct weir_gate_member *m = q->member;
+    uint64_t took_ns = span_ns(q, work, now_ns);
+    bool exactly = is_exact(late_ns, took_ns);
+    bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
+    uint64_t most_ns = took_ns + begin_late_ns(q, work);
+
+    if (exactly && work->alike && is_exact(begin_late_ns(q, work), took_ns)) {
+        /* What waited for work that was held back would be given longer each time. */
+        uint64_t own_ns = stalled && took_ns > WEIR_GATE_STALL_NS ? WEIR_GATE_STALL_NS : took_ns;
+
+        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
+                                 work->size, own_ns / work->n, work->n);
+    } else if (work->alike && !work->guessed && most_ns < work->ns) {
+        /* Seen late, it still shows that the prediction is too long:
+         * it would hold back the next. */
+        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
+                                 work->size, most_ns / work->n, work->n);
+    }
+    if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
+        took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */
+    }
+    if (weir_gate_is_copy(work->class)) {
+        m->alone_ns[work->class == WEIR_SCHED_D2H] += took_ns;
+    } else {
+        m->alone_sm_ns += took_ns * q->gate->sms;
+    }
+}
+
+/* The scheduler learns from their sum, or, where they are alike, from the first for all. */
+static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_open *work,
+                                 uint64_t now_ns)
+{
+    weir_sched_id ids[WEIR_GATE_BATCH_MAX];
+    uint32_t n = 0;
+
+    if (work->n > WEIR_GATE_BATCH_MAX) {
+        return;
+    }
+    for (const struct weir_gate_item *item = work->first; item != NULL; item = item->next) {
+        ids[n++] = item->id;
+    }
+    weir_sched_done_together(q->gate->sched, now_ns, ids, n);
+}
+
+/* Of several it is only known how long they took together. A kernel was granted before its thread,
+ * which may have slept, gave it to the device. What is known is not made worse by an end that was
+ * seen late: a part of that time was the next one's. */
+static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
+                                uint64_t now_ns, uint64_t late_ns)
+{
+    uint64_t all_ns = span_ns(q, work, now_ns);
+    bool vague = late_ns >= all_ns / NEAR_PART || begin_late_ns(q, work) >= all_ns / NEAR_PART;
+    bool teaches;
+    uint64_t took_ns;
+
+    if (work->first == NULL) {
+        return;
+    }
+    teaches = all_ns != 0 && !(vague && work->first->sure);
+    took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
+    if (work->n > 1) {
+        if (teaches) {
+            tell_together_locked(q, work, now_ns);
+        }
+        took_ns = work->alike ? took_ns : WEIR_SCHED_UNKNOWN;
+    } else if (work->class != WEIR_SCHED_KERNEL) {
+        took_ns = 0;
+    }
+    while (work->first != NULL) {
+        struct weir_gate_item *item = work->first;
+
+        work->first = item->next;
+        (void)weir_sched_finished(q->gate->sched, now_ns, item->id, took_ns);
+        took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
+        gone_locked(item);
+    }
+}
+
+static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry *e, uint64_t now_ns,
+                              uint64_t late_ns)
+{
+    struct weir_gate *gate = q->gate;
+
+    if (e->started != 0) {
+        (void)weir_sched_finished(gate->sched, now_ns, e->started, 0);
+        gate->n_items--;
+    } else if (e->work.first == NULL) {
+        account_alone(q, &e->work, now_ns, late_ns);
+    }
+    finish_items_locked(q, &e->work, now_ns, late_ns);
+    weir_mark_put(gate->marks, &e->mark);
+    e->open = false;
+    atomic_store_explicit(&q->done_ns,
+                          atomic_load_explicit(&q->done_ns, memory_order_relaxed) + e->work.ns,
+                          memory_order_release);
+    q->done_seen_ns = now_ns;
+    q->done_late_ns = late_ns;
+}
+
+/* What was open when it was adopted, and is now behind marks: its end is the last mark's. */
+static void settle_open_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    struct weir_gate_entry *last;
+
+    if (q->open_started == 0 || atomic_load_explicit(&q->open_ns, memory_order_acquire) != 0) {
+        return;
+    }
+    last = q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
+    if (last != NULL && last->started == 0 && last->work.first == NULL) {
+        last->started = q->open_started;
+    } else {
+        (void)weir_sched_finished(q->gate->sched, now_ns, q->open_started, 0);
+        q->gate->n_items--;
+    }
+    q->open_started = 0;
+}
+
+void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    uint64_t late_ns = now_ns - q->looked_ns;
+
+    pthread_mutex_lock(&q->lock);
+    settle_open_locked(q, now_ns);
+    for (uint32_t i = 0; i < q->n; i++) {
+        struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
+
+        if (e->open && weir_mark_reached(q->gate->marks, &e->mark)) {
+            entry_done_locked(q, e, now_ns, late_ns);
+            q->gate->event_ns = now_ns;
+        }
+    }
+    while (q->n != 0 && !q->ring[q->first].open) {
+        q->first = (q->first + 1) % WEIR_GATE_ENTRIES;
+        q->n--;
+        q->first_ns = now_ns;
+    }
+    q->looked_ns = now_ns;
+    pthread_mutex_unlock(&q->lock);
+}
+
+static weir_sched_id adopt_one(struct weir_gate_queue *q, enum weir_sched_class class, uint64_t ns,
+                               uint64_t now_ns)
+{
+    struct weir_sched_item_params params = {
+        .class = class, .flags = WEIR_SCHED_STARTED, .predicted_ns = ns != 0 ? ns : 1};
+    weir_sched_id id = 0;
+
+    if (weir_sched_arrive(q->gate->sched, now_ns, q->id, &params, &id) == WEIR_OK) {
+        q->gate->n_items++;
+        return id;
+    }
+    return 0;
+}
+
+void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    uint64_t open_ns = atomic_load_explicit(&q->open_ns, memory_order_acquire);
+    uint32_t n;
+
+    pthread_mutex_lock(&q->lock);
+    n = q->n;
+    for (uint32_t i = 0; i < n; i++) {
+        struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
+
+        if (e->open && e->started == 0 && e->work.first == NULL) {
+            e->started = adopt_one(q, (enum weir_sched_class)e->work.class, e->work.ns, now_ns);
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (open_ns != 0 && q->open_started == 0) {
+        q->open_started = adopt_one(q, WEIR_SCHED_KERNEL, open_ns, now_ns);
+    }
+    weir_gate_kick_locked(q->gate);
+}
+
+/* Work that passed in the moment in which the way past the scheduler was closed. */
+static void adopt_stragglers_locked(struct weir_gate *gate, struct weir_gate_queue *q,
+                                    uint64_t now_ns)
+{
+    if (atomic_load(&gate->shared->alone) != q->member->id && q->waiting == NULL &&
+        (q->n != 0 || atomic_load(&q->open_ns) != 0)) {
+        weir_gate_adopt_locked(q, now_ns);
+    }
+}
+
+static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
+{
+    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+        if (q->n != 0 || q->open_started != 0) {
+            weir_gate_look_locked(q, now_ns);
+        }
+        adopt_stragglers_locked(gate, q, now_ns);
+    }
+    if (now_ns >= gate->timer_ns) {
+        gate->timer_ns = UINT64_MAX;
+        weir_sched_tick(gate->sched, now_ns);
+    }
+    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+        if (now_ns >= gate->crowded_until_ns[i]) {
+            atomic_store_explicit(&gate->crowded[i], false, memory_order_relaxed);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- the thread */
+
+static void sleep_locked(struct weir_gate *gate)
+{
+    uint64_t end_ns = gate->timer_ns;
+    struct timespec end;
+
+    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+        if (atomic_load(&gate->crowded[i]) && gate->crowded_until_ns[i] < end_ns) {
+            end_ns = gate->crowded_until_ns[i];
+        }
+    }
+    gate->idle = true;
+    if (end_ns == UINT64_MAX) {
+        (void)pthread_cond_wait(&gate->work, &gate->lock);
+    } else {
+        end = (struct timespec){(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+        (void)pthread_cond_timedwait(&gate->work, &gate->lock, &end);
+    }
+    gate->idle = false;
+}
+
+static void pause_between(const struct weir_gate *gate, uint64_t since_event_ns)
+{
+    struct timespec nap = {0, gate->spin ? (long)NAP_NS : (long)NAP_FEW_NS};
+
+    if (weir_gate_may_spin(gate) && since_event_ns < SPIN_NS) {
+        for (int i = 0; i < PAUSES; i++) {
+            weir_cpu_pause();
+        }
+        return;
+    }
+    nanosleep(&nap, NULL);
+}
+
+void *weir_gate_watch(void *user)
+{
+    struct weir_gate *gate = user;
+
+    (void)prctl(PR_SET_NAME, "weir-sched");
+    (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    (void)gate->driver->cuCtxSetCurrent(gate->worker->devices[gate->device].context);
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->quit) {
+        uint64_t now_ns = weir_clock_now_ns(), event_ns;
+
+        look_all_locked(gate, now_ns);
+        if (gate->n_items == 0 && gate->n_actions == 0) {
+            sleep_locked(gate);
+            continue;
+        }
+        event_ns = gate->event_ns;
+        weir_gate_unlock(gate);
+        pause_between(gate, now_ns - event_ns);
+        pthread_mutex_lock(&gate->lock);
+    }
+    pthread_mutex_unlock(&gate->lock);
+    return NULL;
+}

@@ -1,0 +1,167 @@
+/* Contexts, limits, printf, echo. */
+#include "host_backend/worker/ops/ops.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define PRINT_PIECE_BYTES 1048576u
+
+CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in,
+                              struct weir_op_ctx_create_out *out)
+{
+    struct weir_object *ctx_object, *stream_object;
+    struct weir_stream *stream;
+    struct weir_ctx *ctx;
+    CUstream native;
+    CUresult result;
+
+    (void)out;
+    if (in->device < 0 || (uint32_t)in->device >= s->worker->n_devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (!weir_ops_word_ok(s, in->legacy_word)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
+    WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
+                                                   weir_gate_stream_priority(s, 0)));
+    result = weir_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuStreamDestroy_v2(native);
+        return result;
+    }
+    ctx = (struct weir_ctx *)ctx_object;
+    result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->legacy, native, ctx,
+                                &stream_object);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuStreamDestroy_v2(native);
+        weir_object_forget(s, ctx_object);
+        return result;
+    }
+    stream = (struct weir_stream *)stream_object;
+    stream->legacy = true;
+    stream->blocking = true;
+    stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
+    stream->word = in->legacy_word;
+    ctx->legacy = ctx->streams = stream;
+    ctx->flags = in->flags;
+    ctx->next = s->contexts;
+    s->contexts = ctx;
+    atomic_fetch_add(&s->n_contexts, 1);
+    weir_ops_libraries_reload(s);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in,
+                               struct weir_op_ctx_destroy_out *out)
+{
+    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+
+    (void)out;
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    weir_ctx_destroy(s, ctx);
+    if (s->contexts == NULL) {
+        weir_ops_libraries_unload(s);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Limits are the shared context's. Each costs device memory, so they may only grow,
+ * within reason. */
+static bool limit_ok(uint32_t limit, uint64_t value)
+{
+    switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+        return value <= 512u << 10;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+        return value <= 64u << 20;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        return value <= UINT64_C(1) << 30;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+        return value <= 65536;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+        return value <= 128;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+        return true; /* the driver clamps it */
+    default:
+        return false;
+    }
+}
+
+CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ctx_limit_set_in *in,
+                                 struct weir_op_ctx_limit_set_out *out)
+{
+    CUlimit limit = (CUlimit)in->limit;
+    size_t now;
+
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!limit_ok(in->limit, in->value)) {
+        return in->limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE ? CUDA_ERROR_INVALID_VALUE
+                                                              : CUDA_ERROR_UNSUPPORTED_LIMIT;
+    }
+    WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
+    if (in->value > now) {
+        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
+        WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
+    }
+    out->value = now;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_ctx_limit_get(struct weir_session *s, const struct weir_op_ctx_limit_get_in *in,
+                                 struct weir_op_ctx_limit_get_out *out)
+{
+    size_t now = 0;
+
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    WEIR_TRY(s->driver->cuCtxGetLimit(&now, (CUlimit)in->limit));
+    out->value = now;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_printf_flush_in *in,
+                                struct weir_op_printf_flush_out *out)
+{
+    CUresult result;
+    size_t n;
+    void *text;
+
+    (void)in;
+    result = weir_prints_collect(s);
+    /* What was printed is handed over also when a kernel failed: it may say why. */
+    n = s->print_bytes < PRINT_PIECE_BYTES ? s->print_bytes : PRINT_PIECE_BYTES;
+    if (n == 0) {
+        return result;
+    }
+    text = weir_session_alloc(s, n);
+    if (text == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(text, s->print_text, n);
+    memmove(s->print_text, s->print_text + n, s->print_bytes - n);
+    s->print_bytes -= n;
+    out->text = text;
+    out->n_text = (uint32_t)n;
+    out->more = s->print_bytes != 0;
+    if (result != CUDA_SUCCESS) {
+        weir_session_defer(s, result);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_echo(struct weir_session *s, const struct weir_op_echo_in *in,
+                        struct weir_op_echo_out *out)
+{
+    (void)s;
+    out->value = in->value;
+    return CUDA_SUCCESS;
+}

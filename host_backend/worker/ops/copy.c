@@ -1,0 +1,276 @@
+/* Copies and fills: every address and extent is checked before the driver sees it. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include <string.h>
+
+/* Where an arena offset is for the driver. */
+static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint64_t bytes,
+                      bool writes, CUdeviceptr *ret)
+{
+    if (!arena) {
+        *ret = address;
+        return writes ? weir_session_check_write(s, address, bytes)
+                      : weir_session_check_dptr(s, address, bytes);
+    }
+    return weir_session_arena_dptr(s, address, bytes, ret);
+}
+
+/* Does an address lie in the host's memory: pinned by Weir, or the guest's own and registered? */
+static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
+{
+    uint64_t base = weir_tenant_window_base(s->tenant), whole = s->worker->config.window_bytes;
+
+    if (arena || (address >= base + whole / 2 && address - base < whole)) {
+        return true;
+    }
+    for (const struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+        if (address >= r->device && address - r->device < r->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t bytes)
+{
+    return (struct weir_gate_work){.class = to_host == from_host ? WEIR_SCHED_D2D
+                                            : to_host            ? WEIR_SCHED_D2H
+                                                                 : WEIR_SCHED_H2D,
+                                   .bytes = bytes};
+}
+
+/* A driver's call behind the gate. Statements with `return`. */
+#define GATED(work, call)                                                                          \
+    do {                                                                                           \
+        struct weir_gate_pass pass_;                                                               \
+        CUresult gated_;                                                                           \
+        WEIR_TRY(weir_gate_enter(s, stream, (work), &pass_));                                      \
+        gated_ = (call);                                                                           \
+        weir_gate_leave(&pass_, gated_);                                                           \
+        WEIR_TRY(gated_);                                                                          \
+    } while (0)
+
+CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
+                        struct weir_op_copy_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_gate_work work;
+    CUdeviceptr dst, src;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (in->bytes == 0) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(place(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst, in->bytes, true, &dst));
+    WEIR_TRY(place(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src, in->bytes, false, &src));
+    WEIR_TRY(weir_order_begin(s, stream));
+    work = work_of(of_host(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst),
+                   of_host(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src), in->bytes);
+    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_stream_at(stream)));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
+}
+
+/* Bytes from the address of a side to the end of what a copy touches; false on overflow. */
+static bool extent(const struct weir_copy_side *side, uint64_t width, uint64_t height,
+                   uint64_t depth, uint64_t *ret_bytes)
+{
+    uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + width;
+    uint64_t rows = side->height != 0 ? side->height : side->y + height;
+    uint64_t row, bytes;
+
+    if (pitch < width || (depth > 1 && rows < height)) {
+        return false;
+    }
+    return !__builtin_mul_overflow(side->z + depth - 1, rows, &row) &&
+           !__builtin_add_overflow(row, side->y + height - 1, &row) &&
+           !__builtin_mul_overflow(row, pitch, &bytes) &&
+           !__builtin_add_overflow(bytes, side->x + width, ret_bytes);
+}
+
+static CUresult check_side(struct weir_session *s, const struct weir_copy_side *side,
+                           uint64_t width, uint64_t height, uint64_t depth, bool writes,
+                           CUmemorytype *ret_type, CUdeviceptr *ret_address, CUarray *ret_array)
+{
+    const uint64_t limit = UINT64_C(1) << 47;
+    struct weir_object *array;
+    uint64_t bytes;
+
+    if (side->x > limit || side->y > limit || side->z > limit || side->pitch > limit ||
+        side->height > limit) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (side->kind == WEIR_SIDE_ARRAY) {
+        array = weir_object_get(s, WEIR_KIND_ARRAY, side->addr);
+        if (array == NULL) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        *ret_type = CU_MEMORYTYPE_ARRAY;
+        *ret_array = array->native; /* its extents are the driver's to check */
+        return CUDA_SUCCESS;
+    }
+    if (side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_type = CU_MEMORYTYPE_UNIFIED;
+    return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, bytes, writes, ret_address);
+}
+
+CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
+                          const struct weir_copy_side *dst, uint64_t width, uint64_t height,
+                          uint64_t depth, CUDA_MEMCPY3D *ret_copy)
+{
+    const uint64_t limit = UINT64_C(1) << 47;
+
+    if (width == 0 || height == 0 || depth == 0 || width > limit || height > limit ||
+        depth > limit) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(ret_copy, 0, sizeof *ret_copy);
+    WEIR_TRY(check_side(s, src, width, height, depth, false, &ret_copy->srcMemoryType,
+                        &ret_copy->srcDevice, &ret_copy->srcArray));
+    WEIR_TRY(check_side(s, dst, width, height, depth, true, &ret_copy->dstMemoryType,
+                        &ret_copy->dstDevice, &ret_copy->dstArray));
+    ret_copy->srcXInBytes = src->x;
+    ret_copy->srcY = src->y;
+    ret_copy->srcZ = src->z;
+    ret_copy->srcLOD = src->lod;
+    ret_copy->srcPitch =
+        src->pitch != 0 || src->kind == WEIR_SIDE_ARRAY ? src->pitch : src->x + width;
+    ret_copy->srcHeight =
+        src->height != 0 || src->kind == WEIR_SIDE_ARRAY ? src->height : src->y + height;
+    ret_copy->dstXInBytes = dst->x;
+    ret_copy->dstY = dst->y;
+    ret_copy->dstZ = dst->z;
+    ret_copy->dstLOD = dst->lod;
+    ret_copy->dstPitch =
+        dst->pitch != 0 || dst->kind == WEIR_SIDE_ARRAY ? dst->pitch : dst->x + width;
+    ret_copy->dstHeight =
+        dst->height != 0 || dst->kind == WEIR_SIDE_ARRAY ? dst->height : dst->y + height;
+    ret_copy->WidthInBytes = width;
+    ret_copy->Height = height;
+    ret_copy->Depth = depth;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_in *in,
+                           struct weir_op_copy_3d_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_gate_work work;
+    CUDA_MEMCPY3D copy;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (in->width == 0 || in->height == 0 || in->depth == 0) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    WEIR_TRY(weir_order_begin(s, stream));
+    work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
+                       of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
+                   in->src_kind != WEIR_SIDE_ARRAY &&
+                       of_host(s, in->src_kind == WEIR_SIDE_ARENA, in->src_addr),
+                   in->width * in->height * in->depth);
+    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_stream_at(stream)));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
+                             uint32_t element_bytes, uint64_t width, uint64_t height)
+{
+    uint64_t row, bytes;
+
+    if ((element_bytes != 1 && element_bytes != 2 && element_bytes != 4) ||
+        dst % element_bytes != 0 || width == 0 || height == 0 ||
+        __builtin_mul_overflow(width, element_bytes, &row) ||
+        (height > 1 && (pitch < row || pitch % element_bytes != 0)) ||
+        __builtin_mul_overflow(height - 1, pitch, &bytes) ||
+        __builtin_add_overflow(bytes, row, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return weir_session_check_write(s, dst, bytes);
+}
+
+static CUresult fill_row(const struct weir_driver *d, const struct weir_op_memset_in *in,
+                         CUstream stream)
+{
+    switch (in->element_bytes) {
+    case 1:
+        return d->cuMemsetD8Async(in->dst, (unsigned char)in->value, in->width, stream);
+    case 2:
+        return d->cuMemsetD16Async(in->dst, (unsigned short)in->value, in->width, stream);
+    default:
+        return d->cuMemsetD32Async(in->dst, in->value, in->width, stream);
+    }
+}
+
+static CUresult fill_rows(const struct weir_driver *d, const struct weir_op_memset_in *in,
+                          CUstream stream)
+{
+    switch (in->element_bytes) {
+    case 1:
+        return d->cuMemsetD2D8Async(in->dst, in->pitch, (unsigned char)in->value, in->width,
+                                    in->height, stream);
+    case 2:
+        return d->cuMemsetD2D16Async(in->dst, in->pitch, (unsigned short)in->value, in->width,
+                                     in->height, stream);
+    default:
+        return d->cuMemsetD2D32Async(in->dst, in->pitch, in->value, in->width, in->height, stream);
+    }
+}
+
+CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in *in,
+                          struct weir_op_memset_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_gate_work work = {.class = WEIR_SCHED_MEMSET,
+                                  .bytes = in->width * in->height * in->element_bytes};
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (in->width == 0 || in->height == 0) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(weir_ops_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
+    WEIR_TRY(weir_order_begin(s, stream));
+    GATED(&work, in->height == 1 ? fill_row(s->driver, in, weir_stream_at(stream))
+                                 : fill_rows(s->driver, in, weir_stream_at(stream)));
+    weir_forms_written(s, stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,
+                               struct weir_op_arena_write_out *out)
+{
+    (void)out;
+    if (in->bytes != s->bulk_bytes || !weir_ops_in_arena(s, in->offset, in->bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (in->bytes != 0) {
+        memcpy(s->view.arena + in->offset, s->bulk, in->bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena_read_in *in,
+                              struct weir_op_arena_read_out *out)
+{
+    (void)out;
+    if (!s->remote || in->bytes > WEIR_BULK_MAX_BYTES ||
+        !weir_ops_in_arena(s, in->offset, in->bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    s->reply_bulk = s->view.arena + in->offset;
+    s->reply_bulk_bytes = in->bytes;
+    return CUDA_SUCCESS;
+}

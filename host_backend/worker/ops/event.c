@@ -1,0 +1,123 @@
+/* Events. */
+#include "host_backend/worker/ops/ops.h"
+
+#include "base/clock.h"
+#include <sched.h>
+
+#define BEHIND_WORD_NS (20 * WEIR_NS_PER_MS)
+
+CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in,
+                                struct weir_op_event_create_out *out)
+{
+    const uint32_t known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_object *o;
+    CUevent native;
+    CUresult result;
+
+    (void)out;
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if ((in->flags & ~known) != 0 || !weir_ops_word_ok(s, in->word) ||
+        ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Processes of a tenant share this worker, so the driver's own IPC is not needed. */
+    WEIR_TRY(s->driver->cuEventCreate(&native, in->flags & CU_EVENT_DISABLE_TIMING));
+    result =
+        weir_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_event), in->e, native, ctx, &o);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuEventDestroy_v2(native);
+        return result;
+    }
+    ((struct weir_event *)o)->word = in->word;
+    ((struct weir_event *)o)->flags = in->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_event_destroy_in *in,
+                                 struct weir_op_event_destroy_out *out)
+{
+    struct weir_event *event = weir_ops_event(s, in->e);
+
+    (void)out;
+    return event != NULL ? weir_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/*
+ * The word comes first: whoever sees the event's effect, for instance through a stream that waited
+ * for it, must find the word written. A word that is there a moment too early harms nobody, since
+ * the work before the event is done by then.
+ */
+CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_event_record_in *in,
+                                struct weir_op_event_record_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_event *event = weir_ops_event(s, in->e);
+
+    if (stream == NULL || event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (weir_stream_capturing(s, stream)) {
+        out->captured = 1;
+    } else {
+        WEIR_TRY(weir_ops_write_word(s, weir_stream_at(stream), event->word, in->value));
+    }
+    return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_stream_at(stream))
+                          : s->driver->cuEventRecordWithFlags(event->o.native,
+                                                              weir_stream_at(stream), in->flags);
+}
+
+CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event_mark_in *in,
+                              struct weir_op_event_mark_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_event *event = weir_ops_event(s, in->e);
+
+    if (stream == NULL || event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (weir_stream_capturing(s, stream)) {
+        out->captured = 1;
+        return CUDA_SUCCESS;
+    }
+    return weir_ops_write_word(s, weir_stream_at(stream), event->word, in->value);
+}
+
+static CUresult elapsed(struct weir_session *s, const struct weir_event *start,
+                        const struct weir_event *end, float *ret_milliseconds)
+{
+    return weir_driver_has(s->driver, cuEventElapsedTime_v2)
+               ? s->driver->cuEventElapsedTime_v2(ret_milliseconds, start->o.native, end->o.native)
+               : s->driver->cuEventElapsedTime(ret_milliseconds, start->o.native, end->o.native);
+}
+
+CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_event_elapsed_in *in,
+                                 struct weir_op_event_elapsed_out *out)
+{
+    struct weir_event *start = weir_ops_event(s, in->start), *end = weir_ops_event(s, in->end);
+
+    if (start == NULL || end == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    /* The guest has seen both words; the events themselves come right behind them. */
+    for (uint64_t end_ns = weir_clock_now_ns() + BEHIND_WORD_NS;;) {
+        CUresult result = elapsed(s, start, end, &out->milliseconds);
+
+        if (result != CUDA_ERROR_NOT_READY || weir_clock_now_ns() >= end_ns) {
+            return result;
+        }
+        sched_yield();
+    }
+}
+
+CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_event_query_in *in,
+                               struct weir_op_event_query_out *out)
+{
+    struct weir_event *event = weir_ops_event(s, in->e);
+
+    (void)out;
+    return event != NULL ? s->driver->cuEventQuery(event->o.native) : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,321 @@
+/* Functions and kernels: found by name, with everything about them that cannot change. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ATTRIBUTES_MAX 32
+#define PARAMS_MAX     4096
+#define NAMES_BYTES    1048576u
+
+/* The layout, as the driver has it for this GPU: it differs between architectures. */
+static CUresult read_layout(struct weir_session *s, struct weir_function *f, uint32_t *offsets,
+                            uint32_t *sizes)
+{
+    const struct weir_driver *d = s->driver;
+    size_t offset, size;
+
+    for (uint32_t i = 0; i < PARAMS_MAX; i++) {
+        CUresult result = f->kernel != NULL ? d->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
+                                            : d->cuFuncGetParamInfo(f->o.native, i, &offset, &size);
+
+        if (result == CUDA_ERROR_INVALID_VALUE) {
+            f->layout_known = true; /* one past the last */
+            return CUDA_SUCCESS;
+        }
+        if (result == CUDA_ERROR_NOT_SUPPORTED) {
+            return CUDA_SUCCESS; /* a driver before 12.4: the guest reads the image itself */
+        }
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        offsets[i] = (uint32_t)offset;
+        sizes[i] = (uint32_t)size;
+        f->n_params = i + 1;
+        if (offset + size > f->param_bytes) {
+            f->param_bytes = (uint32_t)(offset + size);
+        }
+    }
+    f->layout_known = true;
+    return CUDA_SUCCESS;
+}
+
+static void read_attributes(struct weir_session *s, const struct weir_function *f,
+                            int32_t values[ATTRIBUTES_MAX], uint32_t *ret_mask)
+{
+    const struct weir_driver *d = s->driver;
+
+    *ret_mask = 0;
+    for (int i = 0; i < CU_FUNC_ATTRIBUTE_MAX && i < ATTRIBUTES_MAX; i++) {
+        CUfunction_attribute id = (CUfunction_attribute)i;
+        int value = 0;
+        CUresult result =
+            f->kernel != NULL
+                ? d->cuKernelGetAttribute(&value, id, f->kernel, s->worker->devices[s->device].cu)
+                : d->cuFuncGetAttribute(&value, id, f->o.native);
+
+        if (result == CUDA_SUCCESS) {
+            values[i] = value;
+            *ret_mask |= 1u << i;
+        }
+    }
+}
+
+/* Enter a function and describe it in the common fields of both operations' outputs. */
+static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_t handle,
+                      CUfunction native, CUkernel kernel, struct weir_op_module_function_out *out)
+{
+    uint32_t *offsets = weir_session_alloc(s, PARAMS_MAX * sizeof *offsets);
+    uint32_t *sizes = weir_session_alloc(s, PARAMS_MAX * sizeof *sizes);
+    struct weir_function *f;
+    struct weir_object *o;
+    CUresult result;
+
+    if (offsets == NULL || sizes == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(weir_object_create(s, WEIR_KIND_FUNCTION, sizeof *f, handle, native, NULL, &o));
+    f = (struct weir_function *)o;
+    f->o.owner = &owner->o;
+    f->kernel = kernel;
+    f->uses_printf = owner->uses_printf;
+    f->forms = owner->forms;
+    result = read_layout(s, f, offsets, sizes);
+    if (result != CUDA_SUCCESS) {
+        weir_object_forget(s, o);
+        return result;
+    }
+    read_attributes(s, f, out->attributes, &out->attribute_mask);
+    out->param_offsets = offsets;
+    out->param_sizes = sizes;
+    out->n_param_offsets = out->n_param_sizes = f->n_params;
+    return CUDA_SUCCESS;
+}
+
+static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
+{
+    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+
+    f->name = strdup(name);
+    if (f->name == NULL) {
+        weir_object_forget(s, &f->o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_module_function(struct weir_session *s,
+                                   const struct weir_op_module_function_in *in,
+                                   struct weir_op_module_function_out *out)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    CUfunction native;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuModuleGetFunction(&native, m->o.native, in->name));
+    WEIR_TRY(enter(s, m, in->f, native, NULL, out));
+    return m->forms != NULL ? keep_name(s, in->f, in->name) : CUDA_SUCCESS;
+}
+
+CUresult weir_host_library_kernel(struct weir_session *s,
+                                  const struct weir_op_library_kernel_in *in,
+                                  struct weir_op_library_kernel_out *out)
+{
+    struct weir_module *m = weir_ops_library(s, in->l);
+    struct weir_op_module_function_out common = {0};
+    CUfunction native;
+    CUkernel kernel;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuLibraryGetKernel(&kernel, m->o.native, in->name));
+    WEIR_TRY(s->driver->cuKernelGetFunction(&native, kernel));
+    WEIR_TRY(enter(s, m, in->f, native, kernel, &common));
+    m->used = true;
+    WEIR_TRY(keep_name(s, in->f, in->name));
+    memcpy(out->attributes, common.attributes, sizeof out->attributes);
+    out->attribute_mask = common.attribute_mask;
+    out->param_offsets = common.param_offsets;
+    out->param_sizes = common.param_sizes;
+    out->n_param_offsets = common.n_param_offsets;
+    out->n_param_sizes = common.n_param_sizes;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- lists of names */
+
+struct names {
+    char *text;
+    uint32_t bytes;
+};
+
+static CUresult add_name(struct names *names, const char *name)
+{
+    size_t n = strlen(name) + 1;
+
+    if (n > NAMES_BYTES - names->bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(names->text + names->bytes, name, n);
+    names->bytes += (uint32_t)n;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_module_functions(struct weir_session *s,
+                                    const struct weir_op_module_functions_in *in,
+                                    struct weir_op_module_functions_out *out)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
+    CUfunction *functions;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuModuleGetFunctionCount(&out->count, m->o.native));
+    functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
+    if (functions == NULL || names.text == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(s->driver->cuModuleEnumerateFunctions(functions, out->count, m->o.native));
+    for (uint32_t i = 0; i < out->count; i++) {
+        const char *name;
+
+        WEIR_TRY(s->driver->cuFuncGetName(&name, functions[i]));
+        WEIR_TRY(add_name(&names, name));
+    }
+    out->names = names.text;
+    out->n_names = names.bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_library_kernels(struct weir_session *s,
+                                   const struct weir_op_library_kernels_in *in,
+                                   struct weir_op_library_kernels_out *out)
+{
+    struct weir_module *m = weir_ops_library(s, in->l);
+    struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
+    CUkernel *kernels;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
+    kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
+    if (kernels == NULL || names.text == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(s->driver->cuLibraryEnumerateKernels(kernels, out->count, m->o.native));
+    for (uint32_t i = 0; i < out->count; i++) {
+        const char *name;
+
+        WEIR_TRY(s->driver->cuKernelGetName(&name, kernels[i]));
+        WEIR_TRY(add_name(&names, name));
+    }
+    out->names = names.text;
+    out->n_names = names.bytes;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- attributes that change */
+
+/* The device that an attribute is of becomes current; a module's function has but one. */
+static CUresult enter_device(struct weir_session *s, const struct weir_function *f, int32_t device)
+{
+    if (device < 0 || (uint32_t)device >= s->worker->n_devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return weir_session_enter(s, f->kernel != NULL ? (uint32_t)device : f->o.device);
+}
+
+CUresult weir_host_function_attribute_get(struct weir_session *s,
+                                          const struct weir_op_function_attribute_get_in *in,
+                                          struct weir_op_function_attribute_get_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    CUfunction_attribute id = (CUfunction_attribute)in->attribute;
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(enter_device(s, f, in->device));
+    return f->kernel != NULL ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
+                                                               s->worker->devices[s->device].cu)
+                             : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
+}
+
+CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_function *f,
+                                CUfunction_attribute id, int value)
+{
+    CUfunction native;
+
+    WEIR_TRY(weir_function_here(s, f, &native));
+    if (f->kernel != NULL) {
+        WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel,
+                                                 s->worker->devices[s->device].cu));
+    }
+    /* Launches go through the function, which was made from the kernel before this. */
+    return s->driver->cuFuncSetAttribute(native, id, value);
+}
+
+CUresult weir_function_here(struct weir_session *s, struct weir_function *f, CUfunction *ret_native)
+{
+    CUfunction *native;
+
+    if (f->kernel == NULL || s->device == f->o.device) {
+        *ret_native = f->o.native;
+        return CUDA_SUCCESS;
+    }
+    if (f->elsewhere == NULL) {
+        f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
+        if (f->elsewhere == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    native = &f->elsewhere[s->device];
+    if (*native == NULL) {
+        WEIR_TRY(s->driver->cuKernelGetFunction(native, f->kernel));
+    }
+    *ret_native = *native;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_function_attribute_set(struct weir_session *s,
+                                          const struct weir_op_function_attribute_set_in *in,
+                                          struct weir_op_function_attribute_set_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    CUfunction_attribute id = (CUfunction_attribute)in->attribute;
+
+    (void)out;
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(enter_device(s, f, in->device));
+    WEIR_TRY(weir_ops_set_attribute(s, f, id, in->value));
+    weir_forms_attribute_set(s, f);
+    if (in->attribute < WEIR_FUNCTION_SETTABLE) {
+        f->set_mask |= 1u << in->attribute;
+        f->set_values[in->attribute] = in->value;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_function_cache_config(struct weir_session *s,
+                                         const struct weir_op_function_cache_config_in *in,
+                                         struct weir_op_function_cache_config_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    CUfunction native;
+
+    (void)out;
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_function_here(s, f, &native));
+    return s->driver->cuFuncSetCacheConfig(native, (CUfunc_cache)in->config);
+}

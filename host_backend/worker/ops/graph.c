@@ -1,0 +1,340 @@
+/* Capture, instantiation and launch of graphs. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include <string.h>
+
+/* The driver's nodes of an array of handles; all of one operation. */
+static CUresult nodes_of(struct weir_session *s, const uint64_t *handles, uint32_t n,
+                         CUgraphNode **ret_nodes)
+{
+    CUgraphNode *nodes = weir_session_alloc(s, (n + 1) * sizeof *nodes);
+
+    if (nodes == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, handles[i], (void **)&nodes[i]));
+    }
+    *ret_nodes = nodes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult edges_of(const CUgraphEdgeData *edges, uint32_t n, uint32_t n_nodes,
+                         const CUgraphEdgeData **ret_edges)
+{
+    *ret_edges = n != 0 ? edges : NULL;
+    return n == 0 || n == n_nodes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_capture_begin_in *in,
+                                 struct weir_op_capture_begin_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_object *graph = NULL;
+    const CUgraphEdgeData *edges;
+    CUgraphNode *nodes;
+    CUresult result;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (stream->legacy) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (in->mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (stream->capturing) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    weir_gate_stream_captures(s, stream);
+    /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
+     * other sessions' calls. */
+    if (in->g != 0) {
+        graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
+        if (graph == NULL) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
+        WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
+        result = s->driver->cuStreamBeginCaptureToGraph(
+            stream->o.native, graph->native, in->n_dependencies != 0 ? nodes : NULL, edges,
+            in->n_dependencies, CU_STREAM_CAPTURE_MODE_RELAXED);
+    } else {
+        result =
+            s->driver->cuStreamBeginCapture_v2(stream->o.native, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    if (result == CUDA_SUCCESS) {
+        stream->capturing = true;
+        stream->capture_graph = graph != NULL ? graph->handle : 0;
+        stream->capture_given = graph != NULL;
+        s->n_captures++;
+        atomic_fetch_add(&s->worker->quiet.captures, 1);
+    }
+    return result;
+}
+
+struct adoption {
+    const struct weir_object *from;
+    struct weir_object *to;
+};
+
+static void adopt(weir_handle handle, void *object, void *user)
+{
+    struct adoption *a = user;
+    struct weir_object *o = object;
+
+    (void)handle;
+    if (o->owner == a->from) {
+        o->owner = a->to;
+    }
+}
+
+/* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
+static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t handle)
+{
+    struct weir_object *known = weir_native_find(&s->natives, WEIR_KIND_GRAPH, native);
+    struct weir_object *o;
+    CUresult result;
+
+    if (known != NULL && known->handle == handle) {
+        return CUDA_SUCCESS;
+    }
+    if (known != NULL) {
+        weir_native_remove(&s->natives, known);
+    }
+    result = weir_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
+    if (result != CUDA_SUCCESS) {
+        if (known != NULL) {
+            weir_object_forget(s, known);
+        }
+        (void)s->driver->cuGraphDestroy(native);
+        return result;
+    }
+    if (known != NULL) {
+        struct adoption a = {known, o};
+
+        weir_id_table_visit(s->tables[WEIR_KIND_NODE], adopt, &a);
+        weir_id_table_visit(s->tables[WEIR_KIND_GRAPH], adopt, &a);
+        known->owner = o;
+        known->borrowed = true;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
+                               struct weir_op_capture_end_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_object *graph;
+    CUgraph native = NULL;
+    CUresult result;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!stream->capturing) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
+    stream->capturing = false;
+    s->n_captures--;
+    atomic_fetch_sub(&s->worker->quiet.captures, 1);
+    graph = weir_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
+    stream->capture_graph = 0;
+    if (result == CUDA_SUCCESS && native != NULL) {
+        return name_captured(s, native, in->g);
+    }
+    if (graph != NULL && !stream->capture_given) {
+        weir_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
+    }
+    return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
+}
+
+/* Names for the graph under capture and for the nodes that the next one will depend on. */
+static CUresult name_capture(struct weir_session *s, struct weir_stream *stream, CUgraph graph,
+                             const CUgraphNode *nodes, size_t n,
+                             struct weir_op_capture_info_out *out)
+{
+    uint64_t *names;
+
+    WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
+    for (struct weir_stream *origin = stream->o.ctx->streams; origin != NULL;
+         origin = origin->next) {
+        /* A stream that joined a capture has no end of its own. */
+        if (origin->capturing && (origin == stream || !stream->capturing) &&
+            origin->capture_graph == 0) {
+            origin->capture_graph = out->graph;
+        }
+    }
+    names = weir_session_alloc(s, (n + 1) * sizeof *names);
+    if (names == NULL || n > 4096) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    s->op_first = weir_object_get(s, WEIR_KIND_GRAPH, out->graph);
+    for (size_t i = 0; i < n; i++) {
+        WEIR_TRY(weir_session_name(s, WEIR_KIND_NODE, nodes[i], &names[i]));
+    }
+    out->dependencies = names;
+    out->n_dependencies = (uint32_t)n;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_capture_info_in *in,
+                                struct weir_op_capture_info_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    CUgraph graph = NULL;
+    cuuint64_t id = 0;
+    size_t n = 0;
+
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_driver_has(s->driver, cuStreamGetCaptureInfo_v3)
+                 ? s->driver->cuStreamGetCaptureInfo_v3(stream->o.native, &status, &id, &graph,
+                                                        &nodes, &edges, &n)
+                 : s->driver->cuStreamGetCaptureInfo_v2(stream->o.native, &status, &id, &graph,
+                                                        &nodes, &n));
+    out->status = (uint32_t)status;
+    if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return CUDA_SUCCESS;
+    }
+    out->id = id;
+    if (edges != NULL && n <= 4096) {
+        CUgraphEdgeData *kept = weir_session_alloc(s, (n + 1) * sizeof *kept);
+
+        if (kept == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(kept, edges, n * sizeof *kept); /* the driver's, until it is asked again */
+        out->edges = kept;
+        out->n_edges = (uint32_t)n;
+    }
+    return name_capture(s, stream, graph, nodes, n, out);
+}
+
+CUresult weir_host_capture_update(struct weir_session *s,
+                                  const struct weir_op_capture_update_in *in,
+                                  struct weir_op_capture_update_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    const CUgraphEdgeData *edges;
+    CUgraphNode *nodes;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
+    WEIR_TRY(edges_of(in->edges, in->n_edges, in->n_dependencies, &edges));
+    return weir_driver_has(s->driver, cuStreamUpdateCaptureDependencies_v2)
+               ? s->driver->cuStreamUpdateCaptureDependencies_v2(stream->o.native, nodes, edges,
+                                                                 in->n_dependencies, in->flags)
+               : s->driver->cuStreamUpdateCaptureDependencies(stream->o.native, nodes,
+                                                              in->n_dependencies, in->flags);
+}
+
+/* ---------------------------------------------------------------- executable graphs */
+
+CUresult weir_host_graph_instantiate(struct weir_session *s,
+                                     const struct weir_op_graph_instantiate_in *in,
+                                     struct weir_op_graph_instantiate_out *out)
+{
+    const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                           CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g), *o;
+    CUDA_GRAPH_INSTANTIATE_PARAMS params;
+    CUgraphExec native = NULL;
+    CUresult result;
+
+    if (graph == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if ((in->flags & ~known) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* device launch would leave the session's reach */
+    }
+    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_EXEC, in->x));
+    memset(&params, 0, sizeof params);
+    params.flags = in->flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* at the launch */
+    result = s->driver->cuGraphInstantiateWithParams(&native, graph->native, &params);
+    out->result = (uint32_t)params.result_out;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result =
+        weir_object_create(s, WEIR_KIND_EXEC, sizeof(struct weir_exec), in->x, native, NULL, &o);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuGraphExecDestroy(native);
+    }
+    return result;
+}
+
+/* The guest's name of a node, or 0. */
+static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
+{
+    const struct weir_object *o =
+        node != NULL ? weir_native_find(&s->natives, WEIR_KIND_NODE, node) : NULL;
+
+    return o != NULL ? o->handle : 0;
+}
+
+CUresult weir_host_graph_exec_update(struct weir_session *s,
+                                     const struct weir_op_graph_exec_update_in *in,
+                                     struct weir_op_graph_exec_update_out *out)
+{
+    struct weir_object *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
+    struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
+    CUgraphExecUpdateResultInfo info;
+    CUresult result;
+
+    if (exec == NULL || graph == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    memset(&info, 0, sizeof info);
+    result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
+    /* A refusal is an output, so that its reason can travel. */
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
+        return result;
+    }
+    out->result = result == CUDA_SUCCESS                        ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                  : info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CU_GRAPH_EXEC_UPDATE_ERROR
+                                                                : (uint32_t)info.result;
+    out->error_node = known_node(s, info.errorNode);
+    out->error_from_node = known_node(s, info.errorFromNode);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
+                                struct weir_op_graph_launch_out *out)
+{
+    struct weir_exec *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
+    struct weir_gate_pass pass;
+    CUresult result;
+
+    (void)out;
+    if (exec == NULL || stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    work.hint = &exec->hint;
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (s->uses_printf) {
+        weir_gate_idle(s); /* it may wait for others */
+        /* Whether one of its kernels prints is not known here. */
+        WEIR_TRY(weir_prints_begin(s, stream->o.native));
+    }
+    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
+    result = s->driver->cuGraphLaunch(exec->o.native, weir_stream_at(stream));
+    weir_gate_leave(&pass, result);
+    return result;
+}

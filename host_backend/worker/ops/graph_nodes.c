@@ -1,0 +1,388 @@
+/* Nodes of graphs whose parameters need more than forwarding. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include "host_backend/worker/session/host_calls.h"
+#include <string.h>
+
+#define PARAMS_BYTES 32768u
+
+CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
+                             const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret)
+{
+    WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)&ret->graph));
+    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
+    ret->nodes = weir_session_alloc(s, (n + 1) * sizeof *ret->nodes);
+    if (ret->nodes == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, dependencies[i], (void **)&ret->nodes[i]));
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The executable graph that a set is for; NULL when it is for the graph itself. */
+static CUresult exec_of(struct weir_session *s, uint64_t handle, CUgraphExec *ret)
+{
+    *ret = NULL;
+    return handle == 0 ? CUDA_SUCCESS : weir_session_use(s, WEIR_KIND_EXEC, handle, (void **)ret);
+}
+
+static CUresult node_of(struct weir_session *s, uint64_t handle, CUgraphNode *ret)
+{
+    return weir_session_use(s, WEIR_KIND_NODE, handle, (void **)ret);
+}
+
+/* ---------------------------------------------------------------- kernels */
+
+struct kernel {
+    CUDA_KERNEL_NODE_PARAMS params;
+    size_t bytes;
+    void *extra[5];
+};
+
+static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uint32_t grid[3],
+                            const uint32_t block[3], uint32_t shared_bytes, const void *params,
+                            uint32_t n_params, struct kernel *k)
+{
+    struct weir_function *f = weir_ops_function(s, function);
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    memset(k, 0, sizeof *k);
+    if (s->exposures != NULL) {
+        weir_forms_arguments(s, params, n_params);
+    }
+    k->bytes = n_params;
+    WEIR_TRY(weir_ops_params(s, f, &params, &k->bytes));
+    k->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    k->extra[1] = (void *)(uintptr_t)params;
+    k->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    k->extra[3] = &k->bytes;
+    k->extra[4] = CU_LAUNCH_PARAM_END;
+    WEIR_TRY(weir_function_here(s, f, &k->params.func));
+    k->params.gridDimX = grid[0];
+    k->params.gridDimY = grid[1];
+    k->params.gridDimZ = grid[2];
+    k->params.blockDimX = block[0];
+    k->params.blockDimY = block[1];
+    k->params.blockDimZ = block[2];
+    k->params.sharedMemBytes = shared_bytes;
+    k->params.extra = k->bytes != 0 ? k->extra : NULL;
+    s->uses_printf |= f->uses_printf;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_add_kernel(struct weir_session *s,
+                                    const struct weir_op_graph_add_kernel_in *in,
+                                    struct weir_op_graph_add_kernel_out *out)
+{
+    struct kernel k;
+    struct weir_ops_place p;
+    CUgraphNode node;
+
+    (void)out;
+    WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(
+        fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
+    WEIR_TRY(
+        s->driver->cuGraphAddKernelNode_v2(&node, p.graph, p.nodes, in->n_dependencies, &k.params));
+    return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+CUresult weir_host_graph_kernel_set(struct weir_session *s,
+                                    const struct weir_op_graph_kernel_set_in *in,
+                                    struct weir_op_graph_kernel_set_out *out)
+{
+    CUgraphExec exec;
+    CUgraphNode node;
+    struct kernel k;
+
+    (void)out;
+    WEIR_TRY(exec_of(s, in->x, &exec));
+    WEIR_TRY(node_of(s, in->n, &node));
+    WEIR_TRY(
+        fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
+    return exec != NULL ? s->driver->cuGraphExecKernelNodeSetParams_v2(exec, node, &k.params)
+                        : s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
+}
+
+/* Pack the parameters that the driver shows, in whichever of the two forms. */
+static CUresult pack_params(struct weir_session *s, const struct weir_function *f,
+                            const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
+{
+    *ret_n = 0;
+    if (params->extra != NULL) {
+        const void *from = NULL;
+        size_t bytes = 0;
+
+        for (void **e = params->extra; *e != CU_LAUNCH_PARAM_END; e += 2) {
+            if (*e == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+                from = e[1];
+            } else {
+                bytes = *(const size_t *)e[1];
+            }
+        }
+        if (from == NULL || bytes > PARAMS_BYTES) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        memcpy(room, from, bytes);
+        *ret_n = (uint32_t)bytes;
+        return CUDA_SUCCESS;
+    }
+    for (uint32_t i = 0; params->kernelParams != NULL && i < f->n_params; i++) {
+        size_t offset, size;
+
+        WEIR_TRY(f->kernel != NULL ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
+                                   : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
+        if (offset + size > PARAMS_BYTES) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        memcpy(room + offset, params->kernelParams[i], size);
+        *ret_n = f->param_bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+struct kernel_search {
+    const struct weir_session *session;
+    CUfunction wanted;
+    struct weir_object *found;
+};
+
+static void look_at_function(weir_handle handle, void *object, void *user)
+{
+    struct kernel_search *search = user;
+    struct weir_function *f = object;
+
+    (void)handle;
+    for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->worker->n_devices; i++) {
+        if (f->elsewhere[i] == search->wanted) {
+            search->found = &f->o;
+        }
+    }
+}
+
+/* The function of a node: by its native on the device of its look-up, or on another. */
+static struct weir_object *find_function(struct weir_session *s, CUfunction native)
+{
+    struct kernel_search search = {s, native, NULL};
+
+    search.found = weir_native_find(&s->natives, WEIR_KIND_FUNCTION, native);
+    if (search.found == NULL && native != NULL && s->worker->n_devices > 1) {
+        weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], look_at_function, &search);
+    }
+    return search.found;
+}
+
+CUresult weir_host_graph_kernel_get(struct weir_session *s,
+                                    const struct weir_op_graph_kernel_get_in *in,
+                                    struct weir_op_graph_kernel_get_out *out)
+{
+    CUDA_KERNEL_NODE_PARAMS params;
+    struct weir_object *o;
+    CUgraphNode node;
+    uint8_t *room;
+
+    WEIR_TRY(node_of(s, in->n, &node));
+    memset(&params, 0, sizeof params);
+    WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
+    if (params.func == NULL && params.kern != NULL) {
+        WEIR_TRY(s->driver->cuKernelGetFunction(&params.func, params.kern));
+    }
+    o = find_function(s, params.func);
+    room = weir_session_alloc(s, PARAMS_BYTES);
+    if (o == NULL || room == NULL) {
+        return o == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(pack_params(s, (struct weir_function *)o, &params, room, &out->n_params));
+    out->f = o->handle;
+    out->grid[0] = params.gridDimX;
+    out->grid[1] = params.gridDimY;
+    out->grid[2] = params.gridDimZ;
+    out->block[0] = params.blockDimX;
+    out->block[1] = params.blockDimY;
+    out->block[2] = params.blockDimZ;
+    out->shared_bytes = params.sharedMemBytes;
+    out->params = room;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
+                                          const struct weir_op_graph_kernel_attribute_in *in,
+                                          struct weir_op_graph_kernel_attribute_out *out)
+{
+    CUlaunchAttributeID id = (CUlaunchAttributeID)in->attribute;
+    CUlaunchAttributeValue value = in->value;
+    CUgraphNode node;
+
+    WEIR_TRY(node_of(s, in->n, &node));
+    if (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && id != CU_LAUNCH_ATTRIBUTE_COOPERATIVE &&
+        id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
+        id != CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE &&
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP &&
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN &&
+        id != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION &&
+        id != CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING &&
+        id != CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (in->write == 0) {
+        return s->driver->cuGraphKernelNodeGetAttribute(node, id, &out->value);
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value.accessPolicyWindow.num_bytes != 0) {
+        WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)value.accessPolicyWindow.base_ptr,
+                                         value.accessPolicyWindow.num_bytes));
+    }
+    return s->driver->cuGraphKernelNodeSetAttribute(node, id, &value);
+}
+
+/* ---------------------------------------------------------------- copies and fills */
+
+CUresult weir_host_graph_add_copy(struct weir_session *s,
+                                  const struct weir_op_graph_add_copy_in *in,
+                                  struct weir_op_graph_add_copy_out *out)
+{
+    CUDA_MEMCPY3D copy;
+    struct weir_ops_place p;
+    CUgraphNode node;
+
+    (void)out;
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph, p.nodes, in->n_dependencies, &copy,
+                                             weir_ops_context(s)));
+    return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+CUresult weir_host_graph_copy_set(struct weir_session *s,
+                                  const struct weir_op_graph_copy_set_in *in,
+                                  struct weir_op_graph_copy_set_out *out)
+{
+    CUDA_MEMCPY3D copy;
+    CUgraphExec exec;
+    CUgraphNode node;
+
+    (void)out;
+    WEIR_TRY(exec_of(s, in->x, &exec));
+    WEIR_TRY(node_of(s, in->n, &node));
+    WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    return exec != NULL
+               ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s))
+               : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
+}
+
+static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch, uint32_t value,
+                            uint32_t element_bytes, uint64_t width, uint64_t height,
+                            CUDA_MEMSET_NODE_PARAMS *ret)
+{
+    WEIR_TRY(weir_ops_check_fill(s, dst, pitch, element_bytes, width, height));
+    memset(ret, 0, sizeof *ret);
+    ret->dst = dst;
+    ret->pitch = pitch;
+    ret->value = value;
+    ret->elementSize = element_bytes;
+    ret->width = width;
+    ret->height = height;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_add_memset(struct weir_session *s,
+                                    const struct weir_op_graph_add_memset_in *in,
+                                    struct weir_op_graph_add_memset_out *out)
+{
+    CUDA_MEMSET_NODE_PARAMS params;
+    struct weir_ops_place p;
+    CUgraphNode node;
+
+    (void)out;
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
+                         &params));
+    WEIR_TRY(s->driver->cuGraphAddMemsetNode(&node, p.graph, p.nodes, in->n_dependencies, &params,
+                                             weir_ops_context(s)));
+    return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+CUresult weir_host_graph_memset_set(struct weir_session *s,
+                                    const struct weir_op_graph_memset_set_in *in,
+                                    struct weir_op_graph_memset_set_out *out)
+{
+    CUDA_MEMSET_NODE_PARAMS params;
+    CUgraphExec exec;
+    CUgraphNode node;
+
+    (void)out;
+    WEIR_TRY(exec_of(s, in->x, &exec));
+    WEIR_TRY(node_of(s, in->n, &node));
+    WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
+                         &params));
+    return exec != NULL
+               ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_ops_context(s))
+               : s->driver->cuGraphMemsetNodeSetParams(node, &params);
+}
+
+/* ---------------------------------------------------------------- functions of the guest */
+
+CUresult weir_host_graph_add_host(struct weir_session *s,
+                                  const struct weir_op_graph_add_host_in *in,
+                                  struct weir_op_graph_add_host_out *out)
+{
+    CUDA_HOST_NODE_PARAMS params;
+    struct weir_host_call *call;
+    struct weir_ops_place p;
+    CUgraphNode node;
+    CUresult result;
+
+    (void)out;
+    WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    call = weir_host_call_create(s, in->token, false);
+    if (call == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(&params, 0, sizeof params);
+    params.fn = weir_host_call_run;
+    params.userData = call;
+    result = s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
+    if (result != CUDA_SUCCESS) {
+        weir_host_call_cancel(call);
+        return result;
+    }
+    return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+CUresult weir_host_graph_host_set(struct weir_session *s,
+                                  const struct weir_op_graph_host_set_in *in,
+                                  struct weir_op_graph_host_set_out *out)
+{
+    CUDA_HOST_NODE_PARAMS params;
+    struct weir_host_call *call;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUresult result;
+
+    (void)out;
+    WEIR_TRY(exec_of(s, in->x, &exec));
+    WEIR_TRY(node_of(s, in->n, &node));
+    call = weir_host_call_create(s, in->token, false);
+    if (call == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(&params, 0, sizeof params);
+    params.fn = weir_host_call_run;
+    params.userData = call;
+    result = exec != NULL ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
+                          : s->driver->cuGraphHostNodeSetParams(node, &params);
+    if (result != CUDA_SUCCESS) {
+        weir_host_call_cancel(call);
+    }
+    return result;
+}

@@ -1,0 +1,304 @@
+/* Kernel launches, and what fits of them. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include "base/hash.h"
+#include <string.h>
+
+/* Attributes without addresses or handles pass; the two events are translated;
+ * the rest is refused. */
+static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
+{
+    struct weir_event *event;
+    CUevent *place;
+
+    switch ((int)a->id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
+        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        return a->value.accessPolicyWindow.num_bytes == 0
+                   ? CUDA_SUCCESS
+                   : weir_session_check_dptr(s, (uintptr_t)a->value.accessPolicyWindow.base_ptr,
+                                             a->value.accessPolicyWindow.num_bytes);
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        place = &a->value.programmaticEvent.event;
+        break;
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        place = &a->value.launchCompletionEvent.event;
+        break;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    event = weir_ops_event(s, (uintptr_t)*place);
+    if (event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *place = event->o.native;
+    return CUDA_SUCCESS;
+}
+
+#define ATTRIBUTES_MAX WEIR_OP_launch_in_attributes_max
+_Static_assert((int)ATTRIBUTES_MAX == (int)WEIR_OP_occupancy_clusters_in_attributes_max,
+               "one struct config holds what either carries");
+
+/* A launch as the driver takes it; attributes point into itself. */
+struct config {
+    CUlaunchConfig config;
+    CUlaunchAttribute attributes[ATTRIBUTES_MAX + 1];
+};
+
+static CUresult fill_config(struct weir_session *s, const uint32_t grid[3], const uint32_t block[3],
+                            uint32_t shared_bytes, const CUlaunchAttribute *attributes, uint32_t n,
+                            struct config *c)
+{
+    if (n > ATTRIBUTES_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(&c->config, 0, sizeof c->config);
+    for (uint32_t i = 0; i < n; i++) {
+        c->attributes[i] = attributes[i];
+        WEIR_TRY(translate(s, &c->attributes[i]));
+    }
+    c->config.numAttrs = n;
+    c->config.attrs = c->attributes;
+    c->config.gridDimX = grid[0];
+    c->config.gridDimY = grid[1];
+    c->config.gridDimZ = grid[2];
+    c->config.blockDimX = block[0];
+    c->config.blockDimY = block[1];
+    c->config.blockDimZ = block[2];
+    c->config.sharedMemBytes = shared_bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_ex(struct weir_session *s, const struct weir_op_launch_in *in, CUfunction f,
+                          CUstream stream, void **extra)
+{
+    struct config c;
+
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
+    if ((in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
+        CUlaunchAttribute *cooperative = &c.attributes[c.config.numAttrs++];
+
+        memset(cooperative, 0, sizeof *cooperative);
+        cooperative->id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        cooperative->value.cooperative = 1;
+    }
+    c.config.hStream = stream;
+    return s->driver->cuLaunchKernelEx(&c.config, f, NULL, extra);
+}
+
+CUresult weir_host_occupancy_clusters(struct weir_session *s,
+                                      const struct weir_op_occupancy_clusters_in *in,
+                                      struct weir_op_occupancy_clusters_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    CUfunction native;
+    struct config c;
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_function_here(s, f, &native));
+    WEIR_TRY(fill_config(s, in->grid, in->block, in->shared_bytes, in->attributes, in->n_attributes,
+                         &c));
+    return in->potential != 0
+               ? s->driver->cuOccupancyMaxPotentialClusterSize(&out->value, native, &c.config)
+               : s->driver->cuOccupancyMaxActiveClusters(&out->value, native, &c.config);
+}
+
+CUresult weir_ops_params(struct weir_session *s, const struct weir_function *f, const void **params,
+                         size_t *bytes)
+{
+    uint8_t *whole;
+
+    if (!f->layout_known || *bytes >= f->param_bytes) {
+        return CUDA_SUCCESS;
+    }
+    whole = weir_session_alloc(s, f->param_bytes);
+    if (whole == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(whole, 0, f->param_bytes);
+    if (*bytes != 0) {
+        memcpy(whole, *params, *bytes);
+    }
+    *params = whole;
+    *bytes = f->param_bytes;
+    return CUDA_SUCCESS;
+}
+
+/*
+ * A kernel's name to the scheduler: the same in the next process and on the next host. The tenant
+ * is part of it: what a kernel does depends on its arguments, and nobody is to teach about others'.
+ */
+static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
+{
+    const struct weir_module *m = (const struct weir_module *)f->o.owner;
+    const char *name = f->name;
+    uint64_t of[3], key = 0;
+
+    if (f->hint.kernel != 0) {
+        return f->hint.kernel;
+    }
+    if (name == NULL && weir_driver_has(s->driver, cuFuncGetName)) {
+        (void)s->driver->cuFuncGetName(&name, f->o.native);
+    }
+    if (m != NULL && m->image != NULL && name != NULL) {
+        memcpy(&of[0], m->image->hash.bytes, sizeof of[0]);
+        of[1] = weir_hash64_of(name, strlen(name));
+        of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
+        key = weir_hash64_of(of, sizeof of);
+    }
+    if (key == 0) { /* a name that nobody else has, and no later worker reads again */
+        of[0] = (uintptr_t)f->o.native;
+        of[1] = s->id;
+        of[2] = s->started_ns;
+        key = weir_hash64_of(of, sizeof of) | 1;
+    }
+    f->hint.kernel = key;
+    return f->hint.kernel;
+}
+
+/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
+static uint32_t blocks_per_sm(struct weir_session *s, struct weir_function *f, CUfunction native,
+                              const struct weir_op_launch_in *in, uint64_t key)
+{
+    uint64_t threads = (uint64_t)in->block[0] * in->block[1] * in->block[2];
+    int blocks = 0;
+
+    if (f->hint.fit_key != key && threads <= INT32_MAX) {
+        if (s->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &blocks, native, (int)threads, in->shared_bytes) != CUDA_SUCCESS) {
+            blocks = 0;
+        }
+        f->hint.fit_key = key;
+        f->hint.blocks_per_sm = (uint32_t)blocks;
+    }
+    return f->hint.blocks_per_sm;
+}
+
+static struct weir_gate_work work_of(struct weir_session *s, struct weir_function *f,
+                                     const struct weir_op_launch_in *in)
+{
+    uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+
+    return (struct weir_gate_work){
+        .class = WEIR_SCHED_KERNEL,
+        .key = weir_gate_kernel_key(kernel_key(s, f), in->block, in->shared_bytes),
+        .blocks = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX,
+        .hint = &f->hint};
+}
+
+static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
+                                CUfunction f, CUstream stream, void **extra)
+{
+    if (in->n_attributes != 0 || (in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
+        return launch_ex(s, in, f, stream, extra);
+    }
+    return s->driver->cuLaunchKernel(f, in->grid[0], in->grid[1], in->grid[2], in->block[0],
+                                     in->block[1], in->block[2], in->shared_bytes, stream, NULL,
+                                     extra);
+}
+
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
+static CUresult launch_calmly(struct weir_session *s, const struct weir_op_launch_in *in,
+                              struct weir_function *f, CUfunction native, CUstream stream,
+                              void **extra)
+{
+    CUresult result;
+    uint32_t calm;
+
+    if (f->launched || s->worker->forms == NULL) {
+        return launch_original(s, in, native, stream, extra);
+    }
+    f->launched = true;
+    calm = weir_forms_calm_begin(s->worker->forms);
+    result = launch_original(s, in, native, stream, extra);
+    weir_forms_calm_end(s->worker->forms, calm);
+    return result;
+}
+
+/* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
+static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunction native,
+                        const struct weir_stream *stream, const struct weir_op_launch_in *in,
+                        struct weir_forms_choice *ret_choice)
+{
+    if (f->forms == NULL) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
+        return false;
+    }
+    if (weir_forms_is_auto(s, f) && !weir_gate_wants_runs(s, &f->hint)) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
+        return false;
+    }
+    return weir_forms_choose(s, f, native, stream, in, ret_choice);
+}
+
+CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
+                          struct weir_op_launch_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    const void *params = in->params;
+    size_t bytes = in->n_params;
+    struct weir_forms_choice choice;
+    struct weir_gate_work work;
+    struct weir_gate_pass pass;
+    CUfunction native;
+    CUresult result;
+    bool twin;
+
+    (void)out;
+    if (f == NULL || stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_ops_params(s, f, &params, &bytes));
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)params,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    WEIR_TRY(weir_function_here(s, f, &native));
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (f->uses_printf) {
+        s->uses_printf = true;
+        weir_gate_idle(s); /* it may wait for others */
+        WEIR_TRY(weir_prints_begin(s, stream->o.native));
+    }
+    if (s->exposures != NULL) {
+        weir_forms_arguments(s, in->params, in->n_params);
+    }
+    work = work_of(s, f, in);
+    twin = choose_twin(s, f, native, stream, in, &choice);
+    if (twin) {
+        work.flags = WEIR_SCHED_STOPPABLE |
+                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
+                     (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
+        work.blocks_per_sm = choice.blocks_per_sm;
+    } else if (weir_gate_contends(s) && !f->uses_printf) {
+        work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
+    }
+    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    result = CUDA_SUCCESS;
+    if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
+        result = launch_calmly(s, in, f, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
+        if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
+            weir_gate_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+            result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
+        }
+    }
+    weir_gate_leave(&pass, result);
+    return result;
+}

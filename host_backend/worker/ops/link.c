@@ -1,0 +1,152 @@
+/* The driver's linker. Its logs and options must live as long as its state, so they are in the
+ * object. */
+#include "host_backend/worker/ops/ops.h"
+
+#include "host_backend/worker/session/image_check.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct link {
+    struct weir_object o;
+    struct weir_jit_options options;
+    char info[WEIR_LOG_BYTES];
+    char error[WEIR_LOG_BYTES];
+};
+
+CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in,
+                               struct weir_op_link_create_out *out)
+{
+    struct weir_jit_options options;
+    struct weir_object *o;
+    struct link *link;
+    CUlinkState state;
+    CUresult result;
+
+    (void)out;
+    WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
+                                  in->n_option_values, &options));
+    WEIR_TRY(weir_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
+    link = (struct link *)o;
+    link->options = options;
+    weir_ops_jit_logs(&link->options, link->info, link->error);
+    result = s->driver->cuLinkCreate_v2(link->options.n, link->options.ids, link->options.values,
+                                        &state);
+    if (result != CUDA_SUCCESS) {
+        weir_object_forget(s, o);
+        return result;
+    }
+    o->native = state;
+    return CUDA_SUCCESS;
+}
+
+/* Copies of the logs: the linker goes on writing into its own. */
+static CUresult copy_logs(struct weir_session *s, const struct link *link, const char **ret_info,
+                          const char **ret_error)
+{
+    char *info = weir_session_alloc(s, WEIR_LOG_BYTES);
+    char *error = weir_session_alloc(s, WEIR_LOG_BYTES);
+
+    if (info == NULL || error == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(info, link->info, WEIR_LOG_BYTES - 1);
+    memcpy(error, link->error, WEIR_LOG_BYTES - 1);
+    *ret_info = info;
+    *ret_error = error;
+    return CUDA_SUCCESS;
+}
+
+/* Library archives and LTO code are sized, so their form is the linker's affair. */
+static bool input_ok(uint32_t type, const struct weir_image *image)
+{
+    enum weir_image_form form;
+
+    if (type == CU_JIT_INPUT_LIBRARY || type == CU_JIT_INPUT_NVVM) {
+        return true;
+    }
+    if (type > CU_JIT_INPUT_LIBRARY ||
+        weir_image_check(image->data, image->bytes, &form) != WEIR_OK) {
+        return false;
+    }
+    switch (type) {
+    case CU_JIT_INPUT_PTX:
+        return form == WEIR_IMAGE_PTX;
+    case CU_JIT_INPUT_FATBINARY:
+        return form == WEIR_IMAGE_FATBIN;
+    default:
+        return form == WEIR_IMAGE_ELF;
+    }
+}
+
+CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_add_in *in,
+                            struct weir_op_link_add_out *out)
+{
+    struct link *link = weir_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_image *image;
+    uint64_t bytes;
+    CUresult result;
+
+    if (link == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    image = weir_ops_image(s, in->hash, in->bytes);
+    if (image == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (!input_ok(in->type, image)) {
+        weir_image_put(&s->tenant->images, image);
+        return in->type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+    }
+    bytes = image->bytes;
+    if (in->type == CU_JIT_INPUT_PTX) {
+        /* The length of text counts its NUL, which the store has behind every image. */
+        bytes = strnlen((const char *)image->data, image->bytes) + 1;
+    }
+    result = s->driver->cuLinkAddData_v2(link->o.native, (CUjitInputType)in->type, image->data,
+                                         bytes, in->name, 0, NULL, NULL);
+    weir_image_put(&s->tenant->images, image);
+    out->result = (int32_t)result;
+    return copy_logs(s, link, &out->info_log, &out->error_log);
+}
+
+CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_link_complete_in *in,
+                                 struct weir_op_link_complete_out *out)
+{
+    struct link *link = weir_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_image *image;
+    struct weir_hash hash;
+    size_t bytes = 0;
+    void *cubin = NULL;
+    uint8_t *data;
+
+    if (link == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    out->result = (int32_t)s->driver->cuLinkComplete(link->o.native, &cubin, &bytes);
+    WEIR_TRY(copy_logs(s, link, &out->info_log, &out->error_log));
+    if (out->result != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
+    if (data == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(data, cubin, bytes);
+    hash = weir_hash_of(data, bytes);
+    if (weir_image_add(&s->tenant->images, &hash, data, bytes, &image) != WEIR_OK) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_image_put(&s->tenant->images, image);
+    memcpy(out->hash, hash.bytes, sizeof out->hash);
+    out->bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in,
+                                struct weir_op_link_destroy_out *out)
+{
+    struct weir_object *o = weir_object_get(s, WEIR_KIND_LINK, in->l);
+
+    (void)out;
+    return o != NULL ? weir_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,459 @@
+/* Grants of memory, registration of the guest's own, the tenant's account. */
+#include "host_backend/worker/ops/ops.h"
+
+#include "base/clock.h"
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/region.h"
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define GRANTS_MAX      65536
+#define FD_WAIT_NS      WEIR_NS_PER_S /* it was sent right after the request */
+#define LOWEST_ADDRESS  0x10000u
+#define HIGHEST_ADDRESS 0x7ffffffff000u
+/* Of the window, when the guest's address is not free here. */
+#define REGISTRATION_UNIT (2u << 20)
+
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
+{
+    for (struct weir_grant **at = &session->grants; *at != NULL; at = &(*at)->next) {
+        if (*at == grant) {
+            *at = grant->next;
+            break;
+        }
+    }
+    weir_range_remove(&session->ranges, grant);
+    if (!grant->opened && !grant->chunk->pinned) {
+        weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
+    }
+    weir_chunk_put(grant->chunk);
+    session->n_grants--;
+    free(grant);
+}
+
+/* Enter a chunk reference; on failure the reference is dropped. */
+static CUresult add_grant(struct weir_session *s, struct weir_chunk *chunk, bool opened,
+                          uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
+{
+    struct weir_grant *grant = s->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
+
+    if (grant == NULL || weir_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
+        free(grant);
+        weir_chunk_put(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *grant = (struct weir_grant){.next = s->grants,
+                                 .chunk = chunk,
+                                 .reference = ++s->next_reference,
+                                 .opened = opened,
+                                 .base = base,
+                                 .bytes = bytes};
+    s->grants = grant;
+    s->n_grants++;
+    if (!opened && !chunk->pinned) {
+        weir_session_hold(s, chunk->device, chunk->bytes);
+    }
+    *ret_grant = grant;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_grant_in *in,
+                             struct weir_op_mem_grant_out *out)
+{
+    struct weir_chunk *chunk;
+    struct weir_grant *grant;
+    CUstream work;
+
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (in->kind >= WEIR_GRANT_KIND_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_work_stream(s, &work));
+    WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, in->kind == WEIR_GRANT_PINNED, work,
+                               s->region_end, &chunk));
+    WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
+    if (chunk->pinned && s->transport->ops->send_fd != NULL) {
+        if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
+            weir_grant_drop(s, grant);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        out->n_fds = 1;
+    }
+    out->fd_offset = chunk->region_offset;
+    out->base = chunk->base;
+    out->bytes = chunk->bytes;
+    out->chunk = grant->reference;
+    return CUDA_SUCCESS;
+}
+
+static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference, bool opened)
+{
+    for (struct weir_grant *g = s->grants; g != NULL; g = g->next) {
+        if (g->reference == reference && g->opened == opened) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Not waited for here: the guest has made sure that no work uses it, and waiting would block a
+ * channel that the work may need (a host function's answer). A guest that lies gets the fault that
+ * any wild pointer in a kernel gets.
+ */
+CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
+                              struct weir_op_mem_return_out *out)
+{
+    struct weir_grant *grant = find_grant(s, in->chunk, false);
+
+    (void)out;
+    if (grant == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_grant_drop(s, grant);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
+                            struct weir_op_mem_info_out *out)
+{
+    const struct weir_account *account = &s->tenant->account;
+    uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
+    size_t device_free = SIZE_MAX, device_total;
+
+    (void)in;
+    (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
+    out->total = s->worker->devices[s->device].about.total_memory_bytes;
+    if (out->total > quota) {
+        out->total = quota; /* of all devices together */
+    }
+    out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY);
+    /* Quotas may add up to more than there is. */
+    if (out->free > device_free) {
+        out->free = device_free;
+    }
+    weir_session_limit_info(s, s->device, &out->free, &out->total);
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- the guest's own memory */
+
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration)
+{
+    void *at = (void *)(uintptr_t)registration->device;
+    struct weir_tenant *t = session->tenant;
+    uint32_t calm;
+
+    for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
+        if (*r == registration) {
+            *r = registration->next;
+            break;
+        }
+    }
+    weir_range_remove(&session->ranges, registration);
+    calm = weir_quiet_begin(session->worker);
+    (void)session->driver->cuMemHostUnregister(at);
+    weir_quiet_end(session->worker, calm);
+    if (registration->in_window) {
+        (void)weir_window_reclaim(registration->device, registration->room);
+    } else {
+        munmap(at, registration->bytes);
+    }
+    if (registration->guarded) {
+        weir_bus_unguard(registration->device, registration->bytes);
+    }
+    if (registration->in_region) {
+        weir_region_give(session->region_end, registration->region_offset, registration->bytes);
+    }
+    weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, registration->bytes);
+    pthread_mutex_lock(&t->lock);
+    if (registration->in_window) {
+        (void)!weir_window_give(&t->host_window, registration->device, registration->room);
+    }
+    pthread_mutex_unlock(&t->lock);
+    free(registration);
+}
+
+/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
+ * nothing may lie where guests' reservations will. */
+static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
+{
+    bool found =
+        address < w->config.vmm_base + w->config.vmm_bytes && address + bytes > w->config.vmm_base;
+
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
+        uint64_t base = w->config.window_base + i * w->config.window_bytes;
+
+        found = w->tenants[i] != NULL && address < base + w->config.window_bytes &&
+                address + bytes > base;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return found;
+}
+
+/* Where the guest has it, if that is free here; else in the window. */
+static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd,
+                          uint64_t offset)
+{
+    int protection = PROT_READ | PROT_WRITE;
+    struct weir_tenant *t = s->tenant;
+    void *at = MAP_FAILED;
+
+    if (!overlaps_windows(s->worker, r->address, r->bytes)) {
+        at = mmap((void *)(uintptr_t)r->address, r->bytes, protection,
+                  MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
+        if (at != MAP_FAILED && at != (void *)(uintptr_t)r->address) {
+            munmap(at, r->bytes); /* a kernel that does not know the flag */
+            at = MAP_FAILED;
+        }
+    }
+    if (at == MAP_FAILED) {
+        enum weir_status status;
+
+        r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
+        pthread_mutex_lock(&t->lock);
+        status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+        pthread_mutex_unlock(&t->lock);
+        if (status != WEIR_OK) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        at = mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd,
+                  (off_t)offset);
+        r->in_window = true;
+        if (at == MAP_FAILED) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    r->device = (uint64_t)(uintptr_t)at;
+    return CUDA_SUCCESS;
+}
+
+/*
+ * Its pages should not be able to go away: memfds that are sealed. A file that the program shares
+ * with others cannot be sealed any more: of a tmpfs only (another file system may make us wait for
+ * ever), and reading where it was cut gives zeros (session/bus_guard.h).
+ */
+static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct statfs system;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), there;
+    struct stat info;
+
+    *ret_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+    if (!*ret_sealed && (fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC)) {
+        return false;
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    there = ((uint64_t)info.st_size + page - 1) & ~(page - 1); /* the last page is there in whole */
+    return offset <= there && bytes <= there - offset;
+}
+
+static CUresult enter_registration(struct weir_session *s, struct weir_registration *r, int fd,
+                                   const struct weir_op_host_register_in *in)
+{
+    unsigned mapped = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    CUdeviceptr device = 0;
+    CUresult result;
+
+    r->next = s->registrations;
+    s->registrations = r;
+    result = map_guest(s, r, fd, in->offset);
+    if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        result =
+            s->driver->cuMemHostRegister_v2((void *)(uintptr_t)r->device, r->bytes,
+                                            mapped | (in->flags & CU_MEMHOSTREGISTER_READ_ONLY));
+    }
+    if (result == CUDA_SUCCESS) {
+        result = s->driver->cuMemHostGetDevicePointer_v2(&device, (void *)(uintptr_t)r->device, 0);
+    }
+    if (result == CUDA_SUCCESS && device != r->device) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && weir_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
+                            int fd, struct weir_registration **ret_registration)
+{
+    struct weir_tenant *t = s->tenant;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct weir_registration *r;
+    CUresult result;
+    bool sealed;
+
+    if (in->bytes == 0 || in->bytes % page != 0 || in->address % page != 0 ||
+        in->address < LOWEST_ADDRESS || in->bytes > HIGHEST_ADDRESS ||
+        in->address > HIGHEST_ADDRESS - in->bytes || in->offset % page != 0 ||
+        !fd_ok(fd, in->offset, in->bytes, &sealed)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (r = s->registrations; r != NULL; r = r->next) {
+        if (r->address < in->address + in->bytes && in->address < r->address + r->bytes) {
+            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+        }
+    }
+    r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r->address = in->address;
+    r->bytes = in->bytes;
+    r->guarded = !sealed;
+    result = weir_session_charge(s, s->device, WEIR_ACCOUNT_PINNED_MEMORY, in->bytes);
+    if (result != CUDA_SUCCESS) {
+        free(r);
+        return result;
+    }
+    result = enter_registration(s, r, fd, in);
+    if (result != CUDA_SUCCESS) {
+        if (r->device == 0) {
+            s->registrations = r->next; /* nothing was mapped */
+            weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, r->bytes);
+            free(r);
+        } else {
+            weir_registration_drop(s, r);
+        }
+        return result;
+    }
+    *ret_registration = r;
+    return CUDA_SUCCESS;
+}
+
+/* A virtual machine's guest cannot send its pages: it gets room, and moves them there. */
+static CUresult register_in_region(struct weir_session *s,
+                                   const struct weir_op_host_register_in *in,
+                                   struct weir_op_host_register_out *out)
+{
+    struct weir_op_host_register_in there = *in;
+    struct weir_registration *r;
+    uint64_t offset;
+    CUresult result;
+    int fd;
+
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (weir_region_take(s->region_end, in->bytes, &fd, &there.offset) != WEIR_OK) {
+        return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    offset = there.offset;
+    there.offset = weir_region_file_offset(s->region_end, offset);
+    result = register_fd(s, &there, fd, &r);
+    if (result != CUDA_SUCCESS) {
+        weir_region_give(s->region_end, offset, in->bytes);
+        return result;
+    }
+    r->in_region = true;
+    r->region_offset = out->offset = offset;
+    out->device_address = r->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
+                                 struct weir_op_host_register_out *out)
+{
+    struct weir_registration *r;
+    CUresult result;
+    int fd;
+
+    if (s->region_end != NULL) {
+        return register_in_region(s, in, out);
+    }
+    if (s->transport->ops->receive_fd == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    /* The descriptor is on its way whatever we think of the rest: taken first. */
+    if (s->transport->ops->receive_fd(s->transport, FD_WAIT_NS, &fd) != WEIR_OK) {
+        weir_session_end(s);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result =
+        weir_ops_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT : register_fd(s, in, fd, &r);
+    if (result == CUDA_SUCCESS) {
+        out->device_address = r->device;
+    }
+    close(fd);
+    return result;
+}
+
+CUresult weir_host_host_unregister(struct weir_session *s,
+                                   const struct weir_op_host_unregister_in *in,
+                                   struct weir_op_host_unregister_out *out)
+{
+    (void)out;
+    for (struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+        if (r->address == in->address) {
+            weir_registration_drop(s, r);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* ---------------------------------------------------------------- memory of a sister process */
+
+CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_open_in *in,
+                            struct weir_op_ipc_open_out *out)
+{
+    struct weir_tenant *t = s->tenant;
+    struct weir_ipc_token *token;
+    struct weir_chunk *chunk = NULL;
+    struct weir_grant *grant;
+    uint64_t base = 0, bytes = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (token = t->tokens; token != NULL && chunk == NULL; token = token->next) {
+        unsigned differ = 0;
+
+        for (size_t i = 0; i < sizeof token->handle; i++) {
+            differ |= (unsigned)(token->handle[i] ^ in->handle[i]);
+        }
+        if (differ == 0) {
+            chunk = token->chunk;
+            chunk->refs++;
+            base = token->base;
+            bytes = token->bytes;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (chunk == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(add_grant(s, chunk, true, base, bytes, &grant));
+    out->base = base;
+    out->bytes = bytes;
+    out->device = chunk->device;
+    out->reference = grant->reference;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in,
+                             struct weir_op_ipc_close_out *out)
+{
+    struct weir_grant *grant = find_grant(s, in->reference, true);
+
+    (void)out;
+    if (grant == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_grant_drop(s, grant);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,471 @@
+/* Images, modules and libraries. */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include "host_backend/worker/session/image_ready.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define IMAGE_MAX_BYTES (UINT64_C(1) << 30)
+
+struct weir_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes)
+{
+    struct weir_hash name;
+
+    memcpy(name.bytes, hash, sizeof name.bytes);
+    return weir_image_get(&s->tenant->images, &name, bytes);
+}
+
+/* ---------------------------------------------------------------- the store */
+
+CUresult weir_host_image_query(struct weir_session *s, const struct weir_op_image_query_in *in,
+                               struct weir_op_image_query_out *out)
+{
+    struct weir_image *image = weir_ops_image(s, in->hash, in->bytes);
+
+    out->present = image != NULL;
+    weir_image_put(&s->tenant->images, image);
+    return CUDA_SUCCESS;
+}
+
+static struct weir_upload *find_upload(struct weir_session *s,
+                                       const struct weir_op_image_put_in *in)
+{
+    struct weir_upload *u;
+    unsigned n = 0;
+
+    for (u = s->uploads; u != NULL; u = u->next, n++) {
+        if (u->bytes == in->bytes && memcmp(u->hash.bytes, in->hash, sizeof in->hash) == 0) {
+            return u;
+        }
+    }
+    if (in->offset != 0 || in->bytes == 0 || in->bytes > IMAGE_MAX_BYTES || n >= WEIR_UPLOADS_MAX) {
+        return NULL;
+    }
+    u = calloc(1, sizeof *u);
+    if (u == NULL) {
+        return NULL;
+    }
+    u->data = malloc(in->bytes + WEIR_IMAGE_TAIL_BYTES);
+    if (u->data == NULL) {
+        free(u);
+        return NULL;
+    }
+    memset(u->data + in->bytes, 0, WEIR_IMAGE_TAIL_BYTES);
+    memcpy(u->hash.bytes, in->hash, sizeof in->hash);
+    u->bytes = in->bytes;
+    u->next = s->uploads;
+    s->uploads = u;
+    return u;
+}
+
+static void drop_upload(struct weir_session *s, struct weir_upload *upload)
+{
+    struct weir_upload **at = &s->uploads;
+
+    while (*at != upload) {
+        at = &(*at)->next;
+    }
+    *at = upload->next;
+    free(upload->data);
+    free(upload);
+}
+
+CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in,
+                             struct weir_op_image_put_out *out)
+{
+    struct weir_upload *u = find_upload(s, in);
+    struct weir_image *image;
+    enum weir_status status;
+    uint8_t *data;
+
+    (void)out;
+    if (u == NULL) {
+        return in->bytes > IMAGE_MAX_BYTES ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received ||
+        !weir_ops_in_arena(s, in->arena, in->piece_bytes)) {
+        drop_upload(s, u);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(u->data + u->received, s->view.arena + in->arena, in->piece_bytes);
+    u->received += in->piece_bytes;
+    if (u->received < u->bytes) {
+        return CUDA_SUCCESS;
+    }
+    data = u->data;
+    u->data = NULL;
+    status = weir_image_add(&s->tenant->images, &u->hash, data, u->bytes, &image);
+    drop_upload(s, u);
+    if (status != WEIR_OK) {
+        return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_image_put(&s->tenant->images, image);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in,
+                             struct weir_op_image_get_out *out)
+{
+    struct weir_image_store *store = &s->tenant->images;
+    struct weir_hash hash;
+    struct weir_image *image;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+    (void)out;
+    memcpy(hash.bytes, in->hash, sizeof hash.bytes);
+    image = weir_image_get_any(store, &hash);
+    if (image == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (in->offset <= image->bytes && in->piece_bytes <= image->bytes - in->offset &&
+        weir_ops_in_arena(s, in->arena, in->piece_bytes)) {
+        memcpy(s->view.arena + in->arena, image->data + in->offset, in->piece_bytes);
+        result = CUDA_SUCCESS;
+    }
+    weir_image_put(store, image);
+    return result;
+}
+
+/* ---------------------------------------------------------------- options */
+
+/* Options whose value is a number; those that are addresses in the guest would be read here. */
+static bool option_ok(uint32_t id)
+{
+    switch ((int)id) {
+    case CU_JIT_MAX_REGISTERS:
+    case CU_JIT_THREADS_PER_BLOCK:
+    case CU_JIT_OPTIMIZATION_LEVEL:
+    case CU_JIT_TARGET_FROM_CUCONTEXT:
+    case CU_JIT_TARGET:
+    case CU_JIT_FALLBACK_STRATEGY:
+    case CU_JIT_GENERATE_DEBUG_INFO:
+    case CU_JIT_LOG_VERBOSE:
+    case CU_JIT_GENERATE_LINE_INFO:
+    case CU_JIT_CACHE_MODE:
+    case CU_JIT_LTO:
+    case CU_JIT_FTZ:
+    case CU_JIT_PREC_DIV:
+    case CU_JIT_PREC_SQRT:
+    case CU_JIT_FMA:
+    case CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES:
+    case CU_JIT_POSITION_INDEPENDENT_CODE:
+    case CU_JIT_MIN_CTA_PER_SM:
+    case CU_JIT_MAX_THREADS_PER_BLOCK:
+    case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
+        return true;
+    default:
+        return false;
+    }
+}
+
+CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
+                              uint32_t n_values, struct weir_jit_options *ret_options)
+{
+    ret_options->n = 0;
+    if (n_ids != n_values || n_ids > WEIR_JIT_OPTIONS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t i = 0; i < n_ids; i++) {
+        if (!option_ok(ids[i])) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        ret_options->ids[ret_options->n] = (CUjit_option)ids[i];
+        ret_options->values[ret_options->n++] = (void *)(uintptr_t)values[i];
+    }
+    return CUDA_SUCCESS;
+}
+
+static void add_option(struct weir_jit_options *options, CUjit_option id, void *value)
+{
+    options->ids[options->n] = id;
+    options->values[options->n++] = value;
+}
+
+void weir_ops_jit_logs(struct weir_jit_options *options, char *info, char *error)
+{
+    void *bytes = (void *)(uintptr_t)(WEIR_LOG_BYTES - 1);
+
+    add_option(options, CU_JIT_INFO_LOG_BUFFER, info);
+    add_option(options, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, bytes);
+    add_option(options, CU_JIT_ERROR_LOG_BUFFER, error);
+    add_option(options, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, bytes);
+}
+
+/* ---------------------------------------------------------------- what the driver is given */
+
+struct load {
+    struct weir_image *image; /* a reference */
+    const void *code;         /* what the driver is given; the image's */
+    bool uses_printf, is_bundle;
+    char *info, *error; /* of one operation; NULL: not wanted */
+};
+
+static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t bytes,
+                        uint32_t kind, bool want_logs, struct load *load)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (kind >= WEIR_IMAGE_KIND_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *load = (struct load){.image = weir_ops_image(s, hash, bytes),
+                          .is_bundle = kind == WEIR_IMAGE_BUNDLE};
+    if (load->image == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->worker->sm,
+                                  &load->code, &load->uses_printf)) {
+    case WEIR_OK:
+        break;
+    case WEIR_ERR_NO_MEMORY:
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        break;
+    default:
+        result = CUDA_ERROR_INVALID_IMAGE;
+    }
+    if (result == CUDA_SUCCESS && want_logs) {
+        load->info = weir_session_alloc(s, WEIR_LOG_BYTES);
+        load->error = weir_session_alloc(s, WEIR_LOG_BYTES);
+        if (load->info == NULL || load->error == NULL) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_image_put(&s->tenant->images, load->image);
+    }
+    return result;
+}
+
+static void give_up(struct weir_session *s, struct load *load)
+{
+    weir_image_put(&s->tenant->images, load->image);
+}
+
+/* The object of a module or library that the driver has loaded. load is taken on success. */
+static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t handle, void *native,
+                      struct weir_ctx *ctx, struct load *load, uint32_t *ret_uses_printf)
+{
+    struct weir_module *m;
+    struct weir_object *o;
+
+    WEIR_TRY(weir_object_create(s, kind, sizeof *m, handle, native, ctx, &o));
+    m = (struct weir_module *)o;
+    m->library = kind == WEIR_KIND_LIBRARY;
+    m->image = load->image;
+    m->code = load->code;
+    m->uses_printf = load->uses_printf;
+    m->is_bundle = load->is_bundle;
+    *ret_uses_printf = m->uses_printf;
+    return CUDA_SUCCESS;
+}
+
+/* The driver's refusal is an output, not the call's error, so that its log can travel. */
+static CUresult refused(struct weir_session *s, CUresult result)
+{
+    if (weir_error_is_sticky(result)) {
+        weir_worker_sticky(s->worker, result);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_module_load_in *in,
+                               struct weir_op_module_load_out *out)
+{
+    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_jit_options options;
+    struct load load;
+    CUmodule module;
+    CUresult result;
+    unsigned n_own; /* options of the guest */
+
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
+    WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
+                                  in->n_option_values, &options));
+    n_own = options.n;
+    WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
+    if (load.info != NULL) {
+        weir_ops_jit_logs(&options, load.info, load.error);
+    }
+    result =
+        s->driver->cuModuleLoadDataEx(&module, load.code, options.n, options.ids, options.values);
+    out->result = (int32_t)result;
+    out->info_log = load.info;
+    out->error_log = load.error;
+    if (result != CUDA_SUCCESS) {
+        give_up(s, &load);
+        return refused(s, result);
+    }
+    result = enter(s, WEIR_KIND_MODULE, in->m, module, ctx, &load, &out->uses_printf);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuModuleUnload(module);
+        give_up(s, &load);
+        return result;
+    }
+    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_MODULE, in->m),
+                      &(struct weir_forms_options){options.ids, options.values, n_own});
+    return CUDA_SUCCESS;
+}
+
+/* A library may have to be loaded again; the numbers were checked before the first time. */
+static CUresult keep_options(struct weir_session *s, const struct weir_op_library_load_in *in)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+
+    if (in->n_option_ids == 0) {
+        return CUDA_SUCCESS;
+    }
+    m->options = malloc(sizeof *m->options);
+    if (m->options == NULL) {
+        (void)weir_object_destroy(s, &m->o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
+                                in->n_option_values, m->options);
+}
+
+CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
+                                struct weir_op_library_load_out *out)
+{
+    /* The image lives as long as the library here, whatever the guest's own memory does. */
+    CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
+    void *library_values[] = {(void *)1};
+    struct weir_jit_options options;
+    struct load load;
+    CUlibrary library;
+    CUresult result;
+
+    if (in->n_library_option_ids != in->n_library_option_values) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (uint32_t i = 0; i < in->n_library_option_ids; i++) {
+        if (in->library_option_ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    WEIR_TRY(weir_session_free_name(s, WEIR_KIND_LIBRARY, in->l));
+    WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
+                                  in->n_option_values, &options));
+    WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
+    if (load.info != NULL) {
+        weir_ops_jit_logs(&options, load.info, load.error);
+    }
+    result = s->driver->cuLibraryLoadData(&library, load.code, options.ids, options.values,
+                                          options.n, library_ids, library_values, 1);
+    out->result = (int32_t)result;
+    out->info_log = load.info;
+    out->error_log = load.error;
+    if (result != CUDA_SUCCESS) {
+        give_up(s, &load);
+        return refused(s, result);
+    }
+    result = enter(s, WEIR_KIND_LIBRARY, in->l, library, NULL, &load, &out->uses_printf);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuLibraryUnload(library);
+        give_up(s, &load);
+        return result;
+    }
+    WEIR_TRY(keep_options(s, in));
+    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_LIBRARY, in->l),
+                      &(struct weir_forms_options){options.ids, options.values, in->n_option_ids});
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
+                                 struct weir_op_module_unload_out *out)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+
+    (void)out;
+    if (m == NULL || m->of_library) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return weir_object_destroy(s, &m->o);
+}
+
+CUresult weir_host_library_unload(struct weir_session *s,
+                                  const struct weir_op_library_unload_in *in,
+                                  struct weir_op_library_unload_out *out)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+
+    (void)out;
+    return m != NULL ? weir_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult weir_host_library_module(struct weir_session *s,
+                                  const struct weir_op_library_module_in *in,
+                                  struct weir_op_library_module_out *out)
+{
+    struct weir_module *library = weir_ops_library(s, in->l);
+    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_object *o;
+    CUmodule native;
+
+    (void)out;
+    if (library == NULL || ctx == NULL) {
+        return library == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
+    library->used = true;
+    WEIR_TRY(weir_object_create(s, WEIR_KIND_MODULE, sizeof(struct weir_module), in->m, native, ctx,
+                                &o));
+    o->borrowed = true;
+    o->owner = &library->o;
+    ((struct weir_module *)o)->of_library = true;
+    ((struct weir_module *)o)->uses_printf = library->uses_printf;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- globals */
+
+/* From now on the guest may name this memory. */
+static CUresult admit_global(struct weir_session *s, struct weir_module *m, CUdeviceptr address,
+                             size_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+    if (bytes != 0 && !weir_range_covers(&s->ranges, address, bytes) &&
+        weir_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (m->forms != NULL && bytes != 0) {
+        weir_forms_exposed(s, m, address, bytes);
+    }
+    *ret_address = address;
+    *ret_bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_module_global_in *in,
+                                 struct weir_op_module_global_out *out)
+{
+    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    CUdeviceptr address;
+    size_t bytes;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
+    return admit_global(s, m, address, bytes, &out->address, &out->bytes);
+}
+
+CUresult weir_host_library_global(struct weir_session *s,
+                                  const struct weir_op_library_global_in *in,
+                                  struct weir_op_library_global_out *out)
+{
+    struct weir_module *m = weir_ops_library(s, in->l);
+    CUdeviceptr address;
+    size_t bytes;
+
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(in->managed != 0
+                 ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
+                 : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
+    m->used = true;
+    return admit_global(s, m, address, bytes, &out->address, &out->bytes);
+}

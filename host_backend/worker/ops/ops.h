@@ -1,0 +1,140 @@
+/* What the handlers share: the step from a guest's handle or offset to
+ * something that may be used. */
+#ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
+#define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
+
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/worker.h"
+#include "proto/host_hand.h"
+#include "proto/wire/op_kinds.h"
+
+/**
+ * Live objects by handle; NULL when there is none. A context's or a stream's device becomes the
+ * session's current one, whatever the record said: what the operation makes belongs there.
+ */
+static inline struct weir_ctx *weir_ops_ctx(struct weir_session *s, uint64_t handle)
+{
+    struct weir_ctx *ctx = weir_object_get(s, WEIR_KIND_CONTEXT, handle);
+
+    return ctx != NULL && weir_session_enter(s, ctx->o.device) == CUDA_SUCCESS ? ctx : NULL;
+}
+static inline struct weir_stream *weir_ops_stream(struct weir_session *s, uint64_t handle)
+{
+    struct weir_stream *stream = weir_object_get(s, WEIR_KIND_STREAM, handle);
+
+    return stream != NULL && weir_session_enter(s, stream->o.device) == CUDA_SUCCESS ? stream
+                                                                                     : NULL;
+}
+static inline struct weir_event *weir_ops_event(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_EVENT, handle);
+}
+static inline struct weir_function *weir_ops_function(struct weir_session *s, uint64_t handle)
+{
+    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+
+    return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
+}
+/** The real context that is current: of the device of the context or the record in hand. */
+static inline CUcontext weir_ops_context(const struct weir_session *s)
+{
+    return s->worker->devices[s->device].context;
+}
+/** A library, loaded again if a reset has unloaded it (ops/reset.c). */
+struct weir_module *weir_ops_library(struct weir_session *s, uint64_t handle);
+
+/** Is [offset, offset + bytes) inside the staging arena? */
+static inline bool weir_ops_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
+{
+    return offset <= s->view.arena_bytes && bytes <= s->view.arena_bytes - offset;
+}
+
+/** May the guest name this completion word? Word 0 is "none". */
+static inline bool weir_ops_word_ok(const struct weir_session *s, uint32_t word)
+{
+    return word < s->view.n_words;
+}
+
+/** Have the GPU write a completion word in stream order (ops/stream.c). */
+CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t word,
+                             uint32_t value);
+
+/** One side of a pitched copy as the wire has it. */
+struct weir_copy_side {
+    uint32_t kind; /* enum weir_side_kind */
+    uint64_t addr, x, y, z, lod, pitch, height;
+};
+
+/** Check both sides and fill the driver's structure (ops/copy.c). */
+CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
+                          const struct weir_copy_side *dst, uint64_t width, uint64_t height,
+                          uint64_t depth, CUDA_MEMCPY3D *ret_copy);
+
+/* The same from any of the operations that carry these fields. */
+#define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
+    weir_ops_copy_3d(                                                                              \
+        (s),                                                                                       \
+        &(struct weir_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x, (in)->src_y,         \
+                                 (in)->src_z, (in)->src_lod, (in)->src_pitch, (in)->src_height},   \
+        &(struct weir_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x, (in)->dst_y,         \
+                                 (in)->dst_z, (in)->dst_lod, (in)->dst_pitch, (in)->dst_height},   \
+        (in)->width, (in)->height, (in)->depth, (ret_copy))
+
+/** Check the memory of a (pitched) fill (ops/copy.c). */
+CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
+                             uint32_t element_bytes, uint64_t width, uint64_t height);
+
+/** Where a new node goes. */
+struct weir_ops_place {
+    CUgraph graph;
+    CUgraphNode *nodes; /* it depends on; of the operation in hand */
+};
+
+/** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
+CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
+                             const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret);
+
+/** A stored image of the tenant, with a reference (ops/module.c). */
+struct weir_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes);
+
+#define WEIR_JIT_OPTIONS_MAX 64
+#define WEIR_LOG_BYTES       65536
+
+/* Options as the driver takes them, with room for four log entries. */
+struct weir_jit_options {
+    CUjit_option ids[WEIR_JIT_OPTIONS_MAX + 4];
+    void *values[WEIR_JIT_OPTIONS_MAX + 4];
+    unsigned n;
+};
+
+/** Take over the options that need no pointer; others are refused (ops/module.c). */
+CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
+                              uint32_t n_values, struct weir_jit_options *ret_options);
+/** Add log buffers of WEIR_LOG_BYTES each. */
+void weir_ops_jit_logs(struct weir_jit_options *options, char *info, char *error);
+
+/** Set an attribute of a function and of the kernel that it is of, on the current device
+ * (ops/function.c). */
+CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_function *f,
+                                CUfunction_attribute id, int value);
+
+/**
+ * A context is reset when the last one of a session goes: the variables of libraries start again.
+ * Libraries outlive contexts, so those that were used are unloaded, and loaded again, with the same
+ * kernels, when the session next makes a context (ops/reset.c).
+ */
+void weir_ops_libraries_unload(struct weir_session *s);
+void weir_ops_libraries_reload(struct weir_session *s);
+
+/**
+ * A launch's parameters as the driver gets them. A block may end early, as NCCL's do: what is
+ * missing is zero, never what lies behind it here.
+ *
+ * @param params  of in's n bytes; replaced by scratch memory where that is too short.
+ * @param bytes   replaced likewise.
+ */
+CUresult weir_ops_params(struct weir_session *s, const struct weir_function *f, const void **params,
+                         size_t *bytes);
+
+#endif

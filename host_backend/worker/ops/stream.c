@@ -1,0 +1,272 @@
+/* Streams, completion words, host functions. */
+#include "host_backend/worker/ops/ops.h"
+
+#include "host_backend/worker/session/host_calls.h"
+#include <stdlib.h>
+
+CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
+                                 struct weir_op_stream_create_out *out)
+{
+    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_stream *stream;
+    struct weir_object *o;
+    CUstream native;
+    CUresult result;
+
+    (void)out;
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 || !weir_ops_word_ok(s, in->word)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
+                                                   weir_gate_stream_priority(s, in->priority)));
+    result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuStreamDestroy_v2(native);
+        return result;
+    }
+    stream = (struct weir_stream *)o;
+    stream->word = in->word;
+    stream->flags = in->flags;
+    stream->priority = in->priority;
+    stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
+    stream->blocking = (in->flags & CU_STREAM_NON_BLOCKING) == 0;
+    stream->next = ctx->streams;
+    ctx->streams = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_stream_destroy(struct weir_session *s,
+                                  const struct weir_op_stream_destroy_in *in,
+                                  struct weir_op_stream_destroy_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+
+    (void)out;
+    if (stream == NULL || stream->legacy) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return weir_object_destroy(s, &stream->o);
+}
+
+/* Where the GPU cannot write words itself, the driver's thread does. */
+struct word_write {
+    uint32_t *word;
+    uint32_t value;
+};
+
+static void CUDA_CB write_word(void *user_data)
+{
+    struct word_write *write = user_data;
+
+    /* W1: publishes the stream's work; meets the guest's acquire of the word. */
+    __atomic_store_n(write->word, write->value, __ATOMIC_RELEASE);
+    free(write);
+}
+
+CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t word, uint32_t value)
+{
+    struct word_write *write;
+    CUresult result;
+
+    if (word == WEIR_WORD_NONE) {
+        return CUDA_SUCCESS;
+    }
+    weir_session_watch(s, word, value);
+    if (s->worker->write_value_ok) {
+        return s->driver->cuStreamWriteValue32_v2(stream, s->words_dptr + UINT64_C(4) * word, value,
+                                                  CU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+    write = malloc(sizeof *write);
+    if (write == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *write = (struct word_write){&s->view.words[word], value};
+    result = s->driver->cuLaunchHostFunc(stream, write_word, write);
+    if (result != CUDA_SUCCESS) {
+        free(write);
+    }
+    return result;
+}
+
+CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
+                               struct weir_op_stream_mark_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (weir_stream_capturing(s, stream)) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    WEIR_TRY(weir_order_mark(s, stream));
+    WEIR_TRY(weir_ops_write_word(s, weir_stream_at(stream), stream->word, in->value));
+    weir_gate_stream_awaited(s, stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_stream_wait_event(struct weir_session *s,
+                                     const struct weir_op_stream_wait_event_in *in,
+                                     struct weir_op_stream_wait_event_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_event *event = weir_ops_event(s, in->e);
+
+    (void)out;
+    if (stream == NULL || event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_order_begin(s, stream));
+    return s->driver->cuStreamWaitEvent(weir_stream_at(stream), event->o.native, in->flags);
+}
+
+CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in,
+                                struct weir_op_stream_value_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    bool wide = in->kind == WEIR_VALUE_WRITE64 || in->kind == WEIR_VALUE_WAIT64;
+    bool wait = in->kind == WEIR_VALUE_WAIT32 || in->kind == WEIR_VALUE_WAIT64;
+    const struct weir_driver *d = s->driver;
+    uint32_t small = (uint32_t)in->value;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)
+                  : weir_session_check_write(s, in->address, wide ? 8 : 4));
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (wait) {
+        s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =
+            (struct weir_awaited_value){in->address, in->value, wide};
+        return wide ? d->cuStreamWaitValue64_v2(weir_stream_at(stream), in->address, in->value,
+                                                in->flags)
+                    : d->cuStreamWaitValue32_v2(weir_stream_at(stream), in->address, small,
+                                                in->flags);
+    }
+    return wide ? d->cuStreamWriteValue64_v2(weir_stream_at(stream), in->address, in->value,
+                                             in->flags)
+                : d->cuStreamWriteValue32_v2(weir_stream_at(stream), in->address, small, in->flags);
+}
+
+CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in,
+                                struct weir_op_stream_query_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_order_mark(s, stream));
+    return s->driver->cuStreamQuery(weir_stream_at(stream));
+}
+
+CUresult weir_host_stream_attribute(struct weir_session *s,
+                                    const struct weir_op_stream_attribute_in *in,
+                                    struct weir_op_stream_attribute_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    CUlaunchAttributeID id = (CUlaunchAttributeID)in->attribute;
+    CUlaunchAttributeValue value = in->value;
+
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
+        id != CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP &&
+        id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (in->write != 0) {
+        const CUaccessPolicyWindow *window = &value.accessPolicyWindow;
+
+        if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && window->num_bytes != 0) {
+            WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)window->base_ptr, window->num_bytes));
+        }
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+            stream->priority = value.priority;
+            value.priority = weir_gate_stream_priority(s, value.priority);
+        }
+        return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
+    }
+    WEIR_TRY(s->driver->cuStreamGetAttribute(stream->o.native, id, &out->value));
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+        out->value.priority = stream->priority;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- functions of the guest */
+
+CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
+                             struct weir_op_host_func_out *out)
+{
+    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_call *call;
+    CUresult result;
+
+    (void)out;
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_order_begin(s, stream));
+    /* Captured, it becomes a graph's node and may run any number of times. */
+    call = weir_host_call_create(s, in->token, !weir_stream_capturing(s, stream));
+    if (call == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = s->driver->cuLaunchHostFunc(weir_stream_at(stream), weir_host_call_run, call);
+    if (result != CUDA_SUCCESS) {
+        weir_host_call_cancel(call);
+    }
+    return result;
+}
+
+CUresult weir_host_host_func_done(struct weir_session *s,
+                                  const struct weir_op_host_func_done_in *in,
+                                  struct weir_op_host_func_done_out *out)
+{
+    (void)out;
+    CUresult result = weir_host_call_done(s, in->ticket);
+
+    return s->remote ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
+}
+
+/* ---------------------------------------------------------------- words, seen from afar */
+
+CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_wait_in *in,
+                             struct weir_op_word_wait_out *out)
+{
+    if (in->word == WEIR_WORD_NONE || !weir_ops_word_ok(s, in->word)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->value = __atomic_load_n(&s->view.words[in->word], __ATOMIC_ACQUIRE);
+    if ((int32_t)(out->value - in->value) >= 0) {
+        return CUDA_SUCCESS;
+    }
+    if (s->n_waits == WEIR_WORD_WAITS_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    s->waits[s->n_waits++] = (struct weir_word_wait){s->op_seq, in->word, in->value};
+    s->answer_later = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_word_peek(struct weir_session *s, const struct weir_op_word_peek_in *in,
+                             struct weir_op_word_peek_out *out)
+{
+    if (!weir_ops_word_ok(s, in->word)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->value = __atomic_load_n(&s->view.words[in->word], __ATOMIC_ACQUIRE);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,181 @@
+/*
+ * Virtual memory management: the operations.
+ *
+ * Mapping and access are posted: the guest has made the same checks, so a refusal here means a
+ * guest that lies or a driver out of room. Kernels that are already on their way would then touch
+ * addresses behind which there is nothing, and that would end the context of all tenants: so the
+ * session ends before it can launch them.
+ */
+#include "host_backend/worker/ops/ops.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/vmm.h"
+#include <string.h>
+#include <unistd.h>
+
+static struct weir_vmm_handle *find(struct weir_session *s, uint64_t handle)
+{
+    return weir_object_get(s, WEIR_KIND_CHUNK, handle);
+}
+
+static CUresult must(struct weir_session *s, CUresult result, const char *what)
+{
+    if (result != CUDA_SUCCESS && s->op_posted) {
+        weir_log_warn("vmm: %s failed, ended session=%llu tenant=%s result=%d", what,
+                      (unsigned long long)s->id, s->tenant->name, (int)result);
+        weir_session_end(s);
+    }
+    return result;
+}
+
+CUresult weir_host_vmm_reserve(struct weir_session *s, const struct weir_op_vmm_reserve_in *in,
+                               struct weir_op_vmm_reserve_out *out)
+{
+    return weir_vmm_reserve(s, in->bytes, in->alignment, in->hint, &out->base);
+}
+
+CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vmm_unreserve_in *in,
+                                 struct weir_op_vmm_unreserve_out *out)
+{
+    (void)out;
+    return weir_vmm_unreserve(s, in->base);
+}
+
+/* Name memory; its reference is the handle's, or dropped. */
+static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
+                           bool imported)
+{
+    struct weir_object *o;
+    CUresult result = handle == 0
+                          ? CUDA_ERROR_INVALID_HANDLE
+                          : weir_object_create(s, WEIR_KIND_CHUNK, sizeof(struct weir_vmm_handle),
+                                               handle, NULL, NULL, &o);
+
+    if (result != CUDA_SUCCESS) {
+        weir_vmm_alloc_put(alloc);
+        return result;
+    }
+    ((struct weir_vmm_handle *)o)->alloc = alloc;
+    ((struct weir_vmm_handle *)o)->imported = imported;
+    if (!imported) {
+        weir_session_hold(s, alloc->device, alloc->bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_create_in *in,
+                              struct weir_op_vmm_create_out *out)
+{
+    const uint32_t known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    struct weir_vmm_alloc *alloc;
+    CUdevice device;
+
+    (void)out;
+    WEIR_TRY(weir_session_device(s, in->device, &device));
+    if (in->bytes == 0 || in->bytes % s->worker->granularity_bytes != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((in->handle_types & ~known) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
+    return name_alloc(s, in->h, alloc, false);
+}
+
+CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_release_in *in,
+                               struct weir_op_vmm_release_out *out)
+{
+    struct weir_vmm_handle *handle = find(s, in->h);
+
+    (void)out;
+    return handle != NULL ? weir_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_in *in,
+                           struct weir_op_vmm_map_out *out)
+{
+    const struct weir_vmm_handle *handle = find(s, in->h);
+
+    (void)out;
+    return must(s,
+                handle != NULL ? weir_vmm_map(s, in->address, in->bytes, handle->alloc)
+                               : CUDA_ERROR_INVALID_VALUE,
+                "mapping");
+}
+
+CUresult weir_host_vmm_unmap(struct weir_session *s, const struct weir_op_vmm_unmap_in *in,
+                             struct weir_op_vmm_unmap_out *out)
+{
+    (void)out;
+    return must(s, weir_vmm_unmap(s, in->address, in->bytes), "unmapping");
+}
+
+CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_access_in *in,
+                              struct weir_op_vmm_access_out *out)
+{
+    (void)out;
+    return must(s, weir_vmm_access(s, in->address, in->bytes, in->flags), "access");
+}
+
+/* ---------------------------------------------------------------- between processes */
+
+static CUresult send_share(struct weir_session *s, struct weir_vmm_alloc *alloc,
+                           const uint8_t name[16])
+{
+    enum weir_status status;
+    int fd;
+
+    if (s->transport->ops->send_fd == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(weir_share_create(s->tenant, alloc, name, &fd));
+    status = s->transport->ops->send_fd(s->transport, fd);
+    close(fd);
+    return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_export_in *in,
+                              struct weir_op_vmm_export_out *out)
+{
+    static const uint8_t no_name[16];
+    const struct weir_vmm_handle *handle = find(s, in->h);
+    CUstream work;
+
+    (void)out;
+    if (handle == NULL ||
+        (handle->alloc->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_enter(s, handle->alloc->device));
+    WEIR_TRY(weir_session_work_stream(s, &work));
+    WEIR_TRY(weir_vmm_alloc_clear(handle->alloc, work));
+    return send_share(s, handle->alloc, no_name);
+}
+
+CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_import_in *in,
+                              struct weir_op_vmm_import_out *out)
+{
+    struct weir_vmm_alloc *alloc = weir_share_find_alloc(s->tenant, in->token);
+
+    if (alloc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->bytes = alloc->bytes;
+    out->handle_types = alloc->handle_types;
+    out->device = alloc->device;
+    return name_alloc(s, in->h, alloc, true);
+}
+
+CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool_export_in *in,
+                               struct weir_op_pool_export_out *out)
+{
+    (void)out;
+    return send_share(s, NULL, in->name);
+}
+
+CUresult weir_host_pool_import(struct weir_session *s, const struct weir_op_pool_import_in *in,
+                               struct weir_op_pool_import_out *out)
+{
+    return weir_share_find_name(s->tenant, in->token, out->name) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_VALUE;
+}

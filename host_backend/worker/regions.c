@@ -1,0 +1,327 @@
+/*
+ * Regions of virtual machines: mailboxes, slots, units, and the thread that looks after them.
+ *
+ * A slot is FREE, OPEN (a session), or KEPT: the session is over and the guest's process is not, so
+ * its units may still be mapped there, as pinned memory or as pages that it registered. A process
+ * is over when it says so (guest_left), when its beat stands still for 10 s, when its kernel was
+ * booted anew, or with its machine. While QEMU itself stands still (a suspended machine) no time
+ * passes. A worker that takes a region over finds the slots and units of its predecessor in the
+ * region's control part, and keeps them by the same rules: what the guest may have scribbled there
+ * decides about room in its own region and about nothing else.
+ *
+ * Locking: region->lock guards slots, units and the list of ends; it is taken last.
+ */
+#include "host_backend/worker/regions.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/region_private.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MS   250 /* the beat, and the look at the guest's, while there are sessions */
+#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
+
+/* Without a bell: how long it looks away after something was found, and after a while; and without
+ * any session. The first is about what a sleep costs on both ends. */
+#define LOOK_FIRST_NS (50 * WEIR_NS_PER_US)
+#define LOOK_LAST_NS  (1 * WEIR_NS_PER_MS)
+#define LOOK_IDLE_NS  (20 * WEIR_NS_PER_MS)
+
+static struct weir_region_header *header_of(const struct region *region)
+{
+    return (struct weir_region_header *)(void *)region->base;
+}
+
+/* ---------------------------------------------------------------- who lives */
+
+/* Is the process of a slot over? */
+static bool slot_is_over_locked(struct region *region, uint32_t i)
+{
+    struct slot *slot = &region->slots[i];
+    const struct weir_region_slot *shared = weir_region_slot(region->base, i);
+    uint32_t beat = __atomic_load_n(&shared->guest_beat, __ATOMIC_ACQUIRE);
+
+    if (__atomic_load_n(&shared->guest_left, __ATOMIC_ACQUIRE) != 0) {
+        return true;
+    }
+    if (beat != slot->beat) {
+        slot->beat = beat;
+        slot->beat_ns = region->clock.run_ns;
+    }
+    return region->clock.run_ns - slot->beat_ns >= SILENT_NS;
+}
+
+static void end_slot_locked(struct region *region, uint32_t i)
+{
+    struct slot *slot = &region->slots[i];
+
+    if (slot->state == SLOT_KEPT) {
+        weir_region_free_slot_locked(region, i);
+    } else if (slot->state == SLOT_OPEN && slot->end != NULL) {
+        atomic_store(&slot->end->gone, true); /* the session sees it, and frees the slot */
+        weir_region_wake_end(slot->end);
+    }
+}
+
+void weir_region_look_at_slots(struct region *region, bool all)
+{
+    pthread_mutex_lock(&region->lock);
+    (void)weir_vm_clock_advance(&region->clock);
+    for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
+        if (region->slots[i].state != SLOT_FREE && (all || slot_is_over_locked(region, i))) {
+            end_slot_locked(region, i);
+        }
+    }
+    pthread_mutex_unlock(&region->lock);
+}
+
+/* ---------------------------------------------------------------- the thread */
+
+/* Until the bell, or for so long; quiet_ns: since the guest was last seen to do something. */
+static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_ns)
+{
+    uint64_t ns = quiet_ns / 8;
+    struct timespec time;
+    bool used;
+
+    pthread_mutex_lock(&region->lock);
+    used = region->n_used != 0;
+    pthread_mutex_unlock(&region->lock);
+    if (region->bell_fd >= 0) {
+        ns = TICK_MS * WEIR_NS_PER_MS;
+    } else if (!used) {
+        ns = LOOK_IDLE_NS;
+    } else {
+        ns = ns < LOOK_FIRST_NS ? LOOK_FIRST_NS : ns > LOOK_LAST_NS ? LOOK_LAST_NS : ns;
+    }
+    time.tv_sec = (time_t)(ns / WEIR_NS_PER_S);
+    time.tv_nsec = (long)(ns % WEIR_NS_PER_S);
+    (void)ppoll(waits, 2, region->bell_fd >= 0 && !used ? NULL : &time, NULL);
+}
+
+/* Who cuts the file short has taken away the memory that both ends are in: nothing there counts. */
+static void look_at_length(struct region *region)
+{
+    struct stat info;
+
+    if (!weir_region_is_loose(region) || region->cut || fstat(region->fd, &info) != 0 ||
+        (uint64_t)info.st_size >= region->about.offset + region->about.bytes) {
+        return;
+    }
+    region->cut = true;
+    weir_log_error("region: its file was cut short, the machine is not served any more "
+                   "tenant=%u pid=%lld",
+                   region->about.tenant_index, (long long)region->about.pid);
+    __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
+    weir_region_look_at_slots(region, true);
+}
+
+static void drain(int fd)
+{
+    uint64_t count;
+
+    (void)!read(fd, &count, sizeof count);
+}
+
+static void *look_after(void *user)
+{
+    struct region *region = user;
+    struct pollfd waits[2] = {{region->stop_fd, POLLIN, 0}, {region->bell_fd, POLLIN, 0}};
+    uint64_t ticked_ns = 0, active_ns = weir_clock_now_ns(), now_ns = active_ns;
+    bool detached = false, active;
+
+    while (!detached) {
+        wait(region, waits, now_ns - active_ns);
+        drain(region->stop_fd);
+        if (waits[1].revents != 0) {
+            drain(region->bell_fd);
+        }
+        if (!region->cut) {
+            weir_region_look_at_mail(region);
+        }
+        pthread_mutex_lock(&region->lock);
+        active = weir_region_wake_all_locked(region);
+        detached = region->detached;
+        pthread_mutex_unlock(&region->lock);
+        now_ns = weir_clock_now_ns();
+        active_ns = active ? now_ns : active_ns;
+        if (now_ns - ticked_ns >= TICK_MS * WEIR_NS_PER_MS) {
+            ticked_ns = now_ns;
+            __atomic_add_fetch(&header_of(region)->beat, 1, __ATOMIC_RELEASE);
+            look_at_length(region);
+            weir_region_look_at_slots(region, false);
+        }
+    }
+    weir_region_look_at_slots(region, true);
+    weir_region_put(region);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- coming and going */
+
+/* What the worker before us left: processes that may live on, with their units. */
+static void inherit(struct region *region)
+{
+    const uint16_t *owners = weir_region_owners(region->base);
+
+    /* Else the first Hello would look like another kernel's, and end those processes. */
+    memcpy(region->boot_id, header_of(region)->boot_id, sizeof region->boot_id);
+
+    for (uint32_t unit = 1; unit < region->n_units; unit++) {
+        uint16_t owner = owners[unit];
+        struct slot *slot;
+
+        if (owner == 0 || owner > WEIR_REGION_SLOTS) {
+            weir_region_own_locked(region, unit, 0);
+            continue;
+        }
+        slot = &region->slots[owner - 1];
+        region->owners[unit] = owner;
+        if (slot->state == SLOT_FREE) {
+            *slot = (struct slot){.state = SLOT_KEPT,
+                                  .beat = weir_region_slot(region->base, owner - 1u)->guest_beat,
+                                  .beat_ns = region->clock.run_ns};
+            region->n_used++;
+        }
+    }
+    for (uint32_t i = 0; i < WEIR_REGION_SLOTS; i++) {
+        __atomic_store_n(&weir_region_slot(region->base, i)->session, 0, __ATOMIC_RELEASE);
+    }
+    for (uint32_t i = 0; i < WEIR_REGION_MAILBOXES; i++) {
+        struct weir_region_mailbox *box = weir_region_mailbox(region->base, i);
+
+        if ((box->state & WEIR_MAIL_MASK) == WEIR_MAIL_TAKEN) {
+            __atomic_store_n(&box->state, WEIR_MAIL_FREE, __ATOMIC_RELEASE);
+        }
+    }
+}
+
+static struct region *make_region(struct weir_worker *worker, const struct weir_link_region *about,
+                                  int fd, int bell_fd)
+{
+    struct region *region = calloc(1, sizeof *region);
+
+    if (region == NULL) {
+        return NULL;
+    }
+    region->worker = worker;
+    region->about = *about;
+    region->clock.pid = about->pid;
+    region->fd = fd;
+    region->bell_fd = bell_fd;
+    region->refs = 2; /* the list's and the thread's */
+    region->n_units = (uint32_t)(about->bytes / WEIR_REGION_UNIT_BYTES);
+    region->owners = calloc(region->n_units, sizeof *region->owners);
+    region->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    region->base = mmap(NULL, about->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                        (off_t)about->offset);
+    if (region->owners == NULL || region->stop_fd < 0 || region->base == MAP_FAILED ||
+        (weir_region_is_loose(region) &&
+         !weir_bus_guard((uint64_t)(uintptr_t)region->base, about->bytes)) ||
+        getrandom(&region->epoch, sizeof region->epoch, 0) != (ssize_t)sizeof region->epoch) {
+        if (region->base != MAP_FAILED) {
+            munmap(region->base, about->bytes);
+            weir_bus_unguard((uint64_t)(uintptr_t)region->base, about->bytes);
+        }
+        if (region->stop_fd >= 0) {
+            close(region->stop_fd);
+        }
+        free(region->owners);
+        free(region);
+        return NULL;
+    }
+    region->epoch |= 1;
+    pthread_mutex_init(&region->lock, NULL);
+    return region;
+}
+
+void weir_region_attach(struct weir_worker *worker, const struct weir_link_region *about, int fd,
+                        int bell_fd)
+{
+    struct region *region = NULL;
+
+    if (about->bytes >= WEIR_REGION_MIN_BYTES && about->bytes <= WEIR_REGION_MAX_BYTES &&
+        about->bytes % WEIR_REGION_UNIT_BYTES == 0) {
+        region = make_region(worker, about, fd, bell_fd);
+    }
+    if (region != NULL) {
+        inherit(region); /* nobody else knows it yet */
+        if (pthread_create(&region->thread, NULL, look_after, region) == 0) {
+            region->running = true;
+            pthread_mutex_lock(&worker->lock);
+            region->next = worker->regions;
+            worker->regions = region;
+            pthread_mutex_unlock(&worker->lock);
+            __atomic_store_n(&header_of(region)->epoch, region->epoch, __ATOMIC_RELEASE);
+            return;
+        }
+        region->refs = 1;
+        weir_region_put(region);
+    } else {
+        close(fd);
+        if (bell_fd >= 0) {
+            close(bell_fd);
+        }
+    }
+    weir_log_error("worker: cannot serve a virtual machine's region region=%llu",
+                   (unsigned long long)about->id);
+}
+
+static void stop(struct region *region)
+{
+    uint64_t one = 1;
+
+    __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&region->lock);
+    region->detached = true;
+    pthread_mutex_unlock(&region->lock);
+    (void)!write(region->stop_fd, &one, sizeof one);
+    pthread_join(region->thread, NULL);
+    weir_region_put(region);
+}
+
+void weir_region_detach(struct weir_worker *worker, uint64_t id)
+{
+    struct region *found = NULL;
+
+    pthread_mutex_lock(&worker->lock);
+    for (struct region **at = &worker->regions; *at != NULL; at = &(*at)->next) {
+        if ((*at)->about.id == id) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (found != NULL) {
+        stop(found);
+    }
+}
+
+void weir_regions_leave(struct weir_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    for (struct region *region = worker->regions; region != NULL; region = region->next) {
+        __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+void weir_regions_finish(struct weir_worker *worker)
+{
+    while (worker->regions != NULL) {
+        weir_region_detach(worker, worker->regions->about.id);
+    }
+}

@@ -1,0 +1,647 @@
+/*
+ * Starting, stopping, resuming, resizing. What must wait for the device (has it stopped? may it
+ * grow?) is left to the watcher (run_watch.c).
+ */
+#include "host_backend/worker/runs/run_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define READ_WORDS    5u
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
+
+/* ---------------------------------------------------------------- a device's runs */
+
+static CUresult make_streams(struct weir_runs *runs)
+{
+    const struct weir_driver *d = runs->driver;
+    int least = 0, greatest = 0;
+    CUresult result;
+
+    (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
+    result = d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
+    if (result == CUDA_SUCCESS) {
+        result = d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuMemHostAlloc((void **)&runs->words, READ_WORDS * sizeof(uint32_t),
+                                   CU_MEMHOSTALLOC_PORTABLE);
+    }
+    return result;
+}
+
+enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
+                                  struct weir_runs **ret_runs)
+{
+    struct weir_runs *runs = calloc(1, sizeof *runs);
+    uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
+    struct timespec pause = {0, 50 * 1000};
+    pthread_condattr_t attr;
+
+    if (runs == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    runs->driver = driver;
+    runs->context = context;
+    runs->sms = sms;
+    pthread_mutex_init(&runs->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&runs->work, &attr);
+    pthread_cond_init(&runs->ended, &attr);
+    pthread_condattr_destroy(&attr);
+    if (make_streams(runs) != CUDA_SUCCESS || !weir_run_lanes_init(runs)) {
+        weir_runs_destroy(runs);
+        return WEIR_ERR_DRIVER;
+    }
+    do {
+        weir_run_chunks_look_locked(runs); /* nobody else knows them yet */
+    } while (runs->n_chunks != 0 && runs->chunks[0]->state != WEIR_RUN_CHUNK_READY &&
+             weir_clock_now_ns() < end_ns && nanosleep(&pause, NULL) == 0);
+    runs->watching = pthread_create(&runs->watcher, NULL, weir_runs_watch, runs) == 0;
+    if (!runs->watching || runs->n_chunks == 0) {
+        weir_runs_destroy(runs);
+        return WEIR_ERR_DRIVER;
+    }
+    *ret_runs = runs;
+    return WEIR_OK;
+}
+
+void weir_runs_destroy(struct weir_runs *runs)
+{
+    const struct weir_driver *d;
+
+    if (runs == NULL) {
+        return;
+    }
+    d = runs->driver;
+    if (runs->watching) {
+        pthread_mutex_lock(&runs->lock);
+        runs->quit = true;
+        pthread_cond_signal(&runs->work);
+        pthread_mutex_unlock(&runs->lock);
+        pthread_join(runs->watcher, NULL);
+    }
+    weir_run_lanes_finish(runs);
+    weir_run_chunks_finish(runs);
+    if (runs->words != NULL) {
+        (void)d->cuMemFreeHost(runs->words);
+    }
+    if (runs->control != NULL) {
+        (void)d->cuStreamDestroy_v2(runs->control);
+    }
+    if (runs->keeping != NULL) {
+        (void)d->cuStreamDestroy_v2(runs->keeping);
+    }
+    pthread_cond_destroy(&runs->ended);
+    pthread_cond_destroy(&runs->work);
+    pthread_mutex_destroy(&runs->lock);
+    free(runs);
+}
+
+/* ---------------------------------------------------------------- what is written and launched */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of the whole GPU nothing is asked: then workers need not look at their place. Those that are to
+ * look before each task are asked for what they have: they look where they find anything asked. */
+static uint32_t place_word(const struct weir_run *run)
+{
+    const struct weir_run_place *place = &run->place;
+    bool all_sms = place->sm_count == 0, no_quota = place->quota == 0;
+    uint32_t quota = no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA);
+
+    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0 &&
+        !run->p.look_always) {
+        return 0;
+    }
+    if (no_quota && run->args.quota == 0) {
+        quota = 0; /* as in the parameter; to say that there is none would be one more to look at */
+    }
+    return WEIR_PTX_ASK(
+        all_sms ? 0 : place->sm_first,
+        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS), quota);
+}
+
+CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
+{
+    bool ticket = run->p.form == WEIR_PTX_FORM_TICKET;
+    size_t at =
+        ticket ? offsetof(struct weir_ptx_control, stop) : offsetof(struct weir_ptx_control, ask);
+    uint32_t place = run->replaced || run->p.look_always ? place_word(run) : 0;
+    uint32_t word = ticket ? stop : place | (stop ? WEIR_PTX_ASK_STOP : 0);
+
+    return run->runs->driver->cuStreamWriteValue32_v2(stream, weir_run_control(run) + at, word,
+                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+/*
+ * Blocks of a grid. The hardware places them: workers that meet the wrong SM leave, so that a range
+ * needs as many as all SMs hold. And so does a quota, for the SMs that are emptiest get more
+ * than it, which leave, and others fewer: of two chains of kernels with no more blocks than wanted,
+ * nine and two an SM, half of the SMs had so many, and 16 of 132 none of the first (H200,
+ * 2026-11-23).
+ */
+static uint32_t grid_blocks(const struct weir_run *run)
+{
+    const struct weir_run_place *place = &run->place;
+    uint32_t total = run->args.total;
+    uint64_t workers = (uint64_t)run->runs->sms * run->p.blocks_per_sm, tasks;
+
+    if (run->p.form == WEIR_PTX_FORM_TICKET) {
+        return run->next_block < total ? total - run->next_block : 1;
+    }
+    tasks = ((uint64_t)total + run->args.task_blocks - 1) / run->args.task_blocks;
+    return (uint32_t)(place->sm_count == 0 && place->quota == 0 && tasks < workers ? tasks
+                                                                                   : workers);
+}
+
+static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_t blocks,
+                              const uint32_t block[3], uint32_t shared_bytes, CUstream stream,
+                              void *params, size_t bytes)
+{
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                     CU_LAUNCH_PARAM_END};
+
+    return d->cuLaunchKernel(f, blocks, 1, 1, block[0], block[1], block[2], shared_bytes, stream,
+                             NULL, extra);
+}
+
+CUresult weir_run_launch(struct weir_run *run, CUstream stream)
+{
+    const struct weir_driver *d = run->runs->driver;
+    static const uint32_t one[3] = {1, 1, 1};
+    CUresult result = launch_packed(d, run->p.twin, grid_blocks(run), run->p.block,
+                                    run->p.shared_bytes, stream, run->params, run->p.param_bytes);
+
+    if (result == CUDA_SUCCESS && run->p.form == WEIR_PTX_FORM_TICKET) {
+        result = launch_packed(d, run->p.finish, 1, one, 0, stream, &run->args, sizeof run->args);
+    }
+    return result;
+}
+
+/* Behind the first grid: the stream waits for all blocks, then tells us. */
+static CUresult hold_stream(struct weir_run *run)
+{
+    const struct weir_driver *d = run->runs->driver;
+    CUstreamBatchMemOpParams ops[2];
+    CUresult result = d->cuEventRecord(run->first, run->p.stream);
+
+    memset(ops, 0, sizeof ops);
+    ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    ops[0].waitValue.address = weir_run_control(run) + offsetof(struct weir_ptx_control, finished);
+    ops[0].waitValue.value = 1;
+    ops[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    ops[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    ops[1].writeValue.address = run->chunk->passed_dptr + run->slot * sizeof(uint32_t);
+    ops[1].writeValue.value = 1;
+    ops[1].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    return result != CUDA_SUCCESS ? result : d->cuStreamBatchMemOp_v2(run->p.stream, 2, ops, 0);
+}
+
+/* ---------------------------------------------------------------- start */
+
+static void calm_again_locked(struct weir_runs *runs);
+
+static int runs_priority(const struct weir_driver *d, CUstream stream)
+{
+    int priority = 0;
+
+    (void)d->cuStreamGetPriority(stream, &priority);
+    return priority;
+}
+
+static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
+{
+    uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
+    uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
+
+    run->p = *p;
+    run->p.arguments = NULL;
+    if (calm) { /* it goes where it likes */
+        run->p.place = (struct weir_run_place){.task_blocks = p->place.task_blocks};
+    }
+    run->place = run->p.place;
+    run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
+    if (run->params == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!weir_ptx_form_args_init(p->grid, &run->args)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    run->args.control = weir_run_control(run);
+    run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
+    run->args.sm_range =
+        run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
+    run->args.quota = run->place.quota;
+    run->plain = run->place.sm_count == 0 && run->place.quota == 0;
+    memset(run->params, 0, p->param_bytes);
+    if (n != 0) { /* a kernel without parameters has no arguments */
+        memcpy(run->params, p->arguments, n);
+    }
+    memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
+    run->priority = runs_priority(run->runs->driver, p->stream);
+    run->started_ns = weir_clock_now_ns();
+    return CUDA_SUCCESS;
+}
+
+static void link_locked(struct weir_runs *runs, struct weir_run *run)
+{
+    run->previous = runs->last;
+    *(runs->last != NULL ? &runs->last->next : &runs->first) = run;
+    runs->last = run;
+    run->linked = true;
+    runs->counts.started++;
+    runs->counts.flying++;
+    if (runs->idle) {
+        pthread_cond_signal(&runs->work);
+    }
+}
+
+CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *params,
+                        struct weir_run **ret_run)
+{
+    struct weir_run *run;
+    CUresult result;
+    bool calm;
+
+    pthread_mutex_lock(&runs->lock);
+    calm = runs->calm != 0;
+    run = weir_run_take_locked(runs);
+    if (run == NULL) {
+        pthread_cond_signal(&runs->work); /* let it look for room */
+    } else if (!calm) {
+        runs->starting++;
+    }
+    pthread_mutex_unlock(&runs->lock);
+    if (run == NULL) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        goto out;
+    }
+    result = fill(run, params, calm);
+    if (result == CUDA_SUCCESS) {
+        result = runs->driver->cuEventRecord(run->before, params->stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_run_launch(run, params->stream);
+    }
+    pthread_mutex_lock(&runs->lock);
+    if (result != CUDA_SUCCESS) {
+        weir_run_drop_locked(run);
+    } else {
+        CUresult held = hold_stream(run);
+
+        if (held != CUDA_SUCCESS) {
+            /* The launch is made; never seen but with a dead context. */
+            weir_log_error("forms: a stream cannot be held result=%d", (int)held);
+            run->no_stop = true;
+        } else if (params->look_always && !calm && runs->calm == 0) {
+            (void)weir_run_ask(run, runs->control, false); /* without it, a change takes longer */
+        }
+        if (ret_run != NULL) {
+            run->refs++;
+            *ret_run = run;
+        }
+        link_locked(runs, run);
+    }
+    if (!calm && --runs->starting == 0 && runs->calm != 0) {
+        calm_again_locked(runs);
+    }
+    pthread_mutex_unlock(&runs->lock);
+out:
+    if (result != CUDA_SUCCESS && params->ended != NULL) {
+        params->ended(params->user);
+    }
+    return result;
+}
+
+/* ---------------------------------------------------------------- stop, resume, resize */
+
+CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&runs->lock);
+    if (run->state == WEIR_RUN_FINISHED) {
+        runs->counts.no_finished++;
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (run->no_stop) {
+        runs->counts.no_leaving++;
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if (runs->calm != 0) {
+        runs->counts.no_calm++;
+        result = CUDA_ERROR_NOT_READY;
+    } else if (run->state == WEIR_RUN_RUNNING) {
+        result = weir_run_ask(run, runs->control, true);
+        if (result == CUDA_SUCCESS) {
+            run->state = WEIR_RUN_STOPPING;
+            run->plain = run->sure = false;
+            run->stop_ns = weir_clock_now_ns();
+            runs->counts.stops++;
+            pthread_cond_signal(&runs->work);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        run->lease_end_ns = weir_clock_now_ns() + lease_ns;
+        run->want_resume = false;
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return result;
+}
+
+/* What is asked is written in one stream, in the order in which it is decided;
+ * a grid comes behind. */
+CUresult weir_run_again_locked(struct weir_run *run)
+{
+    const struct weir_driver *d = run->runs->driver;
+    struct weir_run_lane *lane = weir_run_lane_take_locked(run);
+    CUresult result;
+
+    if (lane == NULL) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    run->plain = false;
+    result = d->cuEventRecord(lane->asked, run->runs->control);
+    if (result == CUDA_SUCCESS) {
+        result = d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_run_launch(run, lane->stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuEventRecord(lane->event, lane->stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_log_error("forms: a run cannot go on result=%d", (int)result);
+    }
+    return result;
+}
+
+/* A launch that has not begun goes on in its own stream, behind what stands before it there. */
+CUresult weir_run_resume_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    if (run->state == WEIR_RUN_STOPPING) {
+        run->want_resume = true;
+        return CUDA_SUCCESS;
+    }
+    if (run->state != WEIR_RUN_STOPPED) {
+        return CUDA_SUCCESS;
+    }
+    if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
+        run->first_gone = true;
+    }
+    result = weir_run_ask(run, runs->control, false);
+    if (result == CUDA_SUCCESS && (run->begun || run->first_gone)) {
+        result = weir_run_again_locked(run);
+    }
+    run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
+    if (result == CUDA_SUCCESS) {
+        run->state = WEIR_RUN_RUNNING;
+        run->restarts = 0;
+        pthread_cond_broadcast(&runs->ended);
+        runs->counts.resumes++;
+    }
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+CUresult weir_run_resume(struct weir_run *run)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&run->runs->lock);
+    result = weir_run_resume_locked(run);
+    pthread_cond_signal(&run->runs->work);
+    pthread_mutex_unlock(&run->runs->lock);
+    return result;
+}
+
+static bool grows(const struct weir_run *run, const struct weir_run_place *to)
+{
+    const struct weir_run_place *from = &run->place;
+    uint32_t all = run->runs->sms, per = run->p.blocks_per_sm;
+    uint32_t from_last = from->sm_count == 0 ? all : from->sm_first + from->sm_count;
+    uint32_t to_last = to->sm_count == 0 ? all : to->sm_first + to->sm_count;
+    uint32_t from_first = from->sm_count == 0 ? 0 : from->sm_first;
+    uint32_t to_first = to->sm_count == 0 ? 0 : to->sm_first;
+
+    return to_first < from_first || to_last > from_last ||
+           (to->quota == 0 ? per : to->quota) > (from->quota == 0 ? per : from->quota);
+}
+
+static CUresult resize_locked(struct weir_run *run, const struct weir_run_place *place)
+{
+    uint32_t task = run->place.task_blocks;
+
+    if (run->state == WEIR_RUN_FINISHED) {
+        return CUDA_SUCCESS;
+    }
+    run->want_grow |= grows(run, place);
+    run->place = *place;
+    run->place.task_blocks = task;
+    run->plain = run->sure = false;
+    run->replaced = true;
+    run->runs->counts.resizes++;
+    pthread_cond_signal(&run->runs->work);
+    return weir_run_ask(run, run->runs->control,
+                        run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
+}
+
+CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)
+{
+    struct weir_runs *runs = run->runs;
+    CUresult result = CUDA_SUCCESS;
+
+    if (run->p.form != WEIR_PTX_FORM_PERSISTENT || place->sm_first > WEIR_PTX_ASK_MAX_SMS ||
+        place->sm_count > WEIR_PTX_ASK_MAX_SMS) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    pthread_mutex_lock(&runs->lock);
+    if (runs->calm != 0) {
+        result = CUDA_ERROR_NOT_READY;
+    } else if (!run->no_stop) {
+        result = resize_locked(run, place);
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return result;
+}
+
+/* ---------------------------------------------------------------- looking */
+
+void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
+{
+    uint32_t total = run->args.total;
+
+    pthread_mutex_lock(&run->runs->lock);
+    *ret_info = (struct weir_run_info){.state = run->state,
+                                       .begun = run->begun,
+                                       .timed = run->p.timed,
+                                       .plain = run->plain,
+                                       .blocks_per_sm = run->p.blocks_per_sm,
+                                       .total = total,
+                                       .done_blocks = run->state == WEIR_RUN_FINISHED ? total
+                                                      : run->next_block < total ? run->next_block
+                                                                                : total,
+                                       .workers = run->workers,
+                                       .grids = run->lanes,
+                                       .started_ns = run->started_ns,
+                                       .finished_ns = run->finished_ns,
+                                       .place = run->place};
+    pthread_mutex_unlock(&run->runs->lock);
+}
+
+void weir_run_put(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+
+    pthread_mutex_lock(&runs->lock);
+    weir_run_drop_locked(run);
+    pthread_mutex_unlock(&runs->lock);
+}
+
+void weir_runs_release(struct weir_runs *runs, const void *owner)
+{
+    pthread_mutex_lock(&runs->lock);
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (owner == NULL || run->p.owner == owner) {
+            run->no_stop = true;
+            (void)weir_run_resume_locked(run);
+        }
+    }
+    pthread_cond_signal(&runs->work);
+    pthread_mutex_unlock(&runs->lock);
+}
+
+bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && run->state != WEIR_RUN_STOPPED &&
+           (run->state != WEIR_RUN_STOPPING || run->stuck)) {
+        run = run->next;
+    }
+    return run != NULL;
+}
+
+/* A plain run comes to its end without us. One that was stopped must be started again, one whose
+ * workers all left because of its range or quota, too. */
+static bool any_needs_us_locked(const struct weir_runs *runs)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && (run->plain || run->sure || run->state == WEIR_RUN_FINISHED)) {
+        run = run->next;
+    }
+    return run != NULL || runs->starting != 0;
+}
+
+/* Everything goes on, and where it likes. */
+static void let_go_locked(struct weir_runs *runs)
+{
+    const struct weir_run_place all = {0};
+
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (!run->plain && !run->sure && run->p.form == WEIR_PTX_FORM_PERSISTENT) {
+            (void)resize_locked(run, &all);
+        }
+        (void)weir_run_resume_locked(run);
+    }
+    pthread_cond_signal(&runs->work);
+}
+
+/* What was on its way into the list when somebody wanted calm has come. */
+static void calm_again_locked(struct weir_runs *runs)
+{
+    if (any_needs_us_locked(runs)) {
+        let_go_locked(runs);
+    }
+    pthread_cond_broadcast(&runs->ended);
+}
+
+bool weir_runs_calm_begin(struct weir_runs *runs, uint64_t limit_ns)
+{
+    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+    bool calm;
+
+    pthread_mutex_lock(&runs->lock);
+    runs->calm++;
+    calm_again_locked(runs);
+    while (any_needs_us_locked(runs) &&
+           pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    calm = !any_needs_us_locked(runs);
+    pthread_mutex_unlock(&runs->lock);
+    return calm;
+}
+
+void weir_runs_calm_end(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->calm--;
+    pthread_mutex_unlock(&runs->lock);
+}
+
+static bool any_of(const struct weir_runs *runs, const void *owner)
+{
+    const struct weir_run *run = runs->first;
+
+    while (run != NULL && owner != NULL && run->p.owner != owner) {
+        run = run->next;
+    }
+    return run != NULL;
+}
+
+bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns)
+{
+    uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+    bool none;
+
+    pthread_mutex_lock(&runs->lock);
+    while (any_of(runs, owner) && pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    }
+    none = !any_of(runs, owner);
+    pthread_mutex_unlock(&runs->lock);
+    return none;
+}
+
+void weir_runs_stop_missed(struct weir_runs *runs)
+{
+    pthread_mutex_lock(&runs->lock);
+    runs->counts.no_run++;
+    pthread_mutex_unlock(&runs->lock);
+}
+
+void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)
+{
+    pthread_mutex_lock(&runs->lock);
+    *ret_counts = runs->counts;
+    pthread_mutex_unlock(&runs->lock);
+}
+
+struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
+{
+    struct weir_run *run;
+
+    pthread_mutex_lock(&runs->lock);
+    run = runs->first;
+    for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
+         i != 0 && run != NULL && run->next != NULL; i--) {
+        run = run->next;
+    }
+    if (run != NULL) {
+        run->refs++;
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return run;
+}

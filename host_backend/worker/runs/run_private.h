@@ -1,0 +1,136 @@
+/* What run.c, run_pool.c and run_watch.c share. */
+#ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
+#define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
+
+#include "host_backend/worker/runs/run.h"
+#include "ptx/pass/control_block.h"
+#include <pthread.h>
+
+#define WEIR_RUN_CHUNK_SLOTS  256u
+#define WEIR_RUN_CHUNKS_MAX   64u
+#define WEIR_RUN_LANES_MAX    32u /* bits of weir_run.lanes */
+#define WEIR_RUN_PARAMS_BYTES 512u
+
+struct weir_run {
+    struct weir_run *next, *previous; /* under way, the oldest first */
+    struct weir_runs *runs;
+    struct weir_run_chunk *chunk;
+    uint32_t slot;
+    uint32_t refs; /* this, and all below, under the runs' lock */
+    enum weir_run_state state;
+    bool linked;      /* in the list */
+    bool plain;       /* never restricted, stopped or resized: its first grid does it all */
+    bool first_gone;  /* the grid in the guest's stream has ended */
+    bool begun;       /* a block has been taken */
+    bool no_stop;     /* its owner goes, or it does not obey */
+    bool want_resume; /* when stopped, or when there is a lane */
+    bool want_grow;   /* when begun */
+    bool sure;        /* a grid that nothing keeps from finishing it is launched or to come */
+    bool replaced;    /* its place is another than that of its parameter */
+    bool stuck;       /* it was told to stop too long ago */
+    bool told_finished;
+    int priority; /* of the guest's stream at the launch */
+    uint32_t restarts;
+    uint32_t lanes;                            /* bit per lane that has a grid of it */
+    uint32_t next_block, done_blocks, workers; /* as last read */
+    uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
+    struct weir_run_place place;
+    struct weir_run_params p; /* arguments: params below */
+    struct weir_ptx_form_args args;
+    CUevent before;  /* the slot's: recorded ahead of the first grid */
+    CUevent first;   /* the slot's: recorded behind it */
+    uint8_t *params; /* of the twin: inside, or of malloc */
+    uint8_t inside[WEIR_RUN_PARAMS_BYTES];
+};
+
+enum weir_run_chunk_state {
+    WEIR_RUN_CHUNK_OPEN,    /* slots are handed out, in order */
+    WEIR_RUN_CHUNK_FULL,    /* until all its runs have ended */
+    WEIR_RUN_CHUNK_ZEROING, /* until the event */
+    WEIR_RUN_CHUNK_READY,
+};
+
+/* Control blocks, and what goes with each. They are zeroed all together. */
+struct weir_run_chunk {
+    CUdeviceptr control; /* WEIR_RUN_CHUNK_SLOTS of struct weir_ptx_control */
+    uint32_t *passed;    /* host memory, written by the GPU: not 0 when the stream has gone on */
+    CUdeviceptr passed_dptr;
+    enum weir_run_chunk_state state;
+    uint32_t used, live;
+    CUevent zeroed;
+    struct weir_run runs[WEIR_RUN_CHUNK_SLOTS];
+};
+
+/* A stream of ours for further grids of a run. */
+struct weir_run_lane {
+    CUstream stream;
+    int priority;         /* of the stream: the run's, or its grid would go before others' blocks */
+    CUevent asked;        /* in the control stream, before the grid */
+    CUevent event;        /* behind the grid */
+    struct weir_run *run; /* NULL: free */
+};
+
+struct weir_runs {
+    const struct weir_driver *driver;
+    CUcontext context;
+    uint32_t sms;
+    CUstream control; /* stop, resize, reading */
+    CUstream keeping; /* zeroing */
+    uint32_t *words;  /* host memory for reading: {next, ask, done, workers, finished} */
+
+    pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
+    pthread_cond_t work;  /* the watcher has something to look at */
+    pthread_cond_t ended; /* a run is gone, or goes on */
+    pthread_t watcher;
+    bool watching, quit, idle;
+    struct weir_run_chunk *chunks[WEIR_RUN_CHUNKS_MAX];
+    uint32_t n_chunks, open; /* index of the chunk in use */
+    struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
+    uint32_t n_lanes;
+    struct weir_run *first, *last; /* under way */
+    uint32_t calm;                 /* callers that want no run to need us */
+    uint32_t starting;             /* runs on their way into the list, begun before calm */
+    struct weir_runs_counts counts;
+};
+
+/* run_pool.c */
+
+/** A slot with a control block of zeroes and one reference, or NULL. */
+struct weir_run *weir_run_take_locked(struct weir_runs *runs);
+/** Drop a reference; the slot is used again when its whole chunk is. */
+void weir_run_drop_locked(struct weir_run *run);
+/** Zero chunks whose runs have all ended, and find those that are zeroed. */
+void weir_run_chunks_look_locked(struct weir_runs *runs);
+/** Is one being zeroed? */
+bool weir_run_chunks_busy_locked(const struct weir_runs *runs);
+void weir_run_chunks_finish(struct weir_runs *runs);
+/** Make the first lanes. */
+bool weir_run_lanes_init(struct weir_runs *runs);
+/** A free lane, for this run; or NULL: all are in use. */
+struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run);
+/** Lanes whose grids have ended are free again. */
+void weir_run_lanes_look_locked(struct weir_runs *runs);
+void weir_run_lanes_finish(struct weir_runs *runs);
+
+static inline CUdeviceptr weir_run_control(const struct weir_run *run)
+{
+    return run->chunk->control + run->slot * sizeof(struct weir_ptx_control);
+}
+
+/* run.c */
+
+/** Is one stopped, or about to be? */
+bool weir_runs_any_stopped_locked(const struct weir_runs *runs);
+
+/** Put one more grid of a run into a stream. */
+CUresult weir_run_launch(struct weir_run *run, CUstream stream);
+/** Start a further grid on a lane. CUDA_ERROR_NOT_READY: there is none free. */
+CUresult weir_run_again_locked(struct weir_run *run);
+CUresult weir_run_resume_locked(struct weir_run *run);
+/** Write what the kernel is asked for, in the order of a stream. */
+CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop);
+
+/* run_watch.c */
+void *weir_runs_watch(void *runs);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * The watcher: sees what became of runs, and does what could not be done at once.
+ *
+ * It asks the driver nothing about a run that was never touched: the GPU writes "passed" to host
+ * memory. Runs that were stopped, resized or started on some SMs only may need one more grid, and
+ * are looked at more closely. While anything is awaited it comes every 20 us, else every 200 us,
+ * and not at all when nothing is under way.
+ */
+#include "host_backend/worker/runs/run_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <sys/prctl.h>
+#include <time.h>
+
+#define LOOK_NS       (200 * WEIR_NS_PER_US)
+#define LOOK_SOON_NS  (20 * WEIR_NS_PER_US)
+#define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* then it is taken not to stop */
+#define READ_LIMIT_NS WEIR_NS_PER_S
+#define SLACK_NS      1000ul /* of our sleeps; the default is 50 us */
+
+static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_event event)
+{
+    if (run->p.notify != NULL) {
+        run->refs++;
+        pthread_mutex_unlock(&runs->lock);
+        run->p.notify(run->p.user, run, event);
+        pthread_mutex_lock(&runs->lock);
+        weir_run_drop_locked(run);
+    }
+}
+
+/* {next, ask, done, workers, finished} of the control block, behind all that was written to it.
+ * Drops the lock meanwhile; only the watcher takes runs out of the list. */
+static bool read_words(struct weir_run *run, uint32_t *ret_finished)
+{
+    struct weir_runs *runs = run->runs;
+    const struct weir_driver *d = runs->driver;
+    CUdeviceptr at = weir_run_control(run) + offsetof(struct weir_ptx_control, next);
+    uint64_t end_ns = weir_clock_now_ns() + READ_LIMIT_NS;
+    CUresult result;
+
+    pthread_mutex_unlock(&runs->lock);
+    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
+    while (result == CUDA_SUCCESS) {
+        result = d->cuStreamQuery(runs->control);
+        if (result != CUDA_ERROR_NOT_READY) {
+            break;
+        }
+        result = weir_clock_now_ns() < end_ns ? CUDA_SUCCESS : CUDA_ERROR_TIMEOUT;
+        weir_cpu_pause();
+    }
+    if (result == CUDA_ERROR_TIMEOUT) {
+        (void)d->cuStreamSynchronize(runs->control); /* or the next would read into our words */
+    }
+    pthread_mutex_lock(&runs->lock);
+    if (result != CUDA_SUCCESS) {
+        return false;
+    }
+    run->next_block = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
+    run->done_blocks = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
+    run->workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
+    *ret_finished = __atomic_load_n(&runs->words[4], __ATOMIC_RELAXED);
+    run->begun |= run->next_block != 0;
+    return true;
+}
+
+static bool all_gone(struct weir_run *run)
+{
+    if (!run->first_gone) {
+        run->first_gone = run->runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS;
+    }
+    return run->first_gone && run->lanes == 0;
+}
+
+/* ---------------------------------------------------------------- by state */
+
+/* The stop cannot be taken back before it has come about (control_block.h): then it goes on. */
+static void does_not_stop(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+
+    weir_log_warn("forms: a kernel does not stop, never stopped again blocks=%u begun=%u done=%u",
+                  run->args.total, run->next_block, run->done_blocks);
+    run->stuck = true;
+    run->no_stop = true;
+    run->want_resume = true;
+    pthread_cond_broadcast(&runs->ended);
+    runs->counts.stuck++;
+    tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
+}
+
+static void look_stopping(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    bool gone = all_gone(run), still;
+    uint32_t finished, taken;
+
+    if (!read_words(run, &finished) || run->state != WEIR_RUN_STOPPING) {
+        return;
+    }
+    if (finished != 0) {
+        run->state = WEIR_RUN_RUNNING; /* "passed" is on its way */
+        runs->counts.late += !run->stuck;
+        pthread_cond_broadcast(&runs->ended);
+        return;
+    }
+    taken = run->next_block < run->args.total ? run->next_block : run->args.total;
+    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->workers == 0;
+    if (!still) {
+        if (!run->stuck && weir_clock_now_ns() - run->stop_ns > STOP_LIMIT_NS) {
+            does_not_stop(run);
+        }
+        return;
+    }
+    run->state = WEIR_RUN_STOPPED;
+    runs->counts.stopped += !run->stuck;
+    tell(runs, run, WEIR_RUN_HAS_STOPPED);
+    if (run->want_resume && run->state == WEIR_RUN_STOPPED) {
+        (void)weir_run_resume_locked(run);
+    }
+}
+
+static void look_stopped(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    bool over = weir_clock_now_ns() >= run->lease_end_ns;
+
+    if (!over && !run->want_resume && !run->no_stop) {
+        return;
+    }
+    runs->counts.leases += over && !run->want_resume && !run->no_stop;
+    if (weir_run_resume_locked(run) == CUDA_SUCCESS && run->state == WEIR_RUN_RUNNING) {
+        tell(runs, run, WEIR_RUN_HAS_RESUMED);
+    }
+}
+
+/* Grids that have all gone without finishing met no SM of theirs, or were stopped half-way. */
+static void look_unfinished(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    uint32_t finished;
+
+    if (!read_words(run, &finished) || finished != 0 || run->state != WEIR_RUN_RUNNING ||
+        !all_gone(run)) {
+        return;
+    }
+    if (run->restarts++ != 0) {
+        run->place = (struct weir_run_place){.task_blocks = run->place.task_blocks};
+        run->replaced = true;
+        if (weir_run_ask(run, runs->control, false) != CUDA_SUCCESS) {
+            return;
+        }
+    }
+    runs->counts.restarts++;
+    (void)weir_run_again_locked(run);
+}
+
+/* Is the first grid still to come? */
+static bool is_ahead(const struct weir_run *run)
+{
+    return run->runs->driver->cuEventQuery(run->before) == CUDA_ERROR_NOT_READY;
+}
+
+/* May a further grid be launched? It may not overtake the run's own stream; and while the first
+ * grid has not taken a block, its workers may all be about to leave by what they have read. Of the
+ * ticket form one grid at a time: the kernel behind it says that all blocks are done when all have
+ * begun. */
+static bool may_have_another(struct weir_run *run)
+{
+    uint32_t finished;
+
+    return (run->begun || run->first_gone || read_words(run, &finished)) &&
+           run->state == WEIR_RUN_RUNNING && (run->begun || run->first_gone) &&
+           (run->p.form != WEIR_PTX_FORM_TICKET || all_gone(run));
+}
+
+/* Somebody wants calm. A run that its stream has not reached needs nothing more: its stream may
+ * wait for a host function or a value, that is, for a program whose next call may be waiting here.
+ * Of any other, a further grid, behind everything that was written, does what is left. */
+static void make_sure(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+
+    if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS) {
+        return; /* it is not written yet that the run may go on */
+    }
+    if (is_ahead(run) || (may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS)) {
+        run->sure = true;
+        pthread_cond_broadcast(&runs->ended);
+    }
+}
+
+static void look_running(struct weir_run *run)
+{
+    uint32_t finished;
+
+    if (run->plain || run->sure) {
+        return;
+    }
+    if (run->runs->calm != 0) {
+        (void)all_gone(run);
+        make_sure(run);
+        return;
+    }
+    if (all_gone(run)) {
+        look_unfinished(run);
+        return;
+    }
+    if (run->want_grow && (run->begun || read_words(run, &finished)) &&
+        run->state == WEIR_RUN_RUNNING) {
+        if (!run->begun) {
+            run->want_grow = false; /* its own first grid will meet the new words */
+        } else if (weir_run_again_locked(run) != CUDA_ERROR_NOT_READY) {
+            run->want_grow = false;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- the end of a run */
+
+static void end_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    void (*ended)(void *user) = run->p.ended;
+    void *user = run->p.user;
+
+    *(run->previous != NULL ? &run->previous->next : &runs->first) = run->next;
+    *(run->next != NULL ? &run->next->previous : &runs->last) = run->previous;
+    run->next = run->previous = NULL;
+    run->linked = false;
+    runs->counts.flying--;
+    runs->counts.finished++;
+    weir_run_drop_locked(run);
+    if (ended != NULL) {
+        pthread_mutex_unlock(&runs->lock);
+        ended(user);
+        pthread_mutex_lock(&runs->lock);
+    }
+    pthread_cond_broadcast(&runs->ended);
+}
+
+/* A1: acquires what the stream had done; meets the GPU's write behind the wait. */
+static bool passed(const struct weir_run *run)
+{
+    return __atomic_load_n(&run->chunk->passed[run->slot], __ATOMIC_ACQUIRE) != 0;
+}
+
+/* One run; true: it wants to be looked at soon. It may be gone afterwards. */
+static bool look(struct weir_run *run)
+{
+    if (passed(run)) {
+        if (!run->told_finished) {
+            run->told_finished = true;
+            run->runs->counts.late += run->state == WEIR_RUN_STOPPING && !run->stuck;
+            run->state = WEIR_RUN_FINISHED;
+            pthread_cond_broadcast(&run->runs->ended);
+            run->next_block = run->done_blocks = run->args.total;
+            run->finished_ns = weir_clock_now_ns();
+            tell(run->runs, run, WEIR_RUN_HAS_FINISHED);
+        }
+        if (run->lanes == 0) {
+            end_locked(run);
+        }
+        return false;
+    }
+    switch (run->state) {
+    case WEIR_RUN_STOPPING:
+        look_stopping(run);
+        return true;
+    case WEIR_RUN_STOPPED:
+        look_stopped(run);
+        return run->want_resume;
+    case WEIR_RUN_RUNNING:
+        look_running(run);
+        return run->want_grow || (run->runs->calm != 0 && !run->plain && !run->sure);
+    case WEIR_RUN_FINISHED:
+    default:
+        return false;
+    }
+}
+
+/* All of them. New ones come at the end; the lock is dropped now and then, but only we remove. */
+static bool look_at_all(struct weir_runs *runs)
+{
+    bool soon = false;
+
+    if (runs->n_lanes != 0) {
+        weir_run_lanes_look_locked(runs);
+    }
+    for (struct weir_run *run = runs->first, *next; run != NULL; run = next) {
+        next = run->next;
+        soon |= look(run);
+    }
+    return soon;
+}
+
+static void sleep_locked(struct weir_runs *runs, uint64_t ns)
+{
+    uint64_t end_ns = weir_clock_now_ns() + ns;
+    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+
+    (void)pthread_cond_timedwait(&runs->work, &runs->lock, &end);
+}
+
+void *weir_runs_watch(void *user)
+{
+    struct weir_runs *runs = user;
+
+    (void)prctl(PR_SET_NAME, "weir-watch");
+    (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    (void)runs->driver->cuCtxSetCurrent(runs->context);
+    pthread_mutex_lock(&runs->lock);
+    while (!runs->quit) {
+        bool soon = look_at_all(runs);
+
+        weir_run_chunks_look_locked(runs);
+        if (runs->first == NULL && !weir_run_chunks_busy_locked(runs)) {
+            runs->idle = true;
+            pthread_cond_wait(&runs->work, &runs->lock);
+            runs->idle = false;
+        } else {
+            sleep_locked(runs, soon ? LOOK_SOON_NS : LOOK_NS);
+        }
+    }
+    pthread_mutex_unlock(&runs->lock);
+    return NULL;
+}

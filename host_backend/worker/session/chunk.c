@@ -1,0 +1,341 @@
+/*
+ * Chunks: what the worker grants of a tenant's window.
+ *
+ * Device: cuMemCreate, mapped at the address that the window gives, cleared before anybody sees it;
+ * its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
+ * registered with the driver, so that host and device addresses are one. Driver calls are made
+ * outside the tenant's lock.
+ */
+#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/worker.h"
+
+#include "base/log.h"
+#include "base/memfd.h"
+#include "host_backend/worker/session/quiet.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
+
+static enum weir_account_item item_of(const struct weir_chunk *chunk)
+{
+    return chunk->pinned ? WEIR_ACCOUNT_PINNED_MEMORY : WEIR_ACCOUNT_DEVICE_MEMORY;
+}
+
+static CUresult take_address(struct weir_session *session, struct weir_chunk *chunk,
+                             uint64_t alignment)
+{
+    struct weir_tenant *t = chunk->tenant;
+    CUresult result = weir_session_charge(session, chunk->device, item_of(chunk), chunk->bytes);
+    enum weir_status status;
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    pthread_mutex_lock(&t->lock);
+    status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
+                              alignment, &chunk->base);
+    pthread_mutex_unlock(&t->lock);
+    if (status != WEIR_OK) {
+        weir_account_release(&t->account, item_of(chunk), chunk->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void give_address(struct weir_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+
+    weir_account_release(&t->account, item_of(chunk), chunk->bytes);
+    pthread_mutex_lock(&t->lock);
+    if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
+                         chunk->bytes) != WEIR_OK) {
+        weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
+                       (unsigned long long)chunk->base);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory)
+{
+    CUmemAllocationProp prop;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = worker->devices[device].cu;
+    if (worker->posix_fds) {
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+        struct timespec pause = {0, 4 * 1000 * 1000};
+
+        if (i > 0) {
+            nanosleep(&pause, NULL);
+        }
+        result = worker->driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+    }
+    return result;
+}
+
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes)
+{
+    struct weir_worker *w = tenant->worker;
+    struct weir_link_message message = {.type = WEIR_LINK_KEEP};
+    bool kept;
+    int fd = -1;
+
+    if (!w->posix_fds || w->link < 0 ||
+        w->driver.cuMemExportToShareableHandle(
+            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        return false;
+    }
+    message.chunk.id = id;
+    message.chunk.base = base;
+    message.chunk.bytes = bytes;
+    message.chunk.tenant_index = tenant->index;
+    kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
+    close(fd);
+    return kept;
+}
+
+void weir_memory_drop(struct weir_worker *worker, uint64_t id)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_DROP};
+
+    message.chunk.id = id;
+    (void)!weir_link_send(worker->link, &message, -1);
+}
+
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
+                            uint64_t bytes, CUmemAccess_flags flags)
+{
+    CUmemAccessDesc access[WEIR_DEVICES_MAX];
+    size_t n = 1;
+    CUresult result;
+
+    memset(access, 0, sizeof access);
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        size_t at = i == device ? 0 : n;
+
+        if (i == device || (worker->devices[i].peers >> device & 1) != 0) {
+            access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+            access[at].location.id = worker->devices[i].cu;
+            access[at].flags = flags;
+            n += i != device;
+        }
+    }
+    result = worker->driver.cuMemSetAccess(base, bytes, access, n);
+    if (result != CUDA_SUCCESS && n > 1) {
+        /* The links to peers are limited in number: copies are staged then. */
+        result = worker->driver.cuMemSetAccess(base, bytes, access, 1);
+    }
+    return result;
+}
+
+static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUresult result;
+
+    result = weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = w->driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)w->driver.cuMemRelease(chunk->memory);
+        return result;
+    }
+    result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result == CUDA_SUCCESS) {
+        result = w->driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = w->driver.cuStreamSynchronize(stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)w->driver.cuMemUnmap(chunk->base, chunk->bytes);
+        (void)w->driver.cuMemRelease(chunk->memory);
+        return result;
+    }
+    chunk->kept =
+        weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+    return CUDA_SUCCESS;
+}
+
+/* Where a pinned chunk's pages come from. */
+static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
+{
+    if (chunk->region_end != NULL) {
+        return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
+               WEIR_OK;
+    }
+    chunk->fd = *ret_fd = weir_memfd_sealed("weir-pinned", chunk->bytes);
+    return chunk->fd >= 0;
+}
+
+static void give_pages(struct weir_chunk *chunk)
+{
+    if (chunk->region_end != NULL) {
+        if (weir_region_end_is_loose(chunk->region_end)) {
+            weir_bus_unguard(chunk->base, chunk->bytes);
+        }
+        weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
+    } else {
+        close(chunk->fd);
+    }
+}
+
+/* The file's offset of its pages. */
+static off_t offset_of_pages(const struct weir_chunk *chunk)
+{
+    return chunk->region_end == NULL
+               ? 0
+               : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
+}
+
+/* Those that QEMU could take away need the guard. */
+static bool guard_pages(const struct weir_chunk *chunk)
+{
+    return chunk->region_end == NULL || !weir_region_end_is_loose(chunk->region_end) ||
+           weir_bus_guard(chunk->base, chunk->bytes);
+}
+
+static CUresult map_pinned(struct weir_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+    void *at = (void *)(uintptr_t)chunk->base;
+    CUdeviceptr device = 0;
+    CUresult result;
+    int fd;
+
+    if (!take_pages(chunk, &fd)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
+    if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             offset_of_pages(chunk)) != at ||
+        !guard_pages(chunk)) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        give_pages(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = driver->cuMemHostRegister_v2(
+        at, chunk->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
+        if (result == CUDA_SUCCESS && device != chunk->base) {
+            result = CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (result != CUDA_SUCCESS) {
+            (void)driver->cuMemHostUnregister(at);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        give_pages(chunk);
+    }
+    return result;
+}
+
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           struct weir_chunk **ret_chunk)
+{
+    struct weir_worker *w = session->worker;
+    uint64_t unit = w->granularity_bytes;
+    struct weir_chunk *chunk;
+    CUresult result;
+
+    if (bytes == 0 || bytes > w->config.window_bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *chunk = (struct weir_chunk){.tenant = session->tenant,
+                                 .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
+                                 .bytes = (bytes + unit - 1) / unit * unit,
+                                 .pinned = pinned,
+                                 .device = (uint8_t)device,
+                                 .fd = -1,
+                                 .region_end = pinned ? end : NULL,
+                                 .refs = 1};
+    result = take_address(session, chunk, unit);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    result = pinned ? map_pinned(chunk) : map_device(chunk, stream);
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+        free(chunk);
+        return result;
+    }
+    atomic_fetch_add(&w->chunks, 1);
+    atomic_fetch_add(&w->chunk_bytes, chunk->bytes);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+static void unmap(struct weir_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+
+    if (chunk->pinned) {
+        uint32_t calm = weir_quiet_begin(chunk->tenant->worker);
+
+        (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
+        weir_quiet_end(chunk->tenant->worker, calm);
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        give_pages(chunk);
+    } else {
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+        (void)driver->cuMemRelease(chunk->memory);
+        if (chunk->kept) {
+            weir_memory_drop(chunk->tenant->worker, chunk->id);
+        }
+    }
+}
+
+void weir_chunk_put(struct weir_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+    bool last;
+
+    pthread_mutex_lock(&t->lock);
+    last = --chunk->refs == 0;
+    if (last) {
+        for (struct weir_ipc_token **at = &t->tokens; *at != NULL;) {
+            struct weir_ipc_token *token = *at;
+
+            if (token->chunk == chunk) {
+                *at = token->next;
+                free(token);
+            } else {
+                at = &token->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!last) {
+        return;
+    }
+    unmap(chunk);
+    give_address(chunk);
+    atomic_fetch_sub(&t->worker->chunks, 1);
+    atomic_fetch_sub(&t->worker->chunk_bytes, chunk->bytes);
+    free(chunk);
+}

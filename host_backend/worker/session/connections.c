@@ -1,0 +1,112 @@
+/*
+ * How many connections to the GPU the worker's contexts have (CUDA_DEVICE_MAX_CONNECTIONS).
+ *
+ * Kernels of many streams run side by side over a single one, but a stream that waits for a stopped
+ * kernel holds up all streams on the same one. And a pool bounds them: of 24 contexts with 32 each,
+ * 1 to 3 come to be; of 24 with 8 under MPS, 15 (docs/measurements/contexts.md). So a worker of
+ * many tenants has the most there are, and one of a single tenant the driver's own number. Under
+ * MPS that is 2, and to say so saves a third of the start. What the host's environment says goes
+ * before.
+ *
+ * The driver reads the variable in cuInit(), and the worker has called that before a program comes.
+ * So when a program wants another number of its tenant's own worker and nobody else is there, the
+ * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
+ * the driver's own number, or one tenant could take the pool from all others.
+ */
+#include "host_backend/worker/session/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VARIABLE           "CUDA_DEVICE_MAX_CONNECTIONS"
+#define DRIVER_CONNECTIONS 8 /* where nobody says a number */
+#define MPS_CONNECTIONS    2
+#define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
+#define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
+
+/* Is this process about to be a client of MPS? The daemon has a socket in a known folder. */
+static bool mps_is_there(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/control", folder != NULL ? folder : "/tmp/nvidia-mps");
+    return access(path, F_OK) == 0;
+}
+
+void weir_connections_set(struct weir_worker *worker)
+{
+    uint32_t connections = worker->config.connections;
+    const char *bound = getenv(VARIABLE);
+    uint32_t most = mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
+    char text[16];
+
+    worker->connections_bound = bound != NULL;
+    worker->connections_most = most;
+    if (bound != NULL) {
+        connections = (uint32_t)strtoul(bound, NULL, 10);
+    } else if (connections == 0 && most == MPS_CONNECTIONS) {
+        connections = most;
+    }
+    if (bound == NULL && connections != 0) {
+        snprintf(text, sizeof text, "%u", connections);
+        setenv(VARIABLE, text, 0);
+    }
+    worker->connections = connections != 0 ? connections : DRIVER_CONNECTIONS;
+    weir_log_info("worker: connections to the GPU connections=%u", worker->connections);
+}
+
+/* Can it be started again with another number, and is the last time long enough ago? */
+static bool can_change(const struct weir_worker *worker)
+{
+    bool changed_before = worker->config.connections != 0;
+
+    return worker->config.connections_of_guest && !worker->connections_bound &&
+           (!changed_before || weir_clock_now_ns() - worker->opened_ns >= SETTLED_NS);
+}
+
+/* The end of a program is seen after a moment, and its session then cleared: the next waits for
+ * that. */
+static void wait_for_ending_locked(struct weir_worker *worker)
+{
+    struct timespec end;
+    int waited = 0;
+
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += (long)ENDING_WAIT_NS;
+    end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
+    end.tv_nsec %= (long)WEIR_NS_PER_S;
+    while (worker->n_let_in != 0 && !worker->renewing && waited == 0) {
+        waited = pthread_cond_timedwait(&worker->idle, &worker->lock, &end);
+    }
+}
+
+bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS};
+    uint32_t granted = wanted < worker->connections_most ? wanted : worker->connections_most;
+    bool other = wanted != 0 && granted != worker->connections, ask = false, in;
+
+    pthread_mutex_lock(&worker->lock);
+    if (other && can_change(worker)) {
+        wait_for_ending_locked(worker);
+        ask = worker->n_let_in == 0 && !worker->renewing;
+        worker->renewing |= ask;
+    }
+    in = !worker->renewing;
+    worker->n_let_in += in;
+    pthread_mutex_unlock(&worker->lock);
+    if (ask) {
+        message.connections = granted;
+        (void)!weir_link_send(worker->link, &message, -1); /* a lost link ends the worker */
+    } else if (in && wanted != 0 && wanted != worker->connections) {
+        weir_log_info("guest: connections not as wanted tenant=%s wanted=%u has=%u", tenant, wanted,
+                      worker->connections);
+    }
+    return in;
+}

@@ -1,0 +1,465 @@
+/*
+ * The driver, the worker's devices and their contexts: found, opened, described.
+ *
+ * "auto" takes NVIDIA's libcuda.so.1 if it has a device, else softgpu. All sessions work in the
+ * devices' primary contexts, each retained once: kernels of several tenants can only run side by
+ * side in one context. Everything that a guest asks about a device is asked here once.
+ */
+#include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define N_ATTRIBUTES   149
+#define N_LIMITS       16
+#define P2P_ATTRIBUTES 5
+#define FACTS_MAX      (N_LIMITS + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
+
+bool weir_error_is_sticky(CUresult error)
+{
+    switch ((int)error) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void weir_worker_sticky(struct weir_worker *worker, CUresult error)
+{
+    uint64_t one = 1;
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)error)) {
+        return;
+    }
+    weir_log_error("worker: the GPU context died result=%d: all its sessions end", (int)error);
+    pthread_mutex_lock(&worker->lock);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        /* S1: publishes the error; meets the guest's acquire in every wait loop. */
+        __atomic_store_n(&s->view.header->sticky_error, (uint32_t)error, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (worker->wake_fd >= 0) {
+        (void)!write(worker->wake_fd, &one, sizeof one);
+    }
+}
+
+static enum weir_status open_driver(struct weir_worker *worker, const char *path, int *ret_devices)
+{
+    char why[200] = "";
+    enum weir_status status = weir_driver_open(path, &worker->driver, why, sizeof why);
+    CUresult result;
+
+    if (status != WEIR_OK) {
+        weir_log_debug("worker: driver not loaded path=%s why=\"%s\"", path, why);
+        return status;
+    }
+    result = worker->driver.cuInit(0);
+    if (result == CUDA_SUCCESS) {
+        result = worker->driver.cuDeviceGetCount(ret_devices);
+    }
+    if (result != CUDA_SUCCESS || *ret_devices == 0) {
+        weir_log_info("worker: driver has no device path=%s result=%d", path, (int)result);
+        weir_driver_close(&worker->driver);
+        return WEIR_ERR_NOT_FOUND;
+    }
+    snprintf(worker->driver_name, sizeof worker->driver_name, "%s", path);
+    return WEIR_OK;
+}
+
+/* softgpu stands beside the program: in a build tree, an installation, or where ld.so looks. */
+static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_devices)
+{
+    static const char *const places[] = {
+        "%s/libweir-softgpu.so", "%s/../lib/weir/libweir-softgpu.so",
+        "%s/../lib/x86_64-linux-gnu/weir/libweir-softgpu.so", "%s/../softgpu/libweir-softgpu.so"};
+    char program[PATH_MAX], path[PATH_MAX + 64];
+    ssize_t n;
+
+    if (worker->config.softgpu[0] != 0) {
+        return open_driver(worker, worker->config.softgpu, ret_devices);
+    }
+    n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = 0;
+    if (strrchr(program, '/') != NULL) {
+        *strrchr(program, '/') = 0;
+    }
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(path, sizeof path, places[i], program);
+#pragma GCC diagnostic pop
+        if (access(path, R_OK) == 0) {
+            return open_driver(worker, path, ret_devices);
+        }
+    }
+    return open_driver(worker, "libweir-softgpu.so", ret_devices);
+}
+
+static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devices)
+{
+    const char *wanted = worker->config.driver;
+    enum weir_status status;
+
+    /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
+    setenv("WEIR_HOST", "none:", 1);
+    weir_connections_set(worker);
+    if (strcmp(wanted, "softgpu") == 0) {
+        status = open_softgpu(worker, ret_devices);
+    } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
+        status = open_driver(worker, wanted, ret_devices);
+        worker->real = status == WEIR_OK && strstr(wanted, "softgpu") == NULL;
+    } else {
+        status = open_driver(worker, "libcuda.so.1", ret_devices);
+        worker->real = status == WEIR_OK;
+        if (status != WEIR_OK && strcmp(wanted, "auto") == 0) {
+            status = open_softgpu(worker, ret_devices);
+        }
+    }
+    return status;
+}
+
+static bool add_fact(struct weir_device *d, const char *key, uint64_t value)
+{
+    if (d->n_facts == FACTS_MAX) {
+        return false;
+    }
+    snprintf(d->facts[d->n_facts].key, sizeof d->facts[0].key, "%s", key);
+    d->facts[d->n_facts++].value = value;
+    return true;
+}
+
+/* The device's context is current. */
+static enum weir_status describe_attributes(struct weir_worker *worker,
+                                            struct weir_worker_device *device)
+{
+    struct weir_device *d = &device->about;
+
+    d->attributes = calloc(N_ATTRIBUTES, sizeof *d->attributes);
+    d->facts = calloc(FACTS_MAX, sizeof *d->facts);
+    if (d->attributes == NULL || d->facts == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (int id = 1; id <= N_ATTRIBUTES; id++) {
+        int value = 0;
+        CUresult result =
+            worker->driver.cuDeviceGetAttribute(&value, (CUdevice_attribute)id, device->cu);
+
+        d->attributes[d->n_attributes++] =
+            (struct weir_device_attribute){id, (int32_t)result, result == CUDA_SUCCESS ? value : 0};
+    }
+    for (int limit = 0; limit < N_LIMITS; limit++) {
+        char key[32];
+        size_t value;
+
+        if (worker->driver.cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {
+            snprintf(key, sizeof key, "limit.%d", limit);
+            (void)add_fact(d, key, value);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* What it may do with the others' memory. */
+static void describe_peers(struct weir_worker *worker, uint32_t index)
+{
+    const struct weir_driver *driver = &worker->driver;
+    struct weir_worker_device *device = &worker->devices[index];
+
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        int can = 0, value;
+        char key[32];
+
+        if (i == index) {
+            continue;
+        }
+        if (driver->cuDeviceCanAccessPeer(&can, device->cu, worker->devices[i].cu) ==
+                CUDA_SUCCESS &&
+            can != 0) {
+            device->peers |= 1u << i;
+        }
+        snprintf(key, sizeof key, "peer.%u", i);
+        (void)add_fact(&device->about, key, can != 0);
+        for (int id = 1; id <= P2P_ATTRIBUTES; id++) {
+            if (driver->cuDeviceGetP2PAttribute(&value, (CUdevice_P2PAttribute)id, device->cu,
+                                                worker->devices[i].cu) == CUDA_SUCCESS) {
+                snprintf(key, sizeof key, "p2p.%u.%d", i, id);
+                (void)add_fact(&device->about, key, (uint64_t)value);
+            }
+        }
+    }
+}
+
+static enum weir_status describe(struct weir_worker *worker, struct weir_worker_device *device)
+{
+    const struct weir_driver *driver = &worker->driver;
+    struct weir_device *d = &device->about;
+    CUmemAllocationProp prop;
+    size_t bytes = 0, granularity = 2 << 20;
+    CUuuid uuid = {{0}};
+    int fd_ok = 0;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device->cu;
+    d->real = worker->real;
+    if (driver->cuDriverGetVersion(&d->driver_version) != CUDA_SUCCESS ||
+        driver->cuDeviceGetName(d->name, sizeof d->name, device->cu) != CUDA_SUCCESS ||
+        driver->cuDeviceTotalMem_v2(&bytes, device->cu) != CUDA_SUCCESS) {
+        return WEIR_ERR_DRIVER;
+    }
+    d->total_memory_bytes = bytes;
+    if (driver->cuDeviceGetUuid_v2(&uuid, device->cu) == CUDA_SUCCESS) {
+        memcpy(d->uuid, uuid.bytes, sizeof d->uuid);
+    }
+    (void)driver->cuDeviceGetLuid((char *)d->luid, &d->luid_mask, device->cu);
+    (void)driver->cuDeviceGetPCIBusId(d->pci_bus_id, sizeof d->pci_bus_id, device->cu);
+    (void)driver->cuCtxGetStreamPriorityRange(&d->stream_priority_least,
+                                              &d->stream_priority_greatest);
+    (void)driver->cuMemGetAllocationGranularity(&granularity, &prop,
+                                                CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    d->granularity_bytes = granularity;
+    if (granularity > worker->granularity_bytes) {
+        worker->granularity_bytes = granularity;
+    }
+    (void)driver->cuDeviceGetAttribute(
+        &fd_ok, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->cu);
+    worker->posix_fds = worker->posix_fds && fd_ok != 0;
+    if (describe_attributes(worker, device) != WEIR_OK) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (d->real) {
+        const struct weir_device_attribute *major =
+            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+        const struct weir_device_attribute *minor =
+            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+
+        uint32_t sm = (uint32_t)(major->value * 10 + minor->value);
+
+        worker->sm = device == &worker->devices[0] || worker->sm == sm ? sm : 0;
+    }
+    return WEIR_OK;
+}
+
+/* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. */
+static bool try_write_value(struct weir_worker *worker)
+{
+    const struct weir_driver *driver = &worker->driver;
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr address;
+    CUstream stream;
+    bool ok = false;
+
+    if (page == MAP_FAILED) {
+        return false;
+    }
+    if (driver->cuMemHostRegister_v2(page, bytes, CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS) {
+        if (driver->cuMemHostGetDevicePointer_v2(&address, page, 0) == CUDA_SUCCESS &&
+            driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
+            ok = driver->cuStreamWriteValue32_v2(stream, address, 0x57e1,
+                                                 CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS &&
+                 driver->cuStreamSynchronize(stream) == CUDA_SUCCESS &&
+                 __atomic_load_n((uint32_t *)page, __ATOMIC_ACQUIRE) == 0x57e1;
+            (void)driver->cuStreamDestroy_v2(stream);
+        }
+        (void)driver->cuMemHostUnregister(page);
+    }
+    munmap(page, bytes);
+    return ok;
+}
+
+CUresult weir_worker_enter(struct weir_worker *worker)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = worker->driver.cuCtxSetCurrent(worker->devices[0].context);
+
+    if (result == CUDA_SUCCESS) {
+        /* One guest's capture must not forbid another's allocation. */
+        (void)worker->driver.cuThreadExchangeStreamCaptureMode(&mode);
+    }
+    return result;
+}
+
+/* Does the text, of an ordinal or of "GPU-" and the beginning of a UUID, mean this device? */
+static bool names_device(struct weir_worker *worker, const char *item, CUdevice device, int ordinal)
+{
+    char text[64] = "GPU-", *end;
+    size_t at = 4;
+    CUuuid uuid;
+
+    if (strncasecmp(item, "GPU-", 4) != 0) {
+        return strtol(item, &end, 10) == ordinal && end != item && *end == 0;
+    }
+    if (worker->driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+        return false;
+    }
+    for (int i = 0; i < 16; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%02x",
+                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                               (unsigned char)uuid.bytes[i]);
+    }
+    return item[4] != 0 && strncasecmp(text, item, strlen(item)) == 0;
+}
+
+/* Add the device that an item names; NULL: the driver's device of this ordinal. */
+static bool add_device(struct weir_worker *worker, const char *item, int ordinal, int n_driver)
+{
+    CUdevice device;
+
+    for (int i = item != NULL ? 0 : ordinal; i < n_driver; i++) {
+        if (worker->driver.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+            (item != NULL && !names_device(worker, item, device, i))) {
+            continue;
+        }
+        for (uint32_t k = 0; k < worker->n_devices; k++) {
+            if (worker->devices[k].cu == device) {
+                return false; /* named twice */
+            }
+        }
+        if (worker->n_devices == WEIR_DEVICES_MAX) {
+            return false;
+        }
+        worker->devices[worker->n_devices++].cu = device;
+        return true;
+    }
+    return false;
+}
+
+static enum weir_status choose_devices(struct weir_worker *worker, int n_driver)
+{
+    char list[WEIR_DEVICE_LIST_BYTES], *rest = list, *item;
+
+    snprintf(list, sizeof list, "%s", worker->config.devices);
+    if (list[0] == 0) {
+        for (int i = 0; i < n_driver && i < (int)WEIR_DEVICES_MAX; i++) {
+            (void)add_device(worker, NULL, i, n_driver);
+        }
+        return worker->n_devices != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+    }
+    while ((item = strsep(&rest, ",")) != NULL) {
+        if (!add_device(worker, item, 0, n_driver)) {
+            weir_log_error("worker: no such device, or named twice device=%s devices=%d", item,
+                           n_driver);
+            return WEIR_ERR_NOT_FOUND;
+        }
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status open_context(struct weir_worker *worker, struct weir_worker_device *device)
+{
+    const struct weir_driver *driver = &worker->driver;
+
+    /* The worker itself waits only at clean-up: never by spinning. */
+    (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
+                                                CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
+    if (driver->cuDevicePrimaryCtxRetain(&device->context, device->cu) != CUDA_SUCCESS) {
+        device->context = NULL;
+        return WEIR_ERR_DRIVER;
+    }
+    if (driver->cuCtxSetCurrent(device->context) != CUDA_SUCCESS) {
+        return WEIR_ERR_DRIVER;
+    }
+    return describe(worker, device);
+}
+
+enum weir_status weir_worker_open_device(struct weir_worker *worker)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    enum weir_status status;
+    int n_driver = 0;
+
+    if (choose_driver(worker, &n_driver) != WEIR_OK) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    status = choose_devices(worker, n_driver);
+    worker->posix_fds = true;
+    worker->write_value_ok = true;
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+        status = open_context(worker, &worker->devices[i]);
+        if (status == WEIR_OK && worker->write_value_ok) {
+            worker->write_value_ok = try_write_value(worker);
+        }
+    }
+    if (status == WEIR_OK && weir_worker_enter(worker) != CUDA_SUCCESS) {
+        status = WEIR_ERR_DRIVER;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+        struct weir_worker_device *device = &worker->devices[i];
+
+        describe_peers(worker, i);
+        status = weir_nvml_create(worker->real ? "libnvidia-ml.so.1" : NULL, &device->about,
+                                  &device->nvml);
+    }
+    /* Spinning pays where a core is to spare and a launch costs microseconds. */
+    worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
+    worker->owed_spin_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
+    worker->opened_ns = weir_clock_now_ns();
+    return status;
+}
+
+void weir_worker_close_device(struct weir_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        struct weir_worker_device *device = &worker->devices[i];
+
+        if (device->context != NULL) {
+            (void)worker->driver.cuDevicePrimaryCtxRelease_v2(device->cu);
+        }
+        weir_nvml_destroy(device->nvml);
+        free(device->about.attributes);
+        free(device->about.facts);
+        *device = (struct weir_worker_device){0};
+    }
+    worker->n_devices = 0;
+    weir_driver_close(&worker->driver);
+}
+
+uint64_t weir_worker_total_bytes(const struct weir_worker *worker)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        bytes += worker->devices[i].about.total_memory_bytes;
+    }
+    return bytes;
+}
+
+void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes)
+{
+    const char *first = worker->devices[0].about.name;
+    bool alike = true;
+    size_t at = 0;
+
+    for (uint32_t i = 1; i < worker->n_devices; i++) {
+        alike = alike && strcmp(first, worker->devices[i].about.name) == 0;
+    }
+    if (alike && worker->n_devices > 1) {
+        snprintf(text, bytes, "%u x %.*s", worker->n_devices, (int)bytes - 8, first);
+        return;
+    }
+    for (uint32_t i = 0; i < worker->n_devices && at < bytes; i++) {
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s", i == 0 ? "" : ", ",
+                               worker->devices[i].about.name);
+    }
+}

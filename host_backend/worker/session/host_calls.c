@@ -1,0 +1,245 @@
+/*
+ * Functions of the guest that the GPU's queue reaches.
+ *
+ * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and
+ * waits for the answer. It holds no lock while it waits, and it goes soon when the session ends, so
+ * the session's streams can always be drained.
+ *
+ * The answer must not come through the session's thread: that one may be inside a driver call which
+ * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
+ * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
+ * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
+ * none, by whoever waits, the trampoline among them.
+ */
+#include "host_backend/worker/session/host_calls.h"
+
+#include "base/clock.h"
+#include "proto/ops.h"
+#include <stdlib.h>
+#include <time.h>
+
+/* How late a trampoline may notice that the session ends, or that the guest is gone. */
+#define SLICE_NS (20 * WEIR_NS_PER_MS)
+
+_Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
+
+struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
+                                             bool once)
+{
+    struct weir_host_call *call = malloc(sizeof *call);
+
+    if (call == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&session->calls_lock);
+    if (session->n_calls >= WEIR_HOST_CALLS_MAX) {
+        free(call);
+        call = NULL;
+    } else {
+        *call = (struct weir_host_call){
+            .next = session->calls, .session = session, .token = token, .once = once};
+        if (session->calls != NULL) {
+            session->calls->back = &call->next;
+        }
+        call->back = &session->calls;
+        session->calls = call;
+        session->n_calls++;
+    }
+    pthread_mutex_unlock(&session->calls_lock);
+    return call;
+}
+
+static void unlink_locked(struct weir_host_call *call)
+{
+    *call->back = call->next;
+    if (call->next != NULL) {
+        call->next->back = call->back;
+    }
+    call->session->n_calls--;
+    free(call);
+}
+
+void weir_host_call_cancel(struct weir_host_call *call)
+{
+    struct weir_session *session = call->session;
+
+    pthread_mutex_lock(&session->calls_lock);
+    unlink_locked(call);
+    pthread_mutex_unlock(&session->calls_lock);
+}
+
+static bool send_call(struct weir_session *session, uint64_t token,
+                      const struct weir_host_ticket *ticket)
+{
+    struct weir_op_host_func_call_in in = {
+        .token = token, .ticket = ticket->ticket, .word = ticket->word};
+    struct {
+        struct weir_record record;
+        uint64_t body[8];
+    } room = {.record = {.op = WEIR_OP_host_func_call, .flags = WEIR_RECORD_NOTIFY}};
+    size_t bytes = weir_ops[WEIR_OP_host_func_call].in_bytes(&in);
+
+    if (bytes > sizeof room.body) {
+        return false;
+    }
+    weir_ops[WEIR_OP_host_func_call].in_encode(&in, room.body);
+    room.record.len_bytes = (uint32_t)(sizeof room.record + bytes);
+    return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;
+}
+
+static uint32_t first_ticket_word(const struct weir_session *session)
+{
+    return session->view.n_words - WEIR_WORDS_TICKETS;
+}
+
+/* A word for the answer; none is left when 64 functions are under way at once. */
+static void take_word_locked(struct weir_session *session, struct weir_host_ticket *ticket)
+{
+    if (session->remote || session->view.n_words <= WEIR_WORDS_TICKETS ||
+        session->ticket_words == UINT64_MAX) {
+        return;
+    }
+    uint32_t bit = (uint32_t)__builtin_ctzll(~session->ticket_words);
+
+    session->ticket_words |= 1ull << bit;
+    ticket->word = first_ticket_word(session) + bit;
+    __atomic_store_n(&session->view.words[ticket->word], (uint32_t)~ticket->ticket,
+                     __ATOMIC_RELAXED);
+}
+
+/* The session's thread may be unable to see that the guest is gone,
+ * so the trampoline looks itself. */
+static bool hopeless(struct weir_session *session)
+{
+    return atomic_load(&session->ending) || session->transport->ops->peer_gone(session->transport);
+}
+
+static void wait_for_word(struct weir_session *session, const struct weir_host_ticket *ticket)
+{
+    uint32_t *word = &session->view.words[ticket->word];
+
+    while (!hopeless(session)) {
+        /* H1: meets the guest's release: what its function did is visible. */
+        uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+        if (now == (uint32_t)ticket->ticket) {
+            return;
+        }
+        weir_futex_wait(word, now, SLICE_NS);
+    }
+}
+
+static void wait_for_guest(struct weir_session *session, struct weir_host_ticket *ticket)
+{
+    if (ticket->word != WEIR_WORD_NONE) {
+        wait_for_word(session, ticket);
+        return;
+    }
+    void (*attend)(struct weir_transport *, uint64_t) = session->transport->ops->attend;
+    bool done = false;
+
+    while (!done && !hopeless(session)) {
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += (long)SLICE_NS;
+        end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
+        end.tv_nsec %= (long)WEIR_NS_PER_S;
+        pthread_mutex_lock(&session->calls_lock);
+        if (!ticket->done && attend == NULL) {
+            pthread_cond_timedwait(&session->calls_done, &session->calls_lock, &end);
+        }
+        done = ticket->done;
+        pthread_mutex_unlock(&session->calls_lock);
+        if (!done && attend != NULL) {
+            attend(session->transport, SLICE_NS);
+        }
+    }
+}
+
+static void forget_ticket_locked(struct weir_session *session, struct weir_host_ticket *ticket)
+{
+    struct weir_host_ticket **at = &session->tickets;
+
+    while (*at != ticket) {
+        at = &(*at)->next;
+    }
+    *at = ticket->next;
+    if (ticket->word != WEIR_WORD_NONE) {
+        session->ticket_words &= ~(1ull << (ticket->word - first_ticket_word(session)));
+    }
+}
+
+void CUDA_CB weir_host_call_run(void *user_data)
+{
+    struct weir_host_call *call = user_data;
+    struct weir_session *session = call->session;
+    struct weir_host_ticket ticket = {0};
+    uint64_t token = call->token;
+    bool ending;
+
+    pthread_mutex_lock(&session->calls_lock);
+    ending = atomic_load(&session->ending);
+    if (call->once) {
+        unlink_locked(call);
+    }
+    if (!ending) {
+        ticket.ticket = ++session->next_ticket;
+        take_word_locked(session, &ticket);
+        ticket.next = session->tickets;
+        session->tickets = &ticket;
+        session->n_running++;
+    }
+    pthread_mutex_unlock(&session->calls_lock);
+    if (ending) {
+        return;
+    }
+    if (send_call(session, token, &ticket)) {
+        wait_for_guest(session, &ticket);
+    }
+    pthread_mutex_lock(&session->calls_lock);
+    forget_ticket_locked(session, &ticket);
+    session->n_running--;
+    pthread_cond_broadcast(&session->calls_done);
+    pthread_mutex_unlock(&session->calls_lock);
+}
+
+CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+    pthread_mutex_lock(&session->calls_lock);
+    for (struct weir_host_ticket *t = session->tickets; t != NULL; t = t->next) {
+        if (t->ticket == ticket && !t->done) {
+            t->done = true;
+            result = CUDA_SUCCESS;
+            pthread_cond_broadcast(&session->calls_done);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&session->calls_lock);
+    return result;
+}
+
+void weir_host_call_glance(void *user, const struct weir_record *record)
+{
+    struct weir_session *session = user;
+    struct weir_op_host_func_done_in in;
+
+    if (record->op == WEIR_OP_host_func_done &&
+        weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
+        (void)weir_host_call_done(session, in.ticket);
+    }
+}
+
+void weir_host_calls_finish(struct weir_session *session)
+{
+    pthread_mutex_lock(&session->calls_lock);
+    while (session->n_running != 0) {
+        pthread_cond_wait(&session->calls_done, &session->calls_lock);
+    }
+    while (session->calls != NULL) {
+        unlink_locked(session->calls);
+    }
+    pthread_mutex_unlock(&session->calls_lock);
+}

@@ -1,0 +1,37 @@
+/* Functions of the guest that the GPU's queue reaches: trampolines in the worker. */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HOST_CALLS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_HOST_CALLS_H
+
+#include "host_backend/worker/session/session.h"
+
+#define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or in graphs */
+
+/**
+ * A call for the driver's queue; give it to the driver as user data of weir_host_call_run().
+ *
+ * @param once  freed when it has run; else it lives as long as the session (graph nodes).
+ * @return NULL: out of memory or over the limit.
+ * @thread session
+ */
+struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
+                                             bool once);
+
+/** The driver did not take it. */
+void weir_host_call_cancel(struct weir_host_call *call);
+
+/** The trampoline: a thread of the driver. Waits for the guest, or for the session's end. */
+void CUDA_CB weir_host_call_run(void *user_data);
+
+/** The guest has run the function of a ticket; CUDA_ERROR_INVALID_VALUE for an unknown one. */
+CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
+
+/**
+ * A weir_transport.glance: notices host_func_done as it arrives at a remote session.
+ * @param user  the session. @thread the transport's I/O thread
+ */
+void weir_host_call_glance(void *user, const struct weir_record *record);
+
+/** No trampoline is left; free what graphs had. The session is ending and its streams are idle. */
+void weir_host_calls_finish(struct weir_session *session);
+
+#endif

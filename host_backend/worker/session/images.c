@@ -1,0 +1,166 @@
+/* A tenant's images, stored by content. A list: tenants have tens of images, asked for at load
+ * time. */
+#include "host_backend/worker/session/images.h"
+
+#include "host_backend/worker/session/image_ready.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ANY_BYTES UINT64_MAX
+
+void weir_image_store_init(struct weir_image_store *store, uint64_t cap_bytes)
+{
+    *store = (struct weir_image_store){.cap_bytes = cap_bytes};
+    pthread_mutex_init(&store->lock, NULL);
+}
+
+static void destroy_image(struct weir_image *image)
+{
+    weir_image_codes_destroy(image->codes);
+    pthread_mutex_destroy(&image->lock);
+    free(image->data);
+    free(image);
+}
+
+void weir_image_store_finish(struct weir_image_store *store)
+{
+    while (store->images != NULL) {
+        struct weir_image *image = store->images;
+
+        store->images = image->next;
+        destroy_image(image);
+    }
+    pthread_mutex_destroy(&store->lock);
+}
+
+/* Find an image and move it to the front: the list's order is the order of use. */
+static struct weir_image *find_locked(struct weir_image_store *store, const struct weir_hash *hash,
+                                      uint64_t bytes)
+{
+    for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        struct weir_image *image = *at;
+
+        if ((bytes == ANY_BYTES || image->bytes == bytes) &&
+            memcmp(&image->hash, hash, sizeof *hash) == 0) {
+            *at = image->next;
+            image->next = store->images;
+            store->images = image;
+            return image;
+        }
+    }
+    return NULL;
+}
+
+struct weir_image *weir_image_get(struct weir_image_store *store, const struct weir_hash *hash,
+                                  uint64_t bytes)
+{
+    struct weir_image *image;
+
+    pthread_mutex_lock(&store->lock);
+    image = find_locked(store, hash, bytes);
+    if (image != NULL) {
+        image->refs++;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return image;
+}
+
+struct weir_image *weir_image_get_any(struct weir_image_store *store, const struct weir_hash *hash)
+{
+    return weir_image_get(store, hash, ANY_BYTES);
+}
+
+void weir_image_put(struct weir_image_store *store, struct weir_image *image)
+{
+    if (image != NULL) {
+        pthread_mutex_lock(&store->lock);
+        image->refs--;
+        pthread_mutex_unlock(&store->lock);
+    }
+}
+
+/* Drop unused images from the end until bytes more fit. */
+static bool make_room_locked(struct weir_image_store *store, uint64_t bytes)
+{
+    while (store->bytes + bytes > store->cap_bytes) {
+        struct weir_image **last = NULL, *victim;
+
+        for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+            last = (*at)->refs == 0 ? at : last;
+        }
+        if (last == NULL) {
+            return false;
+        }
+        victim = *last;
+        *last = victim->next;
+        store->bytes -= victim->bytes + victim->more_bytes;
+        destroy_image(victim);
+    }
+    return true;
+}
+
+enum weir_status weir_image_add(struct weir_image_store *store, const struct weir_hash *hash,
+                                uint8_t *data, uint64_t bytes, struct weir_image **ret_image)
+{
+    struct weir_hash real = weir_hash_of(data, bytes);
+    enum weir_status status = WEIR_OK;
+    struct weir_image *image;
+
+    if (memcmp(&real, hash, sizeof real) != 0) {
+        free(data);
+        return WEIR_ERR_INVALID;
+    }
+    pthread_mutex_lock(&store->lock);
+    image = find_locked(store, hash, bytes);
+    if (image != NULL) {
+        free(data); /* another session was faster */
+    } else if (bytes > store->cap_bytes || !make_room_locked(store, bytes)) {
+        free(data);
+        status = WEIR_ERR_QUOTA;
+    } else if ((image = calloc(1, sizeof *image)) == NULL) {
+        free(data);
+        status = WEIR_ERR_NO_MEMORY;
+    } else {
+        *image =
+            (struct weir_image){.next = store->images, .hash = real, .data = data, .bytes = bytes};
+        pthread_mutex_init(&image->lock, NULL);
+        store->images = image;
+        store->bytes += bytes;
+    }
+    if (image != NULL) {
+        image->refs++;
+        *ret_image = image;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    image->more_bytes += bytes;
+    store->bytes += bytes;
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool weir_image_store_in_use(struct weir_image_store *store)
+{
+    bool used = false;
+
+    pthread_mutex_lock(&store->lock);
+    for (const struct weir_image *image = store->images; image != NULL; image = image->next) {
+        used |= image->refs != 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return used;
+}
+
+uint64_t weir_image_store_bytes(struct weir_image_store *store)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&store->lock);
+    bytes = store->bytes;
+    pthread_mutex_unlock(&store->lock);
+    return bytes;
+}

@@ -1,0 +1,598 @@
+/*
+ * A session's objects.
+ *
+ * Which graph a node belongs to matters, because it dies with it and a dead CUgraphNode would crash
+ * the driver. The handlers of nodes do not say it, but every operation names its graph, or a node
+ * of it, first; op_first remembers that.
+ */
+#include "host_backend/worker/session/objects.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
+#include "proto/ops.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define DESTROY_WAIT_NS (10 * WEIR_NS_PER_S)
+
+/* Most objects of a kind that one session may have. */
+static uint32_t capacity(int kind)
+{
+    switch (kind) {
+    case WEIR_KIND_CONTEXT:
+        return 1024;
+    case WEIR_KIND_STREAM:
+        return 16384;
+    case WEIR_KIND_NODE:
+    case WEIR_KIND_EVENT:
+    case WEIR_KIND_FUNCTION:
+        return 1u << 20;
+    default:
+        return 65536;
+    }
+}
+
+enum weir_status weir_objects_init(struct weir_session *session)
+{
+    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
+        enum weir_status status =
+            weir_id_table_create((uint8_t)kind, true, capacity(kind), &session->tables[kind]);
+
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+void weir_objects_finish(struct weir_session *session)
+{
+    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
+        weir_id_table_destroy(session->tables[kind]);
+        session->tables[kind] = NULL;
+    }
+    weir_native_finish(&session->natives);
+}
+
+CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
+                            uint64_t handle, void *native, struct weir_ctx *ctx,
+                            struct weir_object **ret_object)
+{
+    struct weir_object *o = calloc(1, bytes);
+    enum weir_status status;
+
+    if (o == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    o->kind = (uint8_t)kind;
+    o->device = (uint8_t)session->device;
+    o->native = native;
+    o->ctx = ctx;
+    if (handle != 0) {
+        o->handle = handle;
+        status = weir_id_table_put(session->tables[kind], handle, o);
+    } else {
+        status = weir_id_table_add(session->tables[kind], o, &o->handle);
+    }
+    if (status != WEIR_OK) {
+        free(o);
+        return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
+                                                                        : CUDA_ERROR_INVALID_HANDLE;
+    }
+    /* A second name for one native (two look-ups of a kernel) is found by its first. */
+    if (native != NULL && weir_native_add(&session->natives, o) == WEIR_ERR_NO_MEMORY) {
+        (void)weir_id_table_remove(session->tables[kind], o->handle);
+        free(o);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    atomic_fetch_add(&session->objects, 1);
+    atomic_fetch_add(&session->worker->objects, 1);
+    *ret_object = o;
+    return CUDA_SUCCESS;
+}
+
+void *weir_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+{
+    return handle == 0 ? NULL : weir_id_table_get(session->tables[kind], handle);
+}
+
+struct dependents {
+    struct weir_session *session;
+    const struct weir_object *owner;
+};
+
+static void forget_dependent(weir_handle handle, void *object, void *user)
+{
+    struct dependents *d = user;
+
+    (void)handle;
+    if (((struct weir_object *)object)->owner == d->owner) {
+        weir_object_forget(d->session, object);
+    }
+}
+
+static void forget_dependents(struct weir_session *session, const struct weir_object *owner)
+{
+    struct dependents d = {session, owner};
+
+    switch (owner->kind) {
+    case WEIR_KIND_MODULE:
+    case WEIR_KIND_LIBRARY:
+        weir_id_table_visit(session->tables[WEIR_KIND_FUNCTION], forget_dependent, &d);
+        weir_id_table_visit(session->tables[WEIR_KIND_MODULE], forget_dependent, &d);
+        break;
+    case WEIR_KIND_GRAPH:
+        weir_id_table_visit(session->tables[WEIR_KIND_NODE], forget_dependent, &d);
+        weir_id_table_visit(session->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
+        break;
+    case WEIR_KIND_NODE:
+        weir_id_table_visit(session->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
+        break;
+    case WEIR_KIND_MIPMAP:
+        weir_id_table_visit(session->tables[WEIR_KIND_ARRAY], forget_dependent, &d);
+        break;
+    default:
+        break;
+    }
+}
+
+/* What an object holds besides the driver's handle. */
+static void release_parts(struct weir_session *session, struct weir_object *o)
+{
+    if (o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY) {
+        struct weir_module *m = (struct weir_module *)o;
+
+        weir_range_remove(&session->ranges, o);
+        weir_image_put(&session->tenant->images, m->image);
+        free(m->options);
+    }
+    if (o->kind == WEIR_KIND_FUNCTION) {
+        free(((struct weir_function *)o)->name);
+        free(((struct weir_function *)o)->elsewhere);
+    }
+    for (uint32_t i = 0; o->kind == WEIR_KIND_GRAPH && i < session->n_conditions; i++) {
+        if (session->conditions[i].graph == o) {
+            session->conditions[i].graph = NULL;
+        }
+    }
+    if (o->charged_bytes != 0) {
+        weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                             o->charged_bytes);
+        weir_session_let_go(session, o->device, o->charged_bytes);
+    }
+    if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
+        struct weir_stream **at = &o->ctx->streams;
+
+        while (*at != NULL && &(*at)->o != o) {
+            at = &(*at)->next;
+        }
+        if (*at != NULL) {
+            *at = (*at)->next;
+        }
+        if (o->ctx->legacy == (struct weir_stream *)o) {
+            o->ctx->legacy = NULL;
+        }
+    }
+}
+
+void weir_object_forget(struct weir_session *session, struct weir_object *object)
+{
+    forget_dependents(session, object);
+    (void)weir_id_table_remove(session->tables[object->kind], object->handle);
+    weir_native_remove(&session->natives, object);
+    release_parts(session, object);
+    if (session->op_first == object) {
+        session->op_first = NULL;
+    }
+    if (session->op_last == object) {
+        session->op_last = NULL;
+    }
+    atomic_fetch_sub(&session->objects, 1);
+    atomic_fetch_sub(&session->worker->objects, 1);
+    free(object);
+}
+
+static CUresult destroy_stream(struct weir_session *session, struct weir_stream *s)
+{
+    const struct weir_driver *driver = session->driver;
+
+    if (s->capturing) {
+        session->n_captures--;
+        atomic_fetch_sub(&session->worker->quiet.captures, 1);
+    }
+    weir_gate_stream_gone(session, s);
+    weir_prints_forget(session, s->o.native);
+    (void)weir_order_leave(session, s);
+    if (s->join != NULL) {
+        (void)driver->cuEventDestroy_v2(s->join);
+    }
+    weir_parts_stream_gone(driver, s);
+    return driver->cuStreamDestroy_v2(s->o.native);
+}
+
+/* A shared event is destroyed by whoever drops its last reference. */
+static CUresult destroy_event(struct weir_session *session, struct weir_event *e)
+{
+    struct weir_tenant *tenant = session->tenant;
+    bool last = false;
+
+    if (e->shared == NULL) {
+        return session->driver->cuEventDestroy_v2(e->o.native);
+    }
+    pthread_mutex_lock(&tenant->lock);
+    last = --e->shared->refs == 0;
+    for (struct weir_ipc_event **at = &tenant->events; last && *at != NULL; at = &(*at)->next) {
+        if (*at == e->shared) {
+            *at = e->shared->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&tenant->lock);
+    if (!last) {
+        return CUDA_SUCCESS;
+    }
+    free(e->shared);
+    return session->driver->cuEventDestroy_v2(e->o.native);
+}
+
+/* What is no more than the driver's handle. */
+static CUresult destroy_handle(const struct weir_driver *driver, int kind, void *native)
+{
+    switch (kind) {
+    case WEIR_KIND_MODULE:
+        return driver->cuModuleUnload(native);
+    case WEIR_KIND_LIBRARY:
+        return driver->cuLibraryUnload(native);
+    case WEIR_KIND_GRAPH:
+        return driver->cuGraphDestroy(native);
+    case WEIR_KIND_EXEC:
+        return driver->cuGraphExecDestroy(native);
+    case WEIR_KIND_ARRAY:
+        return driver->cuArrayDestroy(native);
+    case WEIR_KIND_MIPMAP:
+        return driver->cuMipmappedArrayDestroy(native);
+    case WEIR_KIND_TEXTURE:
+        return driver->cuTexObjectDestroy((CUtexObject)(uintptr_t)native);
+    case WEIR_KIND_SURFACE:
+        return driver->cuSurfObjectDestroy((CUsurfObject)(uintptr_t)native);
+    case WEIR_KIND_LINK:
+        return driver->cuLinkDestroy(native);
+    default: /* functions and nodes go with their owner */
+        return CUDA_SUCCESS;
+    }
+}
+
+static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
+{
+    if (o->kind == WEIR_KIND_CHUNK) { /* has no native of its own: memory is shared */
+        weir_vmm_handle_drop(session, (struct weir_vmm_handle *)o);
+    }
+    if (o->native == NULL || o->borrowed) {
+        return CUDA_SUCCESS;
+    }
+    (void)weir_session_enter(session, o->device);
+    switch (o->kind) {
+    case WEIR_KIND_MODULE:
+    case WEIR_KIND_LIBRARY:
+        weir_session_hush(session);
+        return weir_forms_unloading(session, (struct weir_module *)o)
+                   ? CUDA_SUCCESS
+                   : destroy_handle(session->driver, o->kind, o->native);
+    case WEIR_KIND_STREAM:
+        return destroy_stream(session, (struct weir_stream *)o);
+    case WEIR_KIND_EVENT:
+        return destroy_event(session, (struct weir_event *)o);
+    case WEIR_KIND_ARRAY:
+    case WEIR_KIND_MIPMAP: {
+        uint32_t calm = weir_quiet_begin(session->worker);
+        CUresult result = destroy_handle(session->driver, o->kind, o->native);
+
+        weir_quiet_end(session->worker, calm);
+        return result;
+    }
+    default:
+        return destroy_handle(session->driver, o->kind, o->native);
+    }
+}
+
+CUresult weir_object_destroy(struct weir_session *session, struct weir_object *object)
+{
+    CUresult result = destroy_native(session, object);
+
+    weir_object_forget(session, object);
+    return result;
+}
+
+struct sweep {
+    struct weir_session *session;
+    const struct weir_ctx *ctx;
+    struct weir_object *found;
+};
+
+static void find_one(weir_handle handle, void *object, void *user)
+{
+    struct sweep *sweep = user;
+    struct weir_object *o = object;
+
+    (void)handle;
+    if (sweep->found == NULL && (sweep->ctx == NULL || o->ctx == sweep->ctx)) {
+        sweep->found = o;
+    }
+}
+
+static void destroy_one(weir_handle handle, void *object, void *user)
+{
+    struct sweep *sweep = user;
+    struct weir_object *o = object;
+
+    (void)handle;
+    if (sweep->ctx == NULL || o->ctx == sweep->ctx) {
+        CUresult result = weir_object_destroy(sweep->session, o);
+
+        if (result != CUDA_SUCCESS) {
+            weir_log_debug("session: clean-up session=%llu kind=%s result=%d",
+                           (unsigned long long)sweep->session->id, weir_kind_name(o->kind),
+                           (int)result);
+        }
+    }
+}
+
+void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
+                              const struct weir_ctx *ctx)
+{
+    struct sweep sweep = {session, ctx, NULL};
+
+    weir_id_table_visit(session->tables[kind], destroy_one, &sweep);
+    /* Nothing may be left, whatever order the visit had. */
+    do {
+        sweep.found = NULL;
+        weir_id_table_visit(session->tables[kind], find_one, &sweep);
+        if (sweep.found != NULL) {
+            (void)weir_object_destroy(session, sweep.found);
+        }
+    } while (sweep.found != NULL);
+}
+
+void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
+{
+    static const enum weir_kind kinds[] = {WEIR_KIND_TEXTURE, WEIR_KIND_SURFACE, WEIR_KIND_ARRAY,
+                                           WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
+                                           WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
+
+    weir_forms_session_ends(session); /* or its streams would wait */
+    (void)weir_session_enter(session, ctx->o.device);
+    for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+        (void)weir_stream_wait(session->driver, weir_stream_at(s), DESTROY_WAIT_NS);
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        weir_objects_destroy_all(session, kinds[i], ctx);
+    }
+    (void)weir_session_enter(session, ctx->o.device);
+    if (ctx->legacy_event != NULL) {
+        (void)session->driver->cuEventDestroy_v2(ctx->legacy_event);
+    }
+    for (struct weir_ctx **at = &session->contexts; *at != NULL; at = &(*at)->next) {
+        if (*at == ctx) {
+            *at = ctx->next;
+            atomic_fetch_sub(&session->n_contexts, 1);
+            break;
+        }
+    }
+    weir_object_forget(session, &ctx->o);
+}
+
+/* ---------------------------------------------------------------- for generated handlers */
+
+const struct weir_driver *weir_session_driver(struct weir_session *session)
+{
+    return session->driver;
+}
+
+static struct weir_object *get_any(struct weir_session *session, enum weir_kind kind,
+                                   uint64_t handle)
+{
+    struct weir_object *o = kind > WEIR_KIND_NONE && kind < WEIR_KIND_COUNT
+                                ? weir_object_get(session, kind, handle)
+                                : NULL;
+
+    if (o != NULL) {
+        session->op_first = session->op_first == NULL ? o : session->op_first;
+        session->op_last = o;
+    }
+    return o;
+}
+
+CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uint64_t handle,
+                          void **ret_object)
+{
+    struct weir_object *o = get_any(session, kind, handle);
+
+    if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_object = o->native;
+    if (kind == WEIR_KIND_CONTEXT) {
+        *ret_object = session->worker->devices[o->device].context;
+    } else if (kind == WEIR_KIND_FUNCTION) {
+        return weir_function_here(session, (struct weir_function *)o, (CUfunction *)ret_object);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
+                                   CUstream *ret_stream)
+{
+    struct weir_stream *stream = weir_object_get(session, WEIR_KIND_STREAM, handle);
+    CUresult result;
+
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_session_enter(session, stream->o.device));
+    weir_gate_stream_whole(session, stream);
+    result = weir_order_begin(session, stream);
+    if (result == CUDA_SUCCESS) {
+        *ret_stream = stream->o.native;
+    }
+    return result;
+}
+
+CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    return weir_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    weir_forms_will_write(session, address, bytes);
+    return weir_vmm_touches_read_only(&session->vmm, address, bytes)
+               ? CUDA_ERROR_INVALID_VALUE
+               : weir_session_check_dptr(session, address, bytes);
+}
+
+CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
+{
+    if (ordinal < 0 || (uint32_t)ordinal >= session->worker->n_devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_device = session->worker->devices[ordinal].cu;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+{
+    return weir_handle_kind(handle) == kind && !weir_handle_origin_host(handle) &&
+                   weir_object_get(session, kind, handle) == NULL
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The graph that a node made or found by this operation lies in. */
+static struct weir_object *owner_of_node(const struct weir_session *session)
+{
+    const struct weir_object *o =
+        session->op == WEIR_OP_cuGraphNodeFindInClone ? session->op_last : session->op_first;
+
+    if (o != NULL && o->kind == WEIR_KIND_NODE) {
+        return o->owner;
+    }
+    return o != NULL && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
+}
+
+/* Bytes of device memory behind an array, as its descriptor says. */
+static uint64_t array_bytes(struct weir_session *session, const struct weir_object *o)
+{
+    CUDA_ARRAY3D_DESCRIPTOR d;
+    CUarray array = o->native;
+    uint64_t element = 4, bytes;
+
+    memset(&d, 0, sizeof d);
+    if (o->kind == WEIR_KIND_MIPMAP &&
+        session->driver->cuMipmappedArrayGetLevel(&array, o->native, 0) != CUDA_SUCCESS) {
+        return 0;
+    }
+    if (session->driver->cuArray3DGetDescriptor_v2(&d, array) != CUDA_SUCCESS) {
+        return 0;
+    }
+    if (d.Format == CU_AD_FORMAT_UNSIGNED_INT8 || d.Format == CU_AD_FORMAT_SIGNED_INT8) {
+        element = 1;
+    } else if (d.Format == CU_AD_FORMAT_UNSIGNED_INT16 || d.Format == CU_AD_FORMAT_SIGNED_INT16 ||
+               d.Format == CU_AD_FORMAT_HALF) {
+        element = 2;
+    }
+    bytes = element * d.NumChannels * d.Width * (d.Height != 0 ? d.Height : 1) *
+            (d.Depth != 0 ? d.Depth : 1);
+    return o->kind == WEIR_KIND_MIPMAP ? bytes + bytes / 3 : bytes;
+}
+
+static CUresult charge_array(struct weir_session *session, struct weir_object *o)
+{
+    uint64_t bytes = array_bytes(session, o);
+    CUresult result = weir_session_charge(session, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+
+    if (result == CUDA_SUCCESS) {
+        o->charged_bytes = bytes;
+        weir_session_hold(session, o->device, bytes);
+    }
+    return result;
+}
+
+static bool is_plain(enum weir_kind kind)
+{
+    return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_EXEC ||
+           kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP || kind == WEIR_KIND_POOL;
+}
+
+CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uint64_t handle,
+                          void *object)
+{
+    struct weir_object *o;
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+
+    if (is_plain(kind)) {
+        result = weir_object_create(session, kind, sizeof *o, handle, object, NULL, &o);
+    }
+    if (result != CUDA_SUCCESS) {
+        if (object != NULL) {
+            (void)destroy_handle(session->driver, (int)kind, object);
+        }
+        return result;
+    }
+    if (kind == WEIR_KIND_NODE) {
+        o->owner = owner_of_node(session);
+    } else if (kind == WEIR_KIND_ARRAY && session->op_first != NULL &&
+               session->op_first->kind == WEIR_KIND_MIPMAP) {
+        o->borrowed = true; /* a level: it goes with its mipmapped array */
+        o->owner = session->op_first;
+    } else if (kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP) {
+        result = charge_array(session, o);
+        if (result != CUDA_SUCCESS) {
+            (void)weir_object_destroy(session, o);
+        }
+    }
+    return result;
+}
+
+CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, void *object,
+                           uint64_t *ret_handle)
+{
+    struct weir_object *o;
+
+    if (object == NULL) {
+        *ret_handle = 0;
+        return CUDA_SUCCESS;
+    }
+    o = weir_native_find(&session->natives, kind, object);
+    if (o == NULL) {
+        if (!is_plain(kind)) {
+            return CUDA_ERROR_INVALID_HANDLE; /* not made in this session */
+        }
+        WEIR_TRY(weir_object_create(session, kind, sizeof *o, 0, object, NULL, &o));
+        o->borrowed = true;
+        o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op_first;
+    }
+    *ret_handle = o->handle;
+    return CUDA_SUCCESS;
+}
+
+void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+{
+    struct weir_object *o = weir_object_get(session, kind, handle);
+
+    if (o != NULL) {
+        weir_object_forget(session, o);
+    }
+}
+
+void *weir_session_alloc(struct weir_session *session, size_t bytes)
+{
+    void *memory = weir_arena_alloc(&session->arena, bytes);
+
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
+}

@@ -1,0 +1,52 @@
+/*
+ * The legacy stream's order, kept inside a session's context.
+ *
+ * All real streams are non-blocking, so the driver orders nothing by itself. A piece of work for a
+ * stream is announced first; what CUDA promises about the legacy stream is then made with events:
+ * legacy work waits for every blocking stream that has had work since it last did, blocking work
+ * waits for the legacy stream's latest. Nothing is inserted where only one of the two is used.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
+
+#include "host_backend/worker/session/session.h"
+
+/**
+ * Work is about to be given to a stream.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  legacy work while a blocking stream is under capture.
+ * @return the driver's
+ * @thread session
+ */
+CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stream);
+
+/**
+ * The stream's present work is about to be waited for: the legacy stream takes in what blocking
+ * streams were given, but no later work is made to wait for it.
+ * @thread session
+ */
+CUresult weir_order_mark(struct weir_session *session, struct weir_stream *stream);
+
+/** A stream is about to be destroyed: legacy work still waits for what it was given. */
+CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stream);
+
+/**
+ * Make a stream wait for what another has been given so far; what that is given later is not waited
+ * for, so the event can serve again.
+ *
+ * @param event   made if it is NULL; whose it is destroys it.
+ * @param stream  NULL: the event has been recorded before.
+ * @return CUDA_SUCCESS, or the driver's.
+ * @thread session, with the context
+ */
+CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstream stream,
+                         CUstream waiter);
+
+/** Is it under capture? Asks the driver only when the session has captures. */
+bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream);
+
+/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT.
+ * @thread any with the context */
+CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns);
+
+#endif

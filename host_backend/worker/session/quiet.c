@@ -1,0 +1,249 @@
+#include "host_backend/worker/session/quiet.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
+#include <sched.h>
+
+#define MOMENT_NS     (WEIR_NS_PER_MS)       /* the gate stays closed for, at first */
+#define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* and at last */
+#define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* for sessions to come out of their handlers */
+#define PAUSE_NS      (20 * WEIR_NS_PER_US)
+#define SPIN_NS       (50 * WEIR_NS_PER_US)
+
+_Static_assert(WEIR_QUIET_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
+
+/* The session whose handler this thread is in. It leaves while it waits for the others. */
+static __thread struct weir_session *inside_of;
+
+void weir_quiet_init(struct weir_quiet *quiet)
+{
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&quiet->lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&quiet->gate, NULL);
+    pthread_cond_init(&quiet->opened, NULL);
+}
+
+void weir_quiet_finish(struct weir_worker *worker)
+{
+    struct weir_quiet *q = &worker->quiet;
+
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (q->events[i] != NULL) {
+            (void)worker->driver.cuEventDestroy_v2(q->events[i]);
+        }
+    }
+    pthread_cond_destroy(&q->opened);
+    pthread_mutex_destroy(&q->gate);
+    pthread_mutex_destroy(&q->lock);
+}
+
+/* ---------------------------------------------------------------- sessions */
+
+/* Either we see that the gate is closed, or who closes it sees that we are inside: both store, then
+ * load, and all four are sequentially consistent (Dekker). */
+static void enter(struct weir_session *s)
+{
+    struct weir_quiet *q = &s->worker->quiet;
+
+    for (;;) {
+        atomic_store(&s->inside, 1);
+        if (atomic_load(&q->closed) == 0) {
+            return;
+        }
+        atomic_store_explicit(&s->inside, 0, memory_order_release);
+        pthread_mutex_lock(&q->gate);
+        while (atomic_load(&q->closed) != 0) {
+            pthread_cond_wait(&q->opened, &q->gate);
+        }
+        pthread_mutex_unlock(&q->gate);
+    }
+}
+
+void weir_quiet_pass(struct weir_session *session)
+{
+    enter(session);
+    inside_of = session;
+}
+
+void weir_quiet_left(struct weir_session *session)
+{
+    inside_of = NULL;
+    atomic_store_explicit(&session->inside, 0, memory_order_release);
+}
+
+/* ---------------------------------------------------------------- the gate */
+
+/* May anybody else give the device work? A monitor, which each program that loads NVML has beside
+ * its session, may not. */
+static bool others_there(struct weir_worker *w)
+{
+    uint32_t others;
+
+    pthread_mutex_lock(&w->lock);
+    others = w->n_sessions;
+    for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
+        others -= s->monitor;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return others > 1;
+}
+
+/* Its own capture ends after this call, so there is nothing to wait for; and as long as it is open
+ * the driver does not say what the device still has to do. */
+static bool captures_itself(const struct weir_session *self)
+{
+    return self != NULL && self->n_captures != 0;
+}
+
+static bool any_inside(struct weir_worker *w)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct weir_session *s = w->sessions; s != NULL && !any; s = s->next) {
+        any = atomic_load(&s->inside) != 0;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
+static void open_gate(struct weir_quiet *q)
+{
+    pthread_mutex_lock(&q->gate);
+    atomic_store(&q->closed, 0);
+    pthread_cond_broadcast(&q->opened);
+    pthread_mutex_unlock(&q->gate);
+}
+
+/* What is short is not worth a sleep, which takes three times as long as it is asked for. */
+static void rest(uint64_t since_ns)
+{
+    struct timespec pause = {0, (long)PAUSE_NS};
+
+    if (weir_clock_now_ns() - since_ns < SPIN_NS) {
+        weir_cpu_pause();
+    } else {
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* false: somebody stays inside, in a call that waits for something itself. */
+static bool close_gate(struct weir_worker *w)
+{
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
+
+    atomic_store(&w->quiet.closed, 1);
+    while (any_inside(w)) {
+        if (weir_clock_now_ns() >= end_ns) {
+            open_gate(&w->quiet);
+            return false;
+        }
+        rest(now_ns);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- the devices */
+
+/* Behind everything that the devices have been given. Forbidden while a stream is under capture. */
+static bool record(struct weir_worker *w)
+{
+    CUcontext here = NULL;
+    bool ok = w->driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
+
+    for (uint32_t i = 0; i < w->n_devices && ok; i++) {
+        CUevent *event = &w->quiet.events[i];
+
+        ok = w->driver.cuCtxSetCurrent(w->devices[i].context) == CUDA_SUCCESS &&
+             (*event != NULL ||
+              w->driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
+             w->driver.cuCtxRecordEvent(w->devices[i].context, *event) == CUDA_SUCCESS;
+    }
+    (void)w->driver.cuCtxSetCurrent(here);
+    return ok;
+}
+
+/* Errors are for the call itself to find. */
+static bool wait_until(struct weir_worker *w, uint64_t end_ns)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    for (uint32_t i = 0; i < w->n_devices; i++) {
+        while (w->driver.cuEventQuery(w->quiet.events[i]) == CUDA_ERROR_NOT_READY) {
+            if (weir_clock_now_ns() >= end_ns) {
+                return false;
+            }
+            rest(now_ns);
+        }
+    }
+    return true;
+}
+
+/* One turn; true: the gate is closed and the devices have nothing to do. */
+static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
+{
+    struct weir_quiet *q = &w->quiet;
+    bool recorded;
+
+    if (!close_gate(w)) {
+        return false;
+    }
+    recorded = atomic_load(&q->captures) == 0 && record(w);
+    if (recorded && wait_until(w, weir_clock_now_ns() + moment_ns)) {
+        return true;
+    }
+    open_gate(q);
+    if (recorded) {
+        (void)wait_until(w, end_ns);
+    } else {
+        rest(0); /* a capture ends when it ends */
+    }
+    return false;
+}
+
+uint32_t weir_quiet_begin(struct weir_worker *worker)
+{
+    struct weir_session *self = inside_of;
+    struct weir_quiet *q = &worker->quiet;
+    uint64_t end_ns = weir_clock_now_ns() + WEIR_QUIET_LIMIT_NS, moment_ns = MOMENT_NS;
+    uint32_t calm;
+
+    if (self != NULL) { /* or two that want quiet wait for each other */
+        atomic_store_explicit(&self->inside, 0, memory_order_release);
+    }
+    calm = weir_forms_calm_begin(worker->forms);
+    pthread_mutex_lock(&q->lock);
+    if (q->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker)) {
+        return calm;
+    }
+    while (!turn(worker, moment_ns, end_ns)) {
+        atomic_fetch_add(&q->turns, 1);
+        moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;
+        if (weir_clock_now_ns() >= end_ns) {
+            atomic_fetch_add(&q->forced, 1);
+            weir_log_warn("worker: the device does not come to rest, a call that needs it waits");
+            break;
+        }
+    }
+    return calm;
+}
+
+void weir_quiet_end(struct weir_worker *worker, uint32_t calm)
+{
+    struct weir_session *self = inside_of;
+    struct weir_quiet *q = &worker->quiet;
+
+    if (--q->depth == 0 && atomic_load(&q->closed) != 0) {
+        open_gate(q);
+    }
+    pthread_mutex_unlock(&q->lock);
+    weir_forms_calm_end(worker->forms, calm);
+    if (self != NULL) {
+        enter(self);
+    }
+}

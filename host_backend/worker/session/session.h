@@ -1,0 +1,429 @@
+/*
+ * A session as the worker sees it: one guest process, its channel, and everything it holds.
+ *
+ * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So
+ * tables, objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What
+ * sessions share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which
+ * are internally locked.
+ *
+ * Every object begins with struct weir_object and lives in the table of its kind. Objects of one
+ * context die with it, functions with their module, nodes with their graph.
+ *
+ * Source: docs/design/host.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
+
+#include "base/account.h"
+#include "base/arena.h"
+#include "base/id_table.h"
+#include "host_backend/gate/gate.h"
+#include "host_backend/gate/part.h"
+#include "host_backend/worker/session/native_map.h"
+#include "host_backend/worker/session/ranges.h"
+#include "host_backend/worker/session/vmm_book.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include "proto/transport/transport.h"
+#include "proto/wire/control.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct weir_chunk;
+#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
+
+struct weir_forms_exposure;
+struct weir_forms_kernel;
+struct weir_forms_module;
+struct weir_image;
+struct weir_jit_options;
+struct weir_region_end;
+struct weir_tenant;
+struct weir_upload;
+struct weir_worker;
+
+#define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
+#define WEIR_KIND_SLOTS  32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
+
+struct weir_object {
+    weir_handle handle;
+    uint8_t kind;
+    uint8_t device;            /* of the worker's: whose context was current at its making */
+    bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
+    void *native;              /* the driver's handle */
+    struct weir_ctx *ctx;      /* dies with it; NULL: with the session */
+    struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
+    uint64_t charged_bytes;    /* of the tenant's quota */
+};
+
+/* A context of the guest. All of a device lie over its one primary context. */
+struct weir_ctx {
+    struct weir_object o;
+    struct weir_ctx *next;
+    struct weir_stream *legacy;
+    struct weir_stream *streams; /* all of the context, the legacy one too */
+    /* Legacy order (session/order.c). */
+    uint64_t legacy_epoch; /* operations that the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
+    CUevent legacy_event;  /* made at first need */
+    uint32_t flags;
+};
+
+struct weir_stream {
+    struct weir_object o;
+    struct weir_stream *next; /* in the context */
+    uint32_t word;
+    uint32_t flags;
+    int priority; /* that the guest asks for */
+    bool legacy;
+    bool blocking;          /* ordered against the legacy stream */
+    bool dirty;             /* has had work since the legacy stream last waited for it */
+    bool capturing;         /* this stream began a capture that has not ended */
+    bool capture_given;     /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
+    uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
+    CUevent join;           /* made at first need */
+    struct weir_gate_stream gate;
+    struct weir_stream_parts *parts; /* once it was moved (gate/part.h); else NULL */
+};
+
+/** What the driver is given work for a stream in: it may be in a part of the device. */
+static inline CUstream weir_stream_at(const struct weir_stream *stream)
+{
+    return stream->parts != NULL ? stream->parts->at : stream->o.native;
+}
+
+struct weir_event {
+    struct weir_object o;
+    uint32_t word;
+    uint32_t flags;
+    struct weir_ipc_event *shared; /* this object holds a reference; or NULL */
+};
+
+/* A module or a library. */
+struct weir_module {
+    struct weir_object o;
+    struct weir_image *image; /* a reference: the driver may read it as long as the module lives */
+    const void *code;         /* what of it the driver was given; the image's */
+    bool library;
+    bool of_library; /* the module of a library: unloaded with it */
+    bool uses_printf;
+    bool is_bundle;
+    struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
+    bool used; /* a library of which something was asked for: its variables may have changed */
+    struct weir_jit_options *options; /* a library's, to load it again with; NULL: none */
+};
+
+#define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
+
+struct weir_function {
+    struct weir_object o;  /* native: the CUfunction */
+    CUkernel kernel;       /* of a library; or NULL */
+    CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
+    char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
+    struct weir_forms_module *forms;            /* its module's */
+    struct weir_forms_kernel *form;             /* of those, once found */
+    uint32_t set_mask;                          /* attributes that the guest has set .. */
+    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
+    bool uses_printf;
+    bool launched; /* once: its code is loaded */
+    bool layout_known;
+    struct weir_gate_hint hint;
+    uint32_t param_bytes; /* what a launch must bring at least */
+    uint32_t n_params;
+};
+
+/* An executable graph. */
+struct weir_exec {
+    struct weir_object o;
+    struct weir_gate_hint hint;
+};
+
+/* A linker's state, or a texture or surface object, has no more than the object. */
+
+/* A function of the guest that the GPU's queue reaches.
+ * Freed with the session (nodes) or when run. */
+struct weir_host_call {
+    struct weir_host_call *next;
+    struct weir_host_call **back; /* what points to it */
+    struct weir_session *session;
+    uint64_t token;
+    bool once; /* of a stream: freed when run; of a graph: kept */
+};
+
+/* A call of the guest that has begun and not yet been answered. */
+struct weir_host_ticket {
+    struct weir_host_ticket *next;
+    uint64_t ticket;
+    uint32_t
+        word; /* where the guest writes that it is done; or WEIR_WORD_NONE: it sends a record */
+    bool done;
+};
+
+struct weir_grant {
+    struct weir_grant *next;
+    struct weir_chunk *chunk;
+    uint64_t reference;   /* mem_return's or ipc_close's name for it */
+    bool opened;          /* by ipc_open */
+    uint64_t base, bytes; /* what of the chunk this session may touch */
+};
+
+struct weir_registration {
+    struct weir_registration *next;
+    uint64_t address; /* of the guest */
+    uint64_t device;  /* where it is mapped here, and what the GPU uses */
+    uint64_t bytes;
+    uint64_t room;  /* taken of the window */
+    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
+    uint64_t region_offset;
+    bool in_window; /* device lies in the window's host half */
+    bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
+};
+
+struct weir_word_wait {
+    uint64_t seq;
+    uint32_t word, value;
+};
+#define WEIR_WORD_WAITS_MAX 256
+#define WEIR_MARKS_WATCHED  16
+#define WEIR_AWAITED_MAX    1024
+
+struct weir_session {
+    uint64_t id;
+    struct weir_worker *worker;
+    struct weir_tenant *tenant; /* a reference */
+    const struct weir_driver *driver;
+    struct weir_transport *transport;
+    struct weir_session *next; /* in the worker's list, under its lock */
+    pthread_t thread;
+    int64_t pid;
+    uint32_t uid;
+    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
+    bool monitor;       /* it may only ask: nothing is registered for it */
+    char program[128];
+    uint64_t started_ns;
+
+    /* The segment, and where the GPU sees its words and arena. */
+    struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
+    uint64_t words_dptr;           /* 0: not registered */
+    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
+    uint32_t n_parts;
+    bool remote;
+    struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
+    uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
+
+    struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
+
+    struct weir_id_table *tables[WEIR_KIND_SLOTS];
+    struct weir_native_map natives;
+    struct weir_ctx *contexts;
+    struct weir_range_set ranges;
+    struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
+    struct weir_grant *grants;
+    uint32_t n_grants;
+    struct weir_registration *registrations;
+    struct weir_upload *uploads;
+    uint64_t next_reference;
+    struct weir_object *op_first; /* the first object that the operation in hand has named */
+    struct weir_object *op_last;
+    uint32_t op;
+    uint32_t n_captures; /* streams under capture */
+    atomic_uint inside;  /* a handler (session/quiet.h) */
+
+    /* Values that streams have been told to wait for: written when the session ends, so that no
+     * stream of it waits for ever. A ring of the newest. */
+    struct weir_awaited_value {
+        uint64_t address, value;
+        bool wide;
+    } * awaited;
+    uint32_t n_awaited;
+
+    /* Conditions of graphs that this session made. Names come again, so a graph forgets its own. */
+    struct weir_condition {
+        uint64_t native;
+        const struct weir_object *graph; /* NULL: it is gone */
+    } * conditions;
+    uint32_t n_conditions;
+    bool uses_printf;
+
+    /* Variables of modules with twins whose addresses the guest has, and what the operation in hand
+     * is about to write of them (twins/mirror.c). */
+    struct weir_forms_exposure *exposures;
+    uint64_t touched_address, touched_bytes;
+    struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
+    uint32_t n_waits;
+    /* For clearing memory: no guest work is ever in them. Made when first needed. */
+    CUstream work_streams[WEIR_DEVICES_MAX];
+    uint32_t device; /* whose context is current in this thread */
+
+    /* The operation in hand. */
+    const void *bulk;
+    size_t bulk_bytes;
+    uint64_t op_seq;
+    bool op_posted;
+    const void *reply_bulk; /* for arena_read: borrowed from the segment */
+    size_t reply_bulk_bytes;
+    bool answer_later;       /* word_wait: the reply comes from the poll */
+    struct weir_arena arena; /* of one operation; weir_session_alloc() */
+    uint8_t *reply;          /* room for a reply's record; grows */
+    size_t reply_room;
+
+    /* Deferred errors; mirrored in the segment's header. */
+    uint32_t deferred_seq;
+    uint32_t deferred_error;
+
+    /* Words that the GPU was last asked to write: while one is open, the session looks for a dead
+     * context, because nobody would write it then. */
+    struct weir_recent_mark {
+        uint32_t word, value;
+    } marks[WEIR_MARKS_WATCHED];
+    uint32_t n_marks;
+
+    pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
+
+    pthread_mutex_t calls_lock; /* guards what follows */
+    pthread_cond_t calls_done;
+    struct weir_host_call *calls;
+    struct weir_host_ticket *tickets;
+    uint64_t next_ticket;
+    uint64_t ticket_words; /* bit per word of WEIR_WORDS_TICKETS in use */
+    uint32_t n_calls;
+    uint32_t n_running; /* trampolines inside the session */
+
+    atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
+    /* Its objects go: since when the device is quiet for their sake
+     * (0: it is not), and its calm. */
+    bool goes;
+    uint64_t quiet_ns;
+    uint32_t calm;
+    atomic_uint_fast64_t calls_total;
+    atomic_uint_fast64_t held_bytes;
+    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
+    struct weir_limit_wish wish;                         /* constant */
+    atomic_uint_fast64_t objects;
+    atomic_uint n_contexts;
+
+    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
+    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+
+    /* Device printf text, under the worker's prints lock (session/prints.c). */
+    char *print_text;
+    size_t print_bytes;
+};
+
+struct weir_session_params {
+    struct weir_worker *worker;
+    struct weir_tenant *tenant;       /* borrowed: the session takes a reference */
+    struct weir_transport *transport; /* taken, also on failure */
+    uint64_t id;
+    bool remote;
+    struct weir_region_end *region_end; /* NULL: not in a virtual machine */
+    bool monitor;
+    int64_t pid;
+    uint32_t uid;
+    uint32_t guest_pid;
+    const char *program;
+    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: none */
+};
+
+/**
+ * Make a session around an open transport whose segment exists; registers its words with the
+ * driver.
+ *
+ * @param ret_session  gives it; run it with weir_session_run().
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_QUOTA
+ * @thread the thread that will run it, with the context current
+ */
+enum weir_status weir_session_create(const struct weir_session_params *params,
+                                     struct weir_session **ret_session) WEIR_MUST_CHECK;
+
+/** Serve records until the guest goes, breaks the protocol, or the session is ended.
+ * @thread owner */
+void weir_session_run(struct weir_session *session);
+
+/**
+ * Free everything that the session holds: cancels host functions, waits for its own streams,
+ * destroys its objects, clears and returns its memory. Accepts NULL.
+ * @thread owner
+ */
+void weir_session_destroy(struct weir_session *session);
+
+/* limits.c */
+
+/**
+ * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
+ * itself asked to be held to of a device. weir_account_release() gives it back.
+ *
+ * @param device  index of the worker's; not looked at for pinned memory.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread owner
+ */
+CUresult weir_session_charge(struct weir_session *session, uint32_t device,
+                             enum weir_account_item item, uint64_t bytes);
+/** Count device memory that it has got, or given back. @thread owner */
+void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
+void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
+/** Lower what is shown of a device to the wish. @thread owner */
+void weir_session_limit_info(const struct weir_session *session, uint32_t device,
+                             uint64_t *free_bytes, uint64_t *total_bytes);
+
+/**
+ * A module of a session whose objects go is about to be unloaded: the device is quiet from here on,
+ * but not for more than some milliseconds at a time, so that others get in. Nothing else calls for
+ * that: the guest's own calls to unload are made in quiet (session/quiet.h) each.
+ * @thread owner, of a session that ends
+ */
+void weir_session_hush(struct weir_session *session);
+
+/** Ask a session to end; it does so within a second. @thread any */
+void weir_session_end(struct weir_session *session);
+
+/** Make a device's context current, if it is not. @param device  below the worker's n_devices */
+CUresult weir_session_switch(struct weir_session *session, uint32_t device);
+static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
+{
+    return __builtin_expect(session->device != device, 0) ? weir_session_switch(session, device)
+                                                          : CUDA_SUCCESS;
+}
+
+/** The current device's stream for clearing memory. @thread owner */
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
+/**
+ * Register the words with the driver; the arena's parts follow when they are used.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @thread owner
+ */
+CUresult weir_session_register(struct weir_session *session);
+
+/**
+ * Where the GPU finds a block of the arena; registers the part that it lies in.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
+ * @return the driver's  this part could not be registered; the next use tries again.
+ * @thread owner
+ */
+CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
+                                 CUdeviceptr *ret_dptr);
+
+/** Undo both; the GPU has no work with the segment any more. @thread owner */
+void weir_session_unregister(struct weir_session *session);
+
+/** Remember that the GPU was asked to write value to a word. @thread owner */
+void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
+
+/** Answer the word_wait calls whose words are there, where the thread waits for long.
+ * @thread owner */
+void weir_session_answer_waits(struct weir_session *session);
+
+/** Note an asynchronous error (a posted record's). @thread owner */
+void weir_session_defer(struct weir_session *session, CUresult error);
+
+/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
+
+/** Send a record with the session's deferred errors in its header. @thread any */
+enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
+                                   const void *bulk, size_t bulk_bytes) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * What guests count of their calls: read from their segments when somebody asks, or as a remote
+ * guest last said.
+ *
+ * Source: docs/design/stats.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_STATS_PAGE_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_STATS_PAGE_H
+
+#include "proto/transport/stats_page.h"
+#include <stddef.h>
+
+/* Functions that were called. Their names are sound. */
+struct weir_stats_set {
+    size_t n;
+    struct weir_stats_row rows[];
+};
+
+/**
+ * Sum a guest's page, of which nothing is believed.
+ *
+ * @param page  the guest may write it meanwhile; NULL: none.
+ * @return a set to free(); NULL when there is no page, no sense in it, or no memory.
+ * @thread any
+ */
+struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page);
+
+/** The same from the rows that a remote guest sent; bytes that make no whole row are left away. */
+struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * A tenant in the worker: its window of addresses, its quota, its images.
+ *
+ * The window's lower half is reserved through the driver for device memory, the upper half by mmap
+ * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
+ */
+#include "host_backend/gate/gate.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
+
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define IMAGES_CAP_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
+
+uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
+{
+    return tenant->worker->config.window_base + tenant->index * tenant->worker->config.window_bytes;
+}
+
+void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config)
+{
+    uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    atomic_store(&tenant->forms, (int)config->forms);
+    atomic_store(&tenant->weight, config->weight);
+    atomic_store(&tenant->sm_limit_pct, config->sm_limit_pct);
+    atomic_store(&tenant->exclusive, config->share == WEIR_SHARE_NO);
+    if (atomic_exchange(&tenant->priority, (int)config->priority) != (int)config->priority) {
+        atomic_fetch_add(&tenant->priority_epoch, 1);
+    }
+    weir_gates_tenant_changed(tenant);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                           weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
+                           weir_amount_of(config->pinned, host_bytes));
+    pthread_mutex_lock(&tenant->worker->lock);
+    tenant->sessions_max = config->sessions_max;
+    tenant->gone = false;
+    memcpy(tenant->key, config->key, sizeof tenant->key);
+    pthread_mutex_unlock(&tenant->worker->lock);
+}
+
+struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
+                                       const struct weir_tenant_config *config)
+{
+    struct weir_tenant *tenant = calloc(1, sizeof *tenant);
+
+    if (tenant == NULL) {
+        return NULL;
+    }
+    tenant->worker = worker;
+    tenant->index = index;
+    memcpy(tenant->name, config->name, sizeof tenant->name);
+    pthread_mutex_init(&tenant->lock, NULL);
+    weir_image_store_init(&tenant->images, IMAGES_CAP_BYTES);
+    weir_tenant_configure(tenant, config);
+    return tenant;
+}
+
+bool weir_window_reclaim(uint64_t base, uint64_t bytes)
+{
+    return mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+static CUresult reserve_locked(struct weir_tenant *tenant)
+{
+    const struct weir_driver *driver = &tenant->worker->driver;
+    uint64_t base = weir_tenant_window_base(tenant);
+    uint64_t half = tenant->worker->config.window_bytes / 2;
+    CUdeviceptr got = 0;
+    CUresult result;
+    void *host;
+
+    result = driver->cuMemAddressReserve(&got, half, tenant->worker->granularity_bytes, base, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    host = mmap((void *)(uintptr_t)(base + half), half, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == base && host == (void *)(uintptr_t)(base + half) &&
+        weir_window_init(&tenant->device_window, base, half) == WEIR_OK &&
+        weir_window_init(&tenant->host_window, base + half, half) == WEIR_OK) {
+        tenant->reserved = true;
+        return CUDA_SUCCESS;
+    }
+    weir_log_error("tenant: window not to be had tenant=%s base=0x%llx", tenant->name,
+                   (unsigned long long)base);
+    (void)driver->cuMemAddressFree(got, half);
+    if (host != MAP_FAILED) {
+        munmap(host, half);
+    }
+    weir_window_finish(&tenant->device_window);
+    weir_window_finish(&tenant->host_window);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_tenant_reserve(struct weir_tenant *tenant)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&tenant->lock);
+    if (!tenant->reserved) {
+        result = reserve_locked(tenant);
+    }
+    pthread_mutex_unlock(&tenant->lock);
+    return result;
+}
+
+void weir_tenant_destroy(struct weir_tenant *tenant)
+{
+    uint64_t half = tenant->worker->config.window_bytes / 2;
+
+    weir_gates_tenant_gone(tenant);
+    weir_shares_drop_all(tenant);
+    if (tenant->reserved) {
+        (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);
+        munmap((void *)(uintptr_t)tenant->host_window.base, half);
+    }
+    weir_window_finish(&tenant->device_window);
+    weir_window_finish(&tenant->host_window);
+    weir_image_store_finish(&tenant->images);
+    pthread_mutex_destroy(&tenant->lock);
+    free(tenant);
+}

@@ -1,0 +1,245 @@
+/*
+ * What the sessions of a worker share: the driver, its devices with a context each, tenants, device
+ * memory, the printf owner. Private to host_backend.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
+
+#include "base/account.h"
+#include "host_backend/config/link.h"
+#include "host_backend/config/spin.h"
+#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/window.h"
+#include "proto/wire/control.h"
+
+struct weir_forms;
+struct weir_nvml;
+struct region;
+struct weir_region_end;
+struct weir_share;
+struct weir_zmq_server;
+
+struct weir_ipc_token {
+    struct weir_ipc_token *next;
+    uint8_t handle[64];
+    struct weir_chunk *chunk; /* not a reference: the token goes with the chunk */
+    uint64_t base, bytes;
+};
+
+/* An event that several processes of a tenant share. */
+struct weir_ipc_event {
+    struct weir_ipc_event *next; /* in the tenant, under its lock */
+    uint8_t handle[64];
+    CUevent native;
+    uint32_t refs;
+};
+
+/* Device memory or pinned host memory, at one address in worker and guest. */
+struct weir_chunk {
+    struct weir_tenant *tenant;
+    uint64_t id;
+    uint64_t base, bytes;
+    bool pinned;
+    uint8_t device;                      /* index in the worker's: where it lies */
+    CUmemGenericAllocationHandle memory; /* device */
+    int fd;                              /* pinned: the memfd; -1: a part of a region */
+    struct weir_region_end *region_end;  /* pinned, of a virtual machine's session: whose room */
+    uint64_t region_offset;              /* .. and where in its region */
+    bool kept;                           /* the supervisor holds a descriptor */
+    uint32_t refs;                       /* under the tenant's lock */
+};
+
+struct weir_tenant {
+    struct weir_worker *worker;
+    uint32_t index;
+    char name[WEIR_TENANT_NAME_BYTES];
+    uint32_t sessions_max; /* under the worker's lock, as is what follows */
+    uint32_t n_sessions;
+    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
+    bool gone;
+    uint32_t goings;  /* of weir_link_tenant */
+    atomic_int forms; /* enum weir_forms_wish; not under the lock */
+    /* For the scheduler; not under the lock: */
+    atomic_uint weight, sm_limit_pct;
+    atomic_bool exclusive;
+    atomic_int priority;        /* enum weir_priority */
+    atomic_uint priority_epoch; /* how often it has changed */
+    char key[WEIR_KEY_Z85_BYTES];
+    struct weir_account account; /* what it has and may have; internally locked */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool reserved;        /* the window's two halves */
+    struct weir_window device_window;
+    struct weir_window host_window;
+    struct weir_ipc_token *tokens;
+    struct weir_ipc_event *events;
+    struct weir_share *shares;
+    uint32_t n_shares;
+    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
+
+    struct weir_image_store images; /* internally locked */
+};
+
+struct weir_prints {
+    pthread_mutex_t lock; /* guards all of it; driver calls are made under it */
+    int fd;               /* a file in memory that is this process's stdout; -1: printf is lost */
+    struct weir_session *owner;
+    CUstream *streams; /* where the owner's printing kernels went */
+    size_t n_streams, room;
+};
+
+/* One GPU of a worker. What follows about is set at the start and immutable. */
+struct weir_worker_device {
+    CUdevice cu;
+    CUcontext context;        /* its primary context, retained */
+    struct weir_device about; /* snapshot for guests */
+    struct weir_nvml *nvml;
+    uint32_t peers; /* bit per device of the worker whose memory this one can reach */
+};
+
+struct weir_worker {
+    struct weir_link_config config;
+    struct weir_driver driver;
+    char driver_name[WEIR_HOST_TEXT_BYTES];
+    struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
+    uint32_t n_devices;
+    uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
+    bool real;           /* NVIDIA's driver, not softgpu */
+    bool write_value_ok; /* cuStreamWriteValue32 works, on all */
+    bool posix_fds;      /* memory can be exported, of all */
+    uint64_t granularity_bytes;  /* the largest of them */
+    uint64_t spin_ns;            /* for the next record of a session, where the host may spin */
+    uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
+    struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
+    uint32_t connections;        /* of its contexts, as far as it can tell */
+    uint32_t connections_most;   /* that a program may have it started with */
+    bool connections_bound;      /* by the host's environment */
+    uint64_t opened_ns;          /* when its contexts were there */
+    int link;
+    bool may_listen; /* it knows the tenants that were there when it started */
+    int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
+    char trace_text[WEIR_HOST_TEXT_BYTES]; /* what came of the last request to record */
+    int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
+    int region_fd; /* of a region whose bell has not come yet; -1 */
+    struct weir_link_region region;
+    int shares_fd; /* an epoll set of the shares' descriptors (session/share.c) */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t idle;  /* n_sessions became smaller */
+    struct weir_session *sessions;
+    uint32_t n_sessions; /* also those on their way up or down */
+    uint32_t n_let_in;   /* of those, the ones that weir_connections_admit() let in */
+    bool renewing;       /* the supervisor is to start it again with other connections */
+    uint64_t next_session;
+    struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_ended_session *ended; /* the last ones' statistics, newest first */
+    struct region *regions;           /* of virtual machines (worker/regions.c) */
+    struct served_port *ports;        /* likewise (worker/ports.c) */
+
+    pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
+    struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
+
+    struct weir_prints prints;
+    struct weir_gate *gates[WEIR_DEVICES_MAX]; /* internally locked; NULL: no scheduler */
+    struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
+    struct weir_zmq_server *zmq;
+    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
+    atomic_uint_fast64_t next_chunk;
+    atomic_uint_fast64_t objects, chunks, chunk_bytes;
+    struct weir_quiet quiet;
+    atomic_int sticky; /* CUresult that ended the context */
+};
+
+/* device.c */
+
+/**
+ * Open the driver that the configuration asks for and retain its devices' primary contexts.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
+void weir_worker_close_device(struct weir_worker *worker);
+/** Make the first device's context current in this thread, with relaxed capture. */
+CUresult weir_worker_enter(struct weir_worker *worker);
+/** Bytes of all devices. */
+uint64_t weir_worker_total_bytes(const struct weir_worker *worker);
+/** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. */
+void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes);
+/** Note an error that no context survives: tells all sessions; the worker then exits.
+ * @thread any */
+void weir_worker_sticky(struct weir_worker *worker, CUresult error);
+/** Is this an error that ends a context? */
+bool weir_error_is_sticky(CUresult error);
+
+/* connections.c */
+
+/** Choose CUDA_DEVICE_MAX_CONNECTIONS. @thread main, before the driver is open */
+void weir_connections_set(struct weir_worker *worker);
+/**
+ * May a guest have a session here, although it wants other connections? Waits for 0.3 s at most
+ * for sessions that may be ending. Who was let in is counted in n_let_in.
+ * @param tenant  its tenant's name, for the log.
+ * @param wanted  0: whatever there is; else 1 .. WEIR_CONTROL_MAX_CONNECTIONS.
+ * @return false: the supervisor starts this worker again, the guest is to come again
+ * @thread a guest's
+ */
+bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted);
+
+/* tenant.c */
+
+struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
+                                       const struct weir_tenant_config *config);
+/** New limits; the name stays. */
+void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
+/** No session may be left. */
+void weir_tenant_destroy(struct weir_tenant *tenant);
+/** Reserve the window's halves once. @thread a session's */
+CUresult weir_tenant_reserve(struct weir_tenant *tenant);
+uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
+
+/* chunk.c */
+
+/**
+ * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window
+ * and charged to the session's tenant.
+ * @param device  index of the worker's: where device memory lies; its context is current.
+ * @param stream  of that device, for clearing; synchronized before it returns.
+ * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           struct weir_chunk **ret_chunk);
+/** Drop a reference; the last unmaps and releases. The device has no work with it. */
+void weir_chunk_put(struct weir_chunk *chunk);
+/** The host half's protection back over a range. */
+bool weir_window_reclaim(uint64_t base, uint64_t bytes);
+
+/** Memory of a device without an address, exportable if the driver can. */
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory);
+/**
+ * Set the access of its device to mapped memory, and of every other that can reach it: copies
+ * between devices and kernels that follow a pointer to another's memory then need nothing more.
+ */
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
+                            uint64_t bytes, CUmemAccess_flags flags);
+/** Give the supervisor a descriptor of it, under this id. false: it has none. */
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes);
+/** The supervisor may let go. */
+void weir_memory_drop(struct weir_worker *worker, uint64_t id);
+
+/* prints.c */
+
+enum weir_status weir_prints_init(struct weir_prints *prints);
+void weir_prints_finish(struct weir_prints *prints);
+/** A kernel that may print is about to go to stream; waits for other sessions' output. */
+CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
+/** Wait for the session's printing streams and collect the text in session->print_text. */
+CUresult weir_prints_collect(struct weir_session *session);
+/** The stream is going away, or (NULL) the session is. */
+void weir_prints_forget(struct weir_session *session, CUstream stream);
+
+#endif

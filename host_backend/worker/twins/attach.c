@@ -1,0 +1,171 @@
+/* A guest's modules and what goes with them: from load to unload, and at the session's end. */
+#include "host_backend/worker/twins/private.h"
+
+#include "base/clock.h"
+#include "host_backend/worker/session/quiet.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPLORE_WAIT_NS (10 * WEIR_NS_PER_S)
+
+static bool copy_options(struct weir_forms_module *m, const struct weir_forms_options *options)
+{
+    m->option_ids = calloc(options->n + 1u, sizeof *m->option_ids);
+    m->option_values = calloc(options->n + 1u, sizeof(void *));
+    if (m->option_ids == NULL || m->option_values == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < options->n; i++) {
+        m->option_ids[i] = options->ids[i];
+        m->option_values[i] = options->values[i];
+    }
+    m->n_options = options->n;
+    return true;
+}
+
+void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
+                       const struct weir_forms_options *options)
+{
+    struct weir_forms *forms = session->worker->forms;
+    struct weir_tenant *tenant = session->tenant;
+    struct weir_forms_module *m;
+    enum weir_forms_mode mode;
+
+    if (forms == NULL || module->image == NULL || module->is_bundle) {
+        return;
+    }
+    mode =
+        weir_forms_mode_of(forms->config.mode, (enum weir_forms_wish)atomic_load(&tenant->forms));
+    if (mode == WEIR_FORMS_DEFAULT) {
+        mode = weir_gate_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
+    }
+    if (mode == WEIR_FORMS_OFF) {
+        return;
+    }
+    m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return;
+    }
+    atomic_init(&m->refs, 1);
+    atomic_init(&m->state, WEIR_FORMS_PENDING);
+    m->device = &forms->devices[session->device];
+    m->mode = mode;
+    m->original = module->o.native;
+    m->library = module->library;
+    m->store = &tenant->images;
+    snprintf(m->tenant, sizeof m->tenant, "%s", tenant->name);
+    m->image_hash = module->image->hash;
+    m->image_bytes = module->image->bytes;
+    m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
+    if (m->image == NULL || !copy_options(m, options) ||
+        !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
+        weir_forms_module_put(m);
+        return;
+    }
+    m->next = module->forms;
+    module->forms = m;
+}
+
+/* A test wants twins, not the first launch at once. The builder wants quiet, for which it waits
+ * until we are out of our handler. */
+static void wait_for_builder(struct weir_session *session, const struct weir_forms_module *m)
+{
+    uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
+    struct timespec pause = {0, 200 * 1000};
+
+    if (atomic_load(&m->state) != WEIR_FORMS_PENDING) {
+        return;
+    }
+    weir_quiet_left(session);
+    while (atomic_load(&m->state) == WEIR_FORMS_PENDING && weir_clock_now_ns() < end_ns) {
+        nanosleep(&pause, NULL);
+    }
+    weir_quiet_pass(session);
+}
+
+struct weir_forms_module *weir_forms_here(struct weir_session *session,
+                                          struct weir_forms_module *first)
+{
+    struct weir_forms_module *m = first;
+
+    while (m != NULL && m->device->index != session->device) {
+        m = m->next;
+    }
+    if (m != NULL && m->mode == WEIR_FORMS_EXPLORE) {
+        wait_for_builder(session, m);
+    }
+    /* A1: acquires the builder's fields; meets R1 in do_job(). */
+    return m != NULL && atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_READY
+               ? m
+               : NULL;
+}
+
+/* ---------------------------------------------------------------- the end of a module */
+
+static void drop_exposures(struct weir_session *session, const struct weir_module *module)
+{
+    for (struct weir_forms_exposure **at = &session->exposures; *at != NULL;) {
+        struct weir_forms_exposure *e = *at;
+
+        if (module != NULL && e->module != module) {
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
+        if (e->written != NULL) {
+            (void)session->driver->cuEventDestroy_v2(e->written);
+        }
+        free(e);
+    }
+}
+
+bool weir_forms_unloading(struct weir_session *session, struct weir_module *module)
+{
+    struct weir_forms_module *m = module->forms, *next;
+    bool taken = false;
+
+    drop_exposures(session, module);
+    module->forms = NULL;
+    for (; m != NULL; m = next) {
+        /* More than ours and the builder's: a run. Nobody adds one but this thread. */
+        bool pending = atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_PENDING;
+
+        next = m->next;
+        if (!taken && !pending && atomic_load(&m->refs) > 1) {
+            m->kept = weir_image_get(m->store, &module->image->hash, module->image->bytes);
+            m->orphan = taken = true;
+        }
+        weir_forms_module_put(m);
+    }
+    return taken;
+}
+
+void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function)
+{
+    (void)session;
+    for (struct weir_forms_module *m = function->forms; m != NULL; m = m->next) {
+        m->attributes_set++;
+    }
+}
+
+/* ---------------------------------------------------------------- the end of a session */
+
+void weir_forms_session_ends(struct weir_session *session)
+{
+    struct weir_forms *forms = session->worker->forms;
+
+    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
+
+        if (runs != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            weir_runs_release(runs, session);
+        }
+    }
+}
+
+void weir_forms_session_gone(struct weir_session *session)
+{
+    drop_exposures(session, NULL);
+}

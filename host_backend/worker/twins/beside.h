@@ -1,0 +1,80 @@
+/*
+ * Twins that share SMs with another kernel's blocks.
+ *
+ * An SM divides its memory between cache and shared memory while it is empty; as long as blocks are
+ * on it the division stays. A kernel without shared memory sets hardly any aside, and while its
+ * blocks never all leave an SM, no block that needs more ever gets there: beside a quota of one
+ * block an SM, another kernel's ran on the few SMs that the first did not reach, at a thirtieth of
+ * its speed (H200, 2026-11-23). So who shares SMs sets aside what the neighbours need, too.
+ *
+ * And no more, for it is taken from the cache: with all of it set aside, or 32 KiB where 16 do,
+ * spmv takes twice as long, and rg beside it, for the memory's bandwidth, too (1.57 of one alone
+ * became 0.86 in the moment in which both ended at once, so that the SMs were empty and divided
+ * anew; H200, 2026-11-23).
+ *
+ * Who the neighbour will be is not known at a launch. But policies give two kernels together no
+ * more than an SM holds, a block of a kernel being 1/blocks of it. So what is left by a quota,
+ * full of blocks of whichever kernel of another session of late needs most, is enough.
+ *
+ * Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_BESIDE_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_BESIDE_H
+
+#include "proto/driver_table.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_FORMS_NEEDS    16u         /* kernels of a device; the one unused longest goes */
+#define WEIR_FORMS_NEEDS_NS 1000000000u /* of late: so long ago */
+
+/* What a kernel's twin takes of an SM. */
+struct weir_forms_need {
+    const void *kernel;   /* names it, with all its twins; is not looked at */
+    const void *owner;    /* names the session; is not looked at */
+    uint64_t block_bytes; /* weir_forms_block_bytes() */
+    uint32_t per_sm;      /* blocks that an SM holds */
+};
+
+/* Of those that were launched of late. Zeroes and the lock: of none it is known. */
+struct weir_forms_needs {
+    pthread_mutex_t lock;
+    struct weir_forms_need of[WEIR_FORMS_NEEDS];
+    uint64_t at_ns[WEIR_FORMS_NEEDS];
+};
+
+/* Of one twin; zeroes: it does not share. */
+struct weir_forms_beside {
+    bool shares;
+    int carveout; /* its own, as the function attribute has it; while it shares */
+    int set;      /* what it has instead */
+};
+
+/**
+ * Note a kernel that is about to be launched, and say what its SMs are to set aside.
+ *
+ * @param own     what it takes.
+ * @param quota   of its blocks on an SM, 1 or more.
+ * @param now_ns  weir_clock_now_ns().
+ * @return KiB: room for the quota, and in what it leaves of an SM for the kernel that needs most
+ *         there of other owners' that were noted within WEIR_FORMS_NEEDS_NS.
+ * @thread any
+ */
+uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_forms_need *own,
+                              uint32_t quota, uint64_t now_ns);
+
+/**
+ * See to a twin's carve-out before it is launched. Costs two driver calls where that changes.
+ *
+ * @param twin     of the current context.
+ * @param percent  of an SM's shared memory it is to set aside, 0 .. 100, because the launch leaves
+ *                 room on its SMs for others' blocks; WEIR_FORMS_NO_CARVEOUT: it does not.
+ * @param beside   of this twin. Where the driver refuses, nothing changes, and it is asked again
+ *                 with the next launch.
+ * @thread the session's
+ */
+void weir_forms_beside_set(const struct weir_driver *driver, CUfunction twin, int percent,
+                           struct weir_forms_beside *beside);
+
+#endif

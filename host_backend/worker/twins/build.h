@@ -1,0 +1,50 @@
+/* From an image's PTX to a set of compiled twins, by way of the cache. */
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_BUILD_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_BUILD_H
+
+#include "host_backend/config/forms.h"
+#include "host_backend/worker/twins/cache.h"
+#include "host_backend/worker/twins/compile.h"
+#include "host_backend/worker/twins/set.h"
+
+#define WEIR_FORMS_TEXT_MAX_BYTES (UINT64_C(16) << 20)
+
+/* All borrowed for the call. */
+struct weir_forms_build_params {
+    struct weir_forms_cache *cache;
+    const struct weir_forms_compiler *compiler;
+    const struct weir_driver *driver; /* its context is current */
+    int driver_version;
+    uint32_t sm; /* of the GPU, times ten */
+    enum weir_forms_twins twins;
+    const char *kernel; /* only its persistent twin, with at most max_regs registers; or NULL */
+    uint32_t max_regs;
+    struct weir_forms_options options;
+    const char *tenant;
+    const char *text; /* ends in a NUL */
+    size_t text_bytes;
+};
+
+/* What happened, for the log. */
+struct weir_forms_build_report {
+    bool cached;
+    uint32_t n_kernels; /* of the text; 0 when cached */
+    char why[200];      /* it failed */
+};
+
+/**
+ * Build the twins of a text.
+ *
+ * @param ret_set     gives it; may have no kernels.
+ * @param ret_report  filled in any case.
+ * @return WEIR_OK
+ * @return WEIR_ERR_SYNTAX, WEIR_ERR_UNSUPPORTED, WEIR_ERR_TOO_BIG  our parser's, or a bound.
+ * @return WEIR_ERR_DRIVER  the compiler refused the twins.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread one that may wait for seconds
+ */
+enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
+                                  struct weir_forms_set **ret_set,
+                                  struct weir_forms_build_report *ret_report) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,579 @@
+/*
+ * A device's builder: one thread that takes modules from a bounded queue and makes their twins
+ * ready, and the end of both.
+ *
+ * Making them takes seconds of a core, so that is done nicely, in a thread of its own each time:
+ * threads inherit how nice their maker is and, unprivileged, cannot become less so. The builder
+ * makes the one that watches runs, and the driver makes some in any call.
+ */
+#include "host_backend/worker/twins/private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/quiet.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define BUILD_NICE 10
+
+/* How long a call may wait until no run needs us. */
+#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would block other threads as long */
+#define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu never blocks other threads */
+#define TRY_LIMIT_NS  (20 * WEIR_NS_PER_MS) /* of one that need not be made */
+
+/* ---------------------------------------------------------------- a module */
+
+void weir_forms_refuse(struct weir_forms_module *module, const char *why)
+{
+    if (!module->refused) {
+        module->refused = true;
+        weir_log_debug("forms: originals only tenant=%s why=\"%s\"", module->tenant, why);
+    }
+}
+
+static void log_counts(const struct weir_forms_module *m)
+{
+    for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+        const struct weir_forms_kernel *k = &m->kernels[i];
+
+        if (k->launches[WEIR_PTX_FORM_ORIGINAL] + k->launches[WEIR_PTX_FORM_TICKET] +
+                k->launches[WEIR_PTX_FORM_PERSISTENT] !=
+            0) {
+            weir_log_debug("forms: launches tenant=%s kernel=%.100s original=%llu ticket=%llu "
+                           "persistent=%llu block_ns=%llu plain_ps=%llu capped_ps=%llu "
+                           "roomy_ps=%llu",
+                           m->tenant, k->info->name,
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_ORIGINAL],
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_TICKET],
+                           (unsigned long long)k->launches[WEIR_PTX_FORM_PERSISTENT],
+                           (unsigned long long)atomic_load(&m->kernels[i].block_ns),
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_PLAIN],
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_CAPPED],
+                           (unsigned long long)k->timing.grid_ps[WEIR_FORMS_ROOMY]);
+        }
+    }
+}
+
+static void module_destroy(struct weir_forms_module *m)
+{
+    struct weir_worker *worker = m->device->forms->worker;
+    const struct weir_driver *d = &worker->driver;
+    uint32_t calm = weir_quiet_begin(worker);
+    CUcontext before;
+
+    if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
+        if (m->twins != NULL) {
+            (void)d->cuModuleUnload(m->twins);
+        }
+        for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+            weir_forms_variant_finish(&m->kernels[i]);
+        }
+        if (m->orphan) {
+            (void)(m->library ? d->cuLibraryUnload((CUlibrary)m->original)
+                              : d->cuModuleUnload(m->original));
+        }
+        (void)d->cuCtxPopCurrent_v2(&before);
+    }
+    weir_quiet_end(worker, calm);
+    log_counts(m);
+    weir_image_put(m->store, m->kept);
+    weir_image_put(m->store, m->image);
+    weir_forms_set_destroy(m->set);
+    free(m->kernels);
+    free(m->consts);
+    free(m->option_ids);
+    free(m->option_values);
+    free(m);
+}
+
+/* R2, A2: publishes what this holder did; the last one acquires what all did. */
+static bool is_last(struct weir_forms_module *module)
+{
+    return atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void weir_forms_module_put(struct weir_forms_module *module)
+{
+    if (is_last(module)) {
+        module_destroy(module);
+    }
+}
+
+void weir_forms_module_put_later(struct weir_forms_module *module)
+{
+    struct weir_forms_device *device = module->device;
+
+    if (is_last(module)) {
+        pthread_mutex_lock(&device->lock);
+        module->next = device->dead;
+        device->dead = module;
+        pthread_cond_signal(&device->work);
+        pthread_mutex_unlock(&device->lock);
+    }
+}
+
+static void destroy_all(struct weir_forms_module *first)
+{
+    while (first != NULL) {
+        struct weir_forms_module *next = first->next;
+
+        module_destroy(first);
+        first = next;
+    }
+}
+
+/* ---------------------------------------------------------------- building */
+
+static enum weir_status extract(struct weir_forms_module *m, struct weir_image **image,
+                                char **ret_text, size_t *ret_bytes)
+{
+    const struct weir_forms *forms = m->device->forms;
+    struct weir_image_ptx_want want = {.sm = m->device->sm,
+                                       .code_runs = forms->worker->real,
+                                       .any_arch = forms->config.ptx == WEIR_FORMS_PTX_ANY,
+                                       .max_bytes = WEIR_FORMS_TEXT_MAX_BYTES};
+    enum weir_status status =
+        weir_image_ptx((*image)->data, (*image)->bytes, &want, ret_text, ret_bytes);
+
+    weir_image_put(m->store, *image);
+    *image = NULL;
+    return status;
+}
+
+/* Looking a kernel up may load its code, for which all of the device's later work waits. */
+static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module *m)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool ticket = false;
+
+    for (uint32_t i = 0; i < m->set->n_kernels; i++) {
+        struct weir_forms_kernel *k = &m->kernels[i];
+
+        for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
+            const char *name = k->info->twins[form].name;
+
+            k->useless |= name != NULL &&
+                          d->cuModuleGetFunction(&k->twins[form], m->twins, name) != CUDA_SUCCESS;
+        }
+        ticket |= k->twins[WEIR_PTX_FORM_TICKET] != NULL;
+    }
+    if (ticket) {
+        result = d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME);
+    }
+    return result;
+}
+
+static enum weir_status load(struct weir_forms_module *m)
+{
+    const struct weir_driver *d = &m->device->forms->worker->driver;
+    CUresult loaded;
+    uint32_t calm;
+
+    m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
+    if (m->kernels == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < m->set->n_kernels; i++) {
+        m->kernels[i].module = m;
+        m->kernels[i].info = &m->set->kernels[i];
+    }
+    calm = weir_quiet_begin(m->device->forms->worker);
+    loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
+    if (loaded != CUDA_SUCCESS) {
+        m->twins = NULL;
+    } else {
+        loaded = find_twins(d, m);
+    }
+    weir_quiet_end(m->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
+}
+
+/* Another variant of a kernel's twin, or (NULL, NULL) all twins of the module. */
+struct build {
+    struct weir_forms_module *module;
+    struct weir_forms_kernel *kernel;
+    struct weir_forms_other *other;
+    struct weir_forms_set *set;
+    struct weir_forms_build_report report;
+    enum weir_status status;
+};
+
+static void build_here(struct build *b)
+{
+    struct weir_forms_module *m = b->module;
+    const struct weir_forms_other *o = b->other;
+    struct weir_forms *forms = m->device->forms;
+    struct weir_worker_device *about = &forms->worker->devices[m->device->index];
+    struct weir_forms_build_params params = {
+        .cache = &forms->cache,
+        .compiler = &forms->compiler,
+        .driver = &forms->worker->driver,
+        .driver_version = about->about.driver_version,
+        .sm = m->device->sm,
+        .twins = forms->config.twins,
+        .kernel = b->kernel != NULL ? b->kernel->info->name : NULL,
+        .max_regs = o != NULL ? o->max_regs : 0,
+        .options = {m->option_ids, m->option_values, m->n_options},
+        .tenant = m->tenant};
+    char *text;
+
+    b->status = extract(m, o != NULL ? &b->other->image : &m->image, &text, &params.text_bytes);
+    if (b->status != WEIR_OK) {
+        snprintf(b->report.why, sizeof b->report.why, "no text that its code was made from");
+        return;
+    }
+    params.text = text;
+    b->status = weir_forms_build(&params, &b->set, &b->report);
+    free(text);
+}
+
+static void *build_nicely(void *user)
+{
+    struct build *b = user;
+    const struct weir_forms_device *device = b->module->device;
+
+    (void)prctl(PR_SET_NAME, "weir-build");
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILD_NICE);
+    (void)device->forms->worker->driver.cuCtxSetCurrent(device->context);
+    build_here(b);
+    return NULL;
+}
+
+static void build(struct build *b)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, build_nicely, b) == 0) {
+        (void)pthread_join(thread, NULL);
+    } else {
+        build_here(b);
+    }
+}
+
+/* It has no copies of constants: these would have to follow the original's, too. */
+static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
+{
+    const struct weir_driver *d = &k->module->device->forms->worker->driver;
+    const struct weir_forms_twin *twin;
+    CUresult loaded;
+    uint32_t calm;
+
+    if (c->set->n_kernels != 1 || c->set->n_consts != 0) {
+        return false;
+    }
+    twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
+    if (twin->name == NULL) {
+        return false;
+    }
+    calm = weir_quiet_begin(k->module->device->forms->worker);
+    loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
+    if (loaded != CUDA_SUCCESS) {
+        c->module = NULL;
+    } else {
+        loaded = d->cuModuleGetFunction(&c->twin, c->module, twin->name);
+    }
+    weir_quiet_end(k->module->device->forms->worker, calm);
+    return loaded == CUDA_SUCCESS;
+}
+
+static void do_other(struct weir_forms_kernel *k, enum weir_forms_variant variant)
+{
+    struct weir_forms_other *o = &k->others[variant];
+    struct weir_forms_module *m = k->module;
+    struct build b = {.module = m, .kernel = k, .other = o};
+    bool ready;
+
+    build(&b);
+    o->set = b.set;
+    ready = b.status == WEIR_OK && load_other(k, o);
+    weir_log_debug("forms: %s tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
+                   variant == WEIR_FORMS_CAPPED ? "capped" : "roomy", m->tenant, k->info->name,
+                   o->max_regs, ready, b.report.cached, b.report.why);
+    /* R3: publishes the builder's fields; meets A3 in other_is_ready(). */
+    atomic_store_explicit(&o->state, ready ? WEIR_FORMS_OTHER_READY : WEIR_FORMS_OTHER_NONE,
+                          memory_order_release);
+}
+
+static bool have_runs(struct weir_forms_device *device)
+{
+    struct weir_forms *forms = device->forms;
+    struct weir_runs *runs = atomic_load(&device->runs);
+
+    if (runs == NULL &&
+        weir_runs_create(&forms->worker->driver, device->context, device->sms, &runs) == WEIR_OK) {
+        atomic_store(&device->runs, runs);
+        if (forms->config.mode == WEIR_FORMS_EXPLORE) {
+            device->exploring =
+                pthread_create(&device->explorer, NULL, weir_forms_explore, device) == 0;
+        }
+    }
+    return runs != NULL;
+}
+
+static void do_job(struct weir_forms_module *m)
+{
+    struct build b = {.module = m};
+    uint64_t start_ns = weir_clock_now_ns();
+    bool ready;
+
+    build(&b);
+    m->set = b.set;
+    if (b.status == WEIR_OK && m->set->n_kernels != 0) {
+        b.status = load(m);
+    }
+    ready = b.status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+
+    if (b.status != WEIR_OK) {
+        weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
+                       weir_status_text(b.status), b.report.why);
+    } else {
+        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
+                       m->set->n_kernels, b.report.n_kernels, b.report.cached,
+                       (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
+    }
+    /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
+    atomic_store_explicit(&m->state, ready ? WEIR_FORMS_READY : WEIR_FORMS_NONE,
+                          memory_order_release);
+}
+
+/* Unload what has ended. The lock is dropped meanwhile. */
+static void bury_locked(struct weir_forms_device *device)
+{
+    struct weir_forms_module *dead = device->dead;
+
+    device->dead = NULL;
+    pthread_mutex_unlock(&device->lock);
+    destroy_all(dead);
+    pthread_mutex_lock(&device->lock);
+}
+
+/* Of no module: it is over. */
+static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
+{
+    struct weir_forms_job job;
+
+    while (!device->quit && (device->n_jobs == 0 || device->dead != NULL)) {
+        if (device->dead != NULL) {
+            bury_locked(device);
+        } else {
+            pthread_cond_wait(&device->work, &device->lock);
+        }
+    }
+    if (device->quit) {
+        return (struct weir_forms_job){0};
+    }
+    job = device->jobs[device->first_job];
+    device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
+    device->n_jobs--;
+    return job;
+}
+
+static void *builder(void *user)
+{
+    struct weir_forms_device *device = user;
+    const struct weir_driver *d = &device->forms->worker->driver;
+    struct weir_forms_job job;
+
+    (void)prctl(PR_SET_NAME, "weir-forms");
+    (void)d->cuCtxSetCurrent(device->context);
+    do {
+        pthread_mutex_lock(&device->lock);
+        job = next_job_locked(device);
+        pthread_mutex_unlock(&device->lock);
+        if (job.kernel != NULL) {
+            do_other(job.kernel, job.variant);
+        } else if (job.module != NULL) {
+            do_job(job.module);
+        }
+        if (job.module != NULL) {
+            weir_forms_module_put(job.module);
+        }
+    } while (job.module != NULL);
+    return NULL;
+}
+
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
+                        enum weir_forms_variant variant)
+{
+    struct weir_forms_device *device = module->device;
+    bool room;
+
+    pthread_mutex_lock(&device->lock);
+    if (!device->building) {
+        device->building = pthread_create(&device->builder, NULL, builder, device) == 0;
+    }
+    room = device->building && device->n_jobs < WEIR_FORMS_JOBS_MAX;
+    if (room) {
+        atomic_fetch_add(&module->refs, 1);
+        device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] =
+            (struct weir_forms_job){module, kernel, variant};
+        pthread_cond_signal(&device->work);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return room;
+}
+
+/* ---------------------------------------------------------------- a worker's forms */
+
+static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
+{
+    const struct weir_device_attribute *a = weir_device_attribute_get(&device->about, id);
+
+    return a != NULL && a->value > 0 ? (uint32_t)a->value : 0;
+}
+
+enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms **ret_forms)
+{
+    struct weir_forms *forms = calloc(1, sizeof *forms);
+
+    if (forms == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    forms->worker = worker;
+    forms->config = worker->config.forms;
+    forms->n_devices = worker->n_devices;
+    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
+                          ".twins");
+    weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        struct weir_forms_device *device = &forms->devices[i];
+        const struct weir_worker_device *about = &worker->devices[i];
+
+        device->forms = forms;
+        device->index = i;
+        device->context = about->context;
+        device->sms = attribute(about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        device->sm_shared_bytes =
+            attribute(about, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+        device->sm = attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                     attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        pthread_mutex_init(&device->lock, NULL);
+        pthread_mutex_init(&device->needs.lock, NULL);
+        pthread_cond_init(&device->work, NULL);
+    }
+    weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
+                   forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
+    *ret_forms = forms;
+    return WEIR_OK;
+}
+
+static void log_runs(uint32_t device, struct weir_runs *runs)
+{
+    struct weir_runs_counts c;
+    char text[512];
+    int n = 0;
+
+    weir_runs_count(runs, &c);
+#define WEIR_RUNS_ROW(name)                                                                        \
+    n += snprintf(text + n, sizeof text - (size_t)n, " " #name "=%llu", (unsigned long long)c.name);
+#include "host_backend/worker/runs/counts.def"
+#undef WEIR_RUNS_ROW
+    weir_log_info("forms: runs device=%u%s", device, text);
+}
+
+static void device_finish(struct weir_forms_device *device)
+{
+    struct weir_runs *runs;
+
+    pthread_mutex_lock(&device->lock);
+    device->quit = true;
+    pthread_cond_signal(&device->work);
+    pthread_mutex_unlock(&device->lock);
+    if (device->building) {
+        pthread_join(device->builder, NULL);
+    }
+    runs = atomic_load(&device->runs);
+    if (device->exploring) {
+        pthread_join(device->explorer, NULL);
+    }
+    if (runs != NULL) {
+        weir_runs_release(runs, NULL);
+        if (!weir_runs_wait(runs, NULL, WEIR_NS_PER_S)) {
+            weir_log_warn("forms: runs do not end device=%u", device->index);
+        }
+        log_runs(device->index, runs);
+        atomic_store(&device->runs, NULL); /* nobody makes them calm any more */
+        weir_runs_destroy(runs);
+    }
+    for (; device->n_jobs != 0; device->n_jobs--) {
+        weir_forms_module_put(device->jobs[device->first_job].module);
+        device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
+    }
+    destroy_all(device->dead);
+    pthread_cond_destroy(&device->work);
+    pthread_mutex_destroy(&device->needs.lock);
+    pthread_mutex_destroy(&device->lock);
+}
+
+void weir_forms_destroy(struct weir_forms *forms)
+{
+    if (forms == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        device_finish(&forms->devices[i]);
+    }
+    weir_forms_cache_finish(&forms->cache);
+    free(forms);
+}
+
+/* Runs that appear in between were not made calm: their calls end without having begun. */
+static bool calm_within(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_calm)
+{
+    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
+    bool all = true;
+
+    *ret_calm = 0;
+    for (uint32_t i = 0; i < forms->n_devices; i++) {
+        struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
+        uint64_t now_ns = weir_clock_now_ns();
+
+        if (runs != NULL) {
+            all &= weir_runs_calm_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
+            *ret_calm |= 1u << i;
+        }
+    }
+    return all;
+}
+
+uint32_t weir_forms_calm_begin(struct weir_forms *forms)
+{
+    uint32_t calm = 0;
+
+    if (forms != NULL &&
+        !calm_within(forms, forms->worker->real ? CALM_LIMIT_NS : SOFT_LIMIT_NS, &calm)) {
+        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
+    }
+    return calm;
+}
+
+bool weir_forms_calm_try(struct weir_forms *forms, uint32_t *ret_calm)
+{
+    bool calm = calm_within(forms, TRY_LIMIT_NS, ret_calm);
+
+    if (!calm) {
+        weir_forms_calm_end(forms, *ret_calm);
+        *ret_calm = 0;
+    }
+    return calm;
+}
+
+void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm)
+{
+    for (uint32_t i = 0; calm >> i != 0; i++) {
+        if ((calm >> i & 1) != 0) {
+            weir_runs_calm_end(atomic_load(&forms->devices[i].runs));
+        }
+    }
+}
+
+struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device)
+{
+    return forms != NULL && device < forms->n_devices ? atomic_load(&forms->devices[device].runs)
+                                                      : NULL;
+}

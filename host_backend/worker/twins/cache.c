@@ -1,0 +1,330 @@
+#include "host_backend/worker/twins/cache.h"
+
+#include "base/log.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_MAGIC     "WEIRFORM"
+#define FILE_VERSION   1u
+#define FILE_MAX_BYTES (UINT64_C(1) << 30)
+#define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FORMS_CACHE_SUFFIX_BYTES + 1)
+#define STALE_S        3600 /* a file that was never renamed: its writer is dead */
+
+struct file_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t zero;
+    struct weir_hash key;
+    uint64_t bytes;
+    struct weir_hash hash; /* of the payload */
+};
+_Static_assert(sizeof(struct file_header) == 56, "written to disk");
+
+/* ---------------------------------------------------------------- the folder */
+
+static void default_dir(char *dir, size_t bytes)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (xdg != NULL && xdg[0] == '/') {
+        snprintf(dir, bytes, "%s/weir", xdg);
+    } else if (geteuid() == 0) {
+        snprintf(dir, bytes, "/var/cache/weir");
+    } else if (home != NULL && home[0] == '/') {
+        snprintf(dir, bytes, "%s/.cache/weir", home);
+    } else {
+        dir[0] = 0;
+    }
+}
+
+static bool make_dirs(const char *dir)
+{
+    char path[sizeof((struct weir_forms_cache *)0)->dir];
+
+    snprintf(path, sizeof path, "%s", dir);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        (void)mkdir(path, 0755);
+        *slash = '/';
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+                           const char *suffix)
+{
+    struct stat info;
+
+    *cache = (struct weir_forms_cache){.limit_bytes = limit_bytes, .suffix = suffix};
+    pthread_mutex_init(&cache->lock, NULL);
+    if (strcmp(dir, "none") == 0) {
+        return;
+    }
+    if (dir[0] != 0) {
+        snprintf(cache->dir, sizeof cache->dir, "%s", dir);
+    } else {
+        default_dir(cache->dir, sizeof cache->dir);
+    }
+    if (cache->dir[0] == 0) {
+        return;
+    }
+    if (!make_dirs(cache->dir) || stat(cache->dir, &info) != 0 || !S_ISDIR(info.st_mode) ||
+        info.st_uid != geteuid() || (info.st_mode & 022) != 0) {
+        weir_log_warn("cache: none, not a folder that only we may write to dir=%s", cache->dir);
+        cache->dir[0] = 0;
+    }
+}
+
+void weir_forms_cache_finish(struct weir_forms_cache *cache)
+{
+    pthread_mutex_destroy(&cache->lock);
+    cache->dir[0] = 0;
+}
+
+static void file_name(const struct weir_forms_cache *cache, const struct weir_hash *key,
+                      char name[NAME_BYTES])
+{
+    for (size_t i = 0; i < WEIR_HASH_BYTES; i++) {
+        snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
+    }
+    snprintf(name + 2 * (size_t)WEIR_HASH_BYTES, WEIR_FORMS_CACHE_SUFFIX_BYTES + 1, "%s",
+             cache->suffix);
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static bool read_all(int fd, void *to, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = read(fd, (char *)to + at, bytes - at);
+
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
+            return false;
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* WEIR_ERR_INVALID: damaged. */
+static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t **ret_bytes,
+                                  size_t *ret_n_bytes)
+{
+    struct file_header header;
+    struct weir_hash hash;
+    struct stat info;
+    uint8_t *bytes;
+
+    if (fstat(fd, &info) != 0 || !read_all(fd, &header, sizeof header) ||
+        memcmp(header.magic, FILE_MAGIC, sizeof header.magic) != 0 ||
+        header.version != FILE_VERSION || header.zero != 0 ||
+        memcmp(&header.key, key, sizeof *key) != 0 || header.bytes > FILE_MAX_BYTES ||
+        (uint64_t)info.st_size != sizeof header + header.bytes) {
+        return WEIR_ERR_INVALID;
+    }
+    bytes = malloc(header.bytes + 1);
+    if (bytes == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (!read_all(fd, bytes, header.bytes)) {
+        free(bytes);
+        return WEIR_ERR_INVALID;
+    }
+    hash = weir_hash_of(bytes, header.bytes);
+    if (memcmp(&hash, &header.hash, sizeof hash) != 0) {
+        free(bytes);
+        return WEIR_ERR_INVALID;
+    }
+    *ret_bytes = bytes;
+    *ret_n_bytes = header.bytes;
+    return WEIR_OK;
+}
+
+enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const struct weir_hash *key,
+                                      uint8_t **ret_bytes, size_t *ret_n_bytes)
+{
+    char name[NAME_BYTES];
+    int dir, fd;
+    enum weir_status status = WEIR_ERR_NOT_FOUND;
+
+    if (cache->dir[0] == 0) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    file_name(cache, key, name);
+    dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = dir >= 0 ? openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd >= 0) {
+        status = read_file(fd, key, ret_bytes, ret_n_bytes);
+        if (status == WEIR_OK) {
+            (void)futimens(fd, NULL); /* used just now */
+        } else if (status == WEIR_ERR_INVALID) {
+            weir_log_warn("cache: damaged file in the cache, removed file=%s", name);
+            (void)unlinkat(dir, name, 0);
+            status = WEIR_ERR_NOT_FOUND;
+        }
+        close(fd);
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+struct old_file {
+    char name[NAME_BYTES];
+    uint64_t bytes;
+    struct timespec used;
+};
+
+struct listing {
+    struct old_file *files;
+    size_t n, room;
+    uint64_t bytes;
+};
+
+static int longest_unused(const void *a, const void *b)
+{
+    const struct old_file *x = a, *y = b;
+
+    if (x->used.tv_sec != y->used.tv_sec) {
+        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+    }
+    return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
+}
+
+static bool is_ours(const struct weir_forms_cache *cache, const char *name)
+{
+    size_t n = strlen(name);
+
+    return n == NAME_BYTES - 1 &&
+           strcmp(name + n - WEIR_FORMS_CACHE_SUFFIX_BYTES, cache->suffix) == 0;
+}
+
+static void list_file(const struct weir_forms_cache *cache, struct listing *list, int dir,
+                      const char *name)
+{
+    struct stat info;
+
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) {
+        return;
+    }
+    if (!is_ours(cache, name)) {
+        if (strncmp(name, "tmp.", 4) == 0 && time(NULL) - info.st_mtime > STALE_S) {
+            (void)unlinkat(dir, name, 0);
+        }
+        return;
+    }
+    if (list->n == list->room) {
+        size_t room = list->room != 0 ? list->room * 2 : 256;
+        struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
+
+        if (bigger == NULL) {
+            return; /* it is not counted, then */
+        }
+        list->files = bigger;
+        list->room = room;
+    }
+    memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() has measured it */
+    list->files[list->n].bytes = (uint64_t)info.st_size;
+    list->files[list->n++].used = info.st_mtim;
+    list->bytes += (uint64_t)info.st_size;
+}
+
+/* Remove what was not used for the longest time until so much more fits. */
+static void make_room(struct weir_forms_cache *cache, int dir, uint64_t bytes)
+{
+    struct listing list = {0};
+    int copy = dup(dir);
+    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    struct dirent *entry;
+
+    if (entries == NULL) {
+        if (copy >= 0) {
+            close(copy);
+        }
+        return;
+    }
+    rewinddir(entries);
+    while ((entry = readdir(entries)) != NULL) {
+        list_file(cache, &list, dir, entry->d_name);
+    }
+    closedir(entries);
+    if (list.bytes + bytes > cache->limit_bytes) {
+        qsort(list.files, list.n, sizeof *list.files, longest_unused);
+    }
+    for (size_t i = 0; i < list.n && list.bytes + bytes > cache->limit_bytes; i++) {
+        (void)unlinkat(dir, list.files[i].name, 0);
+        list.bytes -= list.files[i].bytes;
+    }
+    free(list.files);
+}
+
+static bool write_all(int fd, const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = write(fd, (const char *)from + at, bytes - at);
+
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static enum weir_status write_locked(struct weir_forms_cache *cache, int dir,
+                                     const struct file_header *header, const uint8_t *bytes)
+{
+    char name[NAME_BYTES], temporary[64];
+    bool good;
+    int fd;
+
+    make_room(cache, dir, sizeof *header + header->bytes);
+    snprintf(temporary, sizeof temporary, "tmp.%ld.%lx", (long)getpid(), (long)gettid());
+    fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return WEIR_ERR_IO;
+    }
+    file_name(cache, &header->key, name);
+    good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
+    good = close(fd) == 0 && good && renameat(dir, temporary, dir, name) == 0;
+    if (!good) {
+        (void)unlinkat(dir, temporary, 0);
+    }
+    return good ? WEIR_OK : WEIR_ERR_IO;
+}
+
+enum weir_status weir_forms_cache_put(struct weir_forms_cache *cache, const struct weir_hash *key,
+                                      const uint8_t *bytes, size_t n_bytes)
+{
+    struct file_header header = {.version = FILE_VERSION, .key = *key, .bytes = n_bytes};
+    enum weir_status status;
+    int dir;
+
+    if (cache->dir[0] == 0) {
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    if (n_bytes > FILE_MAX_BYTES || sizeof header + n_bytes > cache->limit_bytes) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    memcpy(header.magic, FILE_MAGIC, sizeof header.magic);
+    header.hash = weir_hash_of(bytes, n_bytes);
+    dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        return WEIR_ERR_IO;
+    }
+    pthread_mutex_lock(&cache->lock);
+    status = write_locked(cache, dir, &header, bytes);
+    pthread_mutex_unlock(&cache->lock);
+    close(dir);
+    return status;
+}

@@ -1,0 +1,59 @@
+/*
+ * Files by content: what was built once for a text is found again by the next worker. So is what
+ * was learned of a GPU (gate/keep.c).
+ *
+ * A file is a header (magic, version, key, length, XXH3-128) and the payload, written under another
+ * name and then renamed, so that a reader sees all of it or none. Nothing in it is believed: a file
+ * whose header, length or checksum is wrong is removed. Internally locked; several processes may
+ * use one folder.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_CACHE_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_CACHE_H
+
+#include "base/hash.h"
+#include "base/status.h"
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weir_forms_cache {
+    char dir[256];        /* "": none */
+    const char *suffix;   /* of the files */
+    uint64_t limit_bytes; /* of all files with that suffix together */
+    pthread_mutex_t lock; /* one writer at a time */
+};
+
+/**
+ * Find and make the folder.
+ *
+ * @param dir  "": $XDG_CACHE_HOME/weir, /var/cache/weir for root, $HOME/.cache/weir; "none": no
+ *             cache. A folder that others may write to is not used (a warning says so).
+ * @param limit_bytes  of all files with this suffix.
+ * @param suffix       of WEIR_FORMS_CACHE_SUFFIX_BYTES; borrowed until finish.
+ * @thread any
+ */
+void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+                           const char *suffix);
+#define WEIR_FORMS_CACHE_SUFFIX_BYTES 6u /* without the NUL */
+void weir_forms_cache_finish(struct weir_forms_cache *cache);
+
+/**
+ * Read a payload.
+ *
+ * @param ret_bytes  of malloc, the caller's.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND (also: damaged, and now removed), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const struct weir_hash *key,
+                                      uint8_t **ret_bytes, size_t *ret_n_bytes) WEIR_MUST_CHECK;
+
+/**
+ * Keep a payload; files that were not read for the longest time give way.
+ * @return WEIR_OK, WEIR_ERR_TOO_BIG (larger than the limit), WEIR_ERR_UNSUPPORTED (no cache),
+ *         WEIR_ERR_IO
+ * @thread any
+ */
+enum weir_status weir_forms_cache_put(struct weir_forms_cache *cache, const struct weir_hash *key,
+                                      const uint8_t *bytes, size_t n_bytes) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,77 @@
+/* Rows of `weir stats` about kernels that could be stopped. */
+#include "host_backend/worker/twins/private.h"
+
+#include "host_backend/config/status_text.h"
+#include <stdio.h>
+
+static const char *const launched_keys[] = {
+#define WEIR_FORMS_ROW(name, key) key,
+#include "host_backend/worker/twins/counts.def"
+#undef WEIR_FORMS_ROW
+};
+
+/* One thread writes, whoever asks reads. */
+void weir_forms_note(struct weir_session *session, enum weir_forms_launched what)
+{
+    atomic_uint_fast64_t *n = &session->launched[what];
+
+    if (session->worker->forms != NULL) {
+        atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+    }
+}
+
+void weir_forms_write_launched(FILE *out, const uint64_t *launched)
+{
+    for (size_t i = 0; i < WEIR_FORMS_LAUNCHED_COUNT; i++) {
+        struct weir_status_count row = {.n = launched[i]};
+
+        if (row.n != 0) {
+            snprintf(row.name, sizeof row.name, "%s", launched_keys[i]);
+            weir_status_text_form(out, &row);
+        }
+    }
+}
+
+/* A device on which nothing was ever to be stopped has nothing to say. */
+static bool is_quiet(const struct weir_runs_counts *c)
+{
+    return c->started + c->no_run == 0;
+}
+
+static void write_run(FILE *out, int device, const char *name, uint64_t n)
+{
+    struct weir_status_count row = {.n = n};
+
+    snprintf(row.name, sizeof row.name, "%s", name);
+    snprintf(row.device, sizeof row.device, "%d", device);
+    weir_status_text_run(out, &row);
+}
+
+void weir_forms_write_runs(FILE *out, struct weir_forms *forms)
+{
+    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+        struct weir_runs *runs = weir_forms_runs_of(forms, i);
+        int device = (int)forms->worker->devices[i].cu;
+        struct weir_runs_counts c;
+
+        if (runs != NULL) {
+            weir_runs_count(runs, &c);
+        }
+        if (runs == NULL || is_quiet(&c)) {
+            continue;
+        }
+#define WEIR_RUNS_ROW(name) write_run(out, device, #name, c.name);
+#include "host_backend/worker/runs/counts.def"
+#undef WEIR_RUNS_ROW
+    }
+}
+
+void weir_forms_stop_missed(struct weir_forms *forms, uint32_t device)
+{
+    struct weir_runs *runs = weir_forms_runs_of(forms, device);
+
+    if (runs != NULL) {
+        weir_runs_stop_missed(runs);
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * Mode "explore": what a scheduler could ever do, at random, from a seed. Only for tests: it shows
+ * that no moment, place or task size changes what a kernel computes.
+ */
+#include "host_backend/worker/twins/private.h"
+
+#include "base/clock.h"
+#include <sys/prctl.h>
+#include <time.h>
+
+#define PAUSE_MAX_NS (300 * WEIR_NS_PER_US)
+#define IDLE_NS      (2 * WEIR_NS_PER_MS)
+#define LEASE_MAX_NS (3 * WEIR_NS_PER_MS)
+#define TASK_MAX     8u
+
+/* Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014),
+ * the mixing function. */
+uint64_t weir_forms_draw(struct weir_forms *forms)
+{
+    uint64_t z = (atomic_fetch_add(&forms->draws, 1) + 1 + ((uint64_t)forms->config.seed << 32)) *
+                 UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota)
+{
+    uint64_t draw = weir_forms_draw(device->forms);
+    struct weir_run_place place = {.task_blocks = 1 + (uint32_t)(draw >> 8) % TASK_MAX};
+
+    if ((draw & 1) != 0) {
+        place.sm_first = (uint32_t)(draw >> 16) % device->sms;
+        place.sm_count = 1 + (uint32_t)(draw >> 32) % (device->sms - place.sm_first);
+    }
+    if ((draw & 6) == 6) {
+        place.quota = 1 + (uint32_t)(draw >> 48) % most_quota;
+    }
+    return place;
+}
+
+/* Some are stopped before the thread could, also before they have begun. */
+void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run)
+{
+    uint64_t draw = weir_forms_draw(device->forms);
+
+    if (draw % 3 == 0) {
+        (void)weir_run_stop(run, (draw >> 8) % LEASE_MAX_NS);
+    }
+}
+
+static void act(struct weir_forms_device *device, struct weir_run *run)
+{
+    uint64_t draw = weir_forms_draw(device->forms);
+    struct weir_run_place place;
+
+    switch (draw % 4) {
+    case 0:
+    case 1:
+        (void)weir_run_stop(run, (draw >> 8) % LEASE_MAX_NS);
+        break;
+    case 2:
+        (void)weir_run_resume(run);
+        break;
+    default:
+        place = weir_forms_draw_place(device, 4);
+        (void)weir_run_resize(run, &place);
+        break;
+    }
+}
+
+void *weir_forms_explore(void *user)
+{
+    struct weir_forms_device *device = user;
+    struct weir_runs *runs = atomic_load(&device->runs);
+    bool quit = false;
+
+    (void)prctl(PR_SET_NAME, "weir-explore");
+    (void)device->forms->worker->driver.cuCtxSetCurrent(device->context);
+    while (!quit) {
+        uint64_t draw = weir_forms_draw(device->forms);
+        struct weir_run *run = weir_runs_pick(runs, (uint32_t)draw);
+        struct timespec pause = {0, (long)(run == NULL ? IDLE_NS : (draw >> 32) % PAUSE_MAX_NS)};
+
+        if (run != NULL) {
+            act(device, run);
+            weir_run_put(run);
+        }
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&device->lock);
+        quit = device->quit;
+        pthread_mutex_unlock(&device->lock);
+    }
+    return NULL;
+}

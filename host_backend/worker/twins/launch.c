@@ -1,0 +1,417 @@
+/*
+ * A launch: is there a twin, may it be used, is it wanted, and how?
+ *
+ * Whatever speaks against it, the answer is the original: the guest's errors are then the driver's
+ * own about the guest's own launch.
+ */
+#include "host_backend/worker/twins/private.h"
+
+#include "base/clock.h"
+#include "host_backend/worker/session/order.h"
+#include <string.h>
+
+#define SHORT_NS    (100 * WEIR_NS_PER_US) /* not worth stopping */
+#define GRID_YZ_MAX 65535u
+
+/* ---------------------------------------------------------------- may it? */
+
+/* Attributes that say nothing, or that it is an ordinary launch. */
+static bool attributes_ok(const struct weir_op_launch_in *in)
+{
+    for (uint32_t i = 0; i < in->n_attributes; i++) {
+        const CUlaunchAttribute *a = &in->attributes[i];
+
+        switch ((int)a->id) {
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+            break;
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+            if (a->value.cooperative != 0) {
+                return false;
+            }
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+            if (a->value.programmaticStreamSerializationAllowed != 0) {
+                return false;
+            }
+            break;
+        default:
+            return false;
+        }
+    }
+    return (in->flags & 1) == 0;
+}
+
+static bool geometry_ok(const struct weir_op_launch_in *in)
+{
+    uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1];
+
+    return in->grid[0] != 0 && in->grid[0] < WEIR_PTX_FORM_MAX_BLOCKS && in->grid[1] != 0 &&
+           in->grid[2] != 0 && in->grid[1] <= GRID_YZ_MAX && in->grid[2] <= GRID_YZ_MAX &&
+           blocks < WEIR_PTX_FORM_MAX_BLOCKS && blocks * in->grid[2] < WEIR_PTX_FORM_MAX_BLOCKS &&
+           in->block[0] != 0 && in->block[1] != 0 && in->block[2] != 0;
+}
+
+/* ---------------------------------------------------------------- the kernel */
+
+static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m, struct weir_function *f)
+{
+    if (f->form == NULL || f->form->module != m) {
+        const struct weir_forms_kernel_info *info =
+            f->name != NULL ? weir_forms_set_find(m->set, f->name) : NULL;
+
+        f->form = info != NULL ? &m->kernels[info - m->set->kernels] : NULL;
+    }
+    return f->form;
+}
+
+static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kernel *k,
+                       enum weir_ptx_form form, enum weir_forms_variant variant,
+                       CUfunction_attribute id, int value)
+{
+    bool shared = id == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    CUfunction twin = variant != WEIR_FORMS_PLAIN && !k->others[variant].taken
+                          ? NULL
+                          : weir_forms_twin_function(k, form, variant);
+
+    if (twin == NULL) {
+        return true;
+    }
+    if (shared) {
+        value =
+            (int)weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), (uint32_t)value);
+    }
+    return d->cuFuncSetAttribute(twin, id, value) == CUDA_SUCCESS || !shared;
+}
+
+/* What the guest has set of the original holds for the twins. */
+static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_kernel *k,
+                              CUfunction native)
+{
+    static const CUfunction_attribute ids[] = {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT};
+
+    if (k->attributes_mirrored && k->attributes_seen == k->module->attributes_set) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        int value = 0;
+
+        if (d->cuFuncGetAttribute(&value, ids[i], native) != CUDA_SUCCESS) {
+            continue; /* a driver that does not know it */
+        }
+        for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
+            if (!mirror_one(d, k, (enum weir_ptx_form)form, WEIR_FORMS_PLAIN, ids[i], value)) {
+                return false;
+            }
+        }
+        for (uint32_t v = WEIR_FORMS_PLAIN + 1; v < WEIR_FORMS_VARIANTS; v++) {
+            if (!mirror_one(d, k, WEIR_PTX_FORM_PERSISTENT, (enum weir_forms_variant)v, ids[i],
+                            value)) {
+                return false;
+            }
+        }
+    }
+    k->attributes_seen = k->module->attributes_set;
+    k->attributes_mirrored = true;
+    k->fit.threads = 0;
+    memset(k->fit.beside, 0, sizeof k->fit.beside); /* their carve-outs are their own again */
+    return true;
+}
+
+/* ---------------------------------------------------------------- is it wanted, and how? */
+
+static enum weir_ptx_form choose_form(struct weir_forms *forms, const struct weir_forms_kernel *k,
+                                      enum weir_forms_mode mode)
+{
+    bool persistent = k->twins[WEIR_PTX_FORM_PERSISTENT] != NULL;
+    bool ticket = k->twins[WEIR_PTX_FORM_TICKET] != NULL;
+
+    if (persistent && ticket && mode == WEIR_FORMS_EXPLORE) {
+        persistent = weir_forms_draw(forms) % 2 == 0;
+    }
+    return persistent ? WEIR_PTX_FORM_PERSISTENT : WEIR_PTX_FORM_TICKET;
+}
+
+/* A grid of one wave ends as soon as it could stop; nor is what is short worth it. */
+static bool worth_it(struct weir_forms_kernel *k, uint64_t blocks, uint64_t workers)
+{
+    uint64_t block_ns = atomic_load_explicit(&k->block_ns, memory_order_relaxed);
+
+    return blocks > workers && (block_ns == 0 || block_ns * blocks / workers >= SHORT_NS);
+}
+
+/* ---------------------------------------------------------------- what becomes of it */
+
+static void on_event(void *user, struct weir_run *run, enum weir_run_event event)
+{
+    struct weir_forms_kernel *k = user;
+    struct weir_run_info info;
+
+    if (event == WEIR_RUN_DOES_NOT_STOP) {
+        atomic_store(&k->never_stop, true);
+    }
+    if (event != WEIR_RUN_HAS_FINISHED) {
+        return;
+    }
+    weir_run_query(run, &info);
+    if (info.timed) {
+        weir_forms_timing_over(k, info.plain);
+    }
+}
+
+/* By the watcher, whom stopped runs need, or by who could not start one. */
+static void on_ended(void *user)
+{
+    weir_forms_module_put_later(((struct weir_forms_kernel *)user)->module);
+}
+
+/* The same of a launch that somebody looks after. */
+static void on_order_event(void *user, struct weir_run *run, enum weir_run_event event)
+{
+    struct weir_forms_order *order = user;
+
+    on_event(order->kernel, run, event);
+    order->notify(order->item, run, event);
+}
+
+static void on_order_ended(void *user)
+{
+    struct weir_forms_order *order = user;
+
+    on_ended(order->kernel);
+    order->ended(order->item);
+}
+
+/* Where the owner of the launch wants it, and whom it tells. */
+static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *order,
+                       struct weir_run_params *p)
+{
+    if (p->form == WEIR_PTX_FORM_PERSISTENT) {
+        uint32_t task = p->place.task_blocks;
+
+        p->place = order->place;
+        p->place.task_blocks = task;
+    }
+    order->kernel = k;
+    p->user = order;
+    p->notify = on_order_event;
+    p->ended = on_order_ended;
+}
+
+/* On its SMs there may be others' blocks, of kernels of which it is not known yet which. */
+static void set_carveout(struct weir_session *s, const struct weir_forms_choice *c,
+                         const struct weir_run_params *p)
+{
+    struct weir_forms_kernel *k = c->kernel;
+    struct weir_forms_device *device = k->module->device;
+    struct weir_forms_need own = {.kernel = k,
+                                  .owner = s,
+                                  .block_bytes = k->fit.block_bytes[c->variant],
+                                  .per_sm = c->blocks_per_sm};
+    uint32_t quota = p->place.quota != 0 ? p->place.quota : c->blocks_per_sm;
+    uint32_t kib = weir_forms_needs_kib(&device->needs, &own, quota, weir_clock_now_ns());
+    bool shares = p->place.quota != 0 && p->place.sm_count == 0;
+
+    weir_forms_beside_set(s->driver, p->twin,
+                          shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)
+                                 : WEIR_FORMS_NO_CARVEOUT,
+                          &k->fit.beside[c->variant]);
+}
+
+static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,
+                      const struct weir_op_launch_in *in, struct weir_forms_order *order)
+{
+    enum weir_forms_variant variant = (enum weir_forms_variant)c->variant;
+    struct weir_forms_kernel *k = c->kernel;
+    struct weir_forms_device *device = k->module->device;
+    const struct weir_forms_twin *twin = weir_forms_twin_info(k, c->form, variant);
+    bool explore = k->module->mode == WEIR_FORMS_EXPLORE;
+    struct weir_run_params p = {.form = c->form,
+                                .twin = weir_forms_twin_function(k, c->form, variant),
+                                .finish = k->module->finish,
+                                .args_offset = twin->args_offset,
+                                .param_bytes = twin->param_bytes,
+                                .grid = {in->grid[0], in->grid[1], in->grid[2]},
+                                .block = {in->block[0], in->block[1], in->block[2]},
+                                .look_always = c->look_always,
+                                .shared_bytes = weir_forms_twin_shared(twin, in->shared_bytes),
+                                .blocks_per_sm = c->blocks_per_sm,
+                                .arguments = in->params,
+                                .argument_bytes = in->n_params,
+                                .stream = stream,
+                                .owner = s,
+                                .user = k,
+                                .notify = on_event,
+                                .ended = on_ended};
+    struct weir_run *run;
+    CUresult result;
+
+    if (explore && c->form == WEIR_PTX_FORM_PERSISTENT) {
+        p.place = weir_forms_draw_place(device, c->blocks_per_sm);
+        p.look_always = weir_forms_draw(device->forms) % 2 == 0;
+    } else {
+        p.place.task_blocks = c->task_blocks;
+    }
+    if (order != NULL && !explore) {
+        take_order(k, order, &p);
+    } else if (order != NULL) { /* its place was drawn */
+        struct weir_run_place drawn = p.place;
+
+        take_order(k, order, &p);
+        p.place = drawn;
+    }
+    set_carveout(s, c, &p);
+    p.timed =
+        !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
+    atomic_fetch_add(&k->module->refs, 1);
+    result = weir_run_start(atomic_load(&device->runs), &p, explore || order != NULL ? &run : NULL);
+    if (p.timed) {
+        weir_forms_timing_end(s->driver, k, result == CUDA_SUCCESS, stream);
+    }
+    if (explore && result == CUDA_SUCCESS) {
+        weir_forms_explore_begun(device, run);
+    }
+    if (order != NULL && result == CUDA_SUCCESS) {
+        order->run = run;
+    } else if (explore && result == CUDA_SUCCESS) {
+        weir_run_put(run);
+    }
+    return result;
+}
+
+static enum weir_forms_launched start_as(struct weir_session *s, const struct weir_forms_choice *c,
+                                         CUstream stream, const struct weir_op_launch_in *in,
+                                         struct weir_forms_order *order)
+{
+    return start(s, c, stream, in, order) != CUDA_SUCCESS ? WEIR_FORMS_LAUNCHED_DRIVER
+           : c->form == WEIR_PTX_FORM_PERSISTENT          ? WEIR_FORMS_LAUNCHED_PERSISTENT
+                                                          : WEIR_FORMS_LAUNCHED_TICKET;
+}
+
+/* The driver loads a kernel's code when it is first launched, and may wait for the device then. A
+ * twin is not worth a wait for that. */
+static enum weir_forms_launched start_calmly(struct weir_session *s,
+                                             const struct weir_forms_choice *c, CUstream stream,
+                                             const struct weir_op_launch_in *in,
+                                             struct weir_forms_order *order)
+{
+    struct weir_forms_kernel *k = c->kernel;
+    struct weir_forms *forms = k->module->device->forms;
+    enum weir_forms_launched launched;
+    uint32_t calm;
+
+    if (k->launches[c->form] != 0 &&
+        (c->variant == WEIR_FORMS_PLAIN || k->others[c->variant].launched)) {
+        return start_as(s, c, stream, in, order);
+    }
+    if (!weir_forms_calm_try(forms, &calm)) {
+        if (order != NULL) {
+            order->ended(order->item);
+        }
+        return WEIR_FORMS_LAUNCHED_NOT_CALM;
+    }
+    launched = start_as(s, c, stream, in, order);
+    weir_forms_calm_end(forms, calm);
+    return launched;
+}
+
+bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
+{
+    const struct weir_forms_module *m = function->forms;
+
+    (void)session;
+    return m != NULL && m->mode == WEIR_FORMS_AUTO;
+}
+
+/* The kernel of a launch, or why it can only be the original. */
+static struct weir_forms_kernel *find(struct weir_session *session, struct weir_function *function,
+                                      const struct weir_stream *stream,
+                                      const struct weir_op_launch_in *in,
+                                      enum weir_forms_launched *ret_why)
+{
+    struct weir_forms_module *m = weir_forms_here(session, function->forms);
+    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
+
+    *ret_why = m == NULL                 ? WEIR_FORMS_LAUNCHED_NOT_YET
+               : k == NULL || k->useless ? WEIR_FORMS_LAUNCHED_NO_TWIN
+               : !attributes_ok(in)      ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
+               : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
+               : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
+                   ? WEIR_FORMS_LAUNCHED_NEVER
+               : weir_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
+               : !weir_forms_bind(session, m)           ? WEIR_FORMS_LAUNCHED_NOT_YET
+                                                        : WEIR_FORMS_LAUNCHED_PERSISTENT;
+    return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
+}
+
+/* How it would be launched as a twin; PERSISTENT, or why not. */
+static enum weir_forms_launched choose(struct weir_session *session, struct weir_forms_kernel *k,
+                                       CUfunction native, const struct weir_op_launch_in *in,
+                                       struct weir_forms_choice *c)
+{
+    const struct weir_driver *d = session->driver;
+    struct weir_forms_module *m = k->module;
+    uint32_t threads = in->block[0] * in->block[1] * in->block[2];
+
+    c->kernel = k;
+    if (!mirror_attributes(d, k, native)) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->uses_matrix = k->info->uses_matrix;
+    c->form = choose_form(m->device->forms, k, m->mode);
+    weir_forms_fit(session, k, native, c->form, threads, in->shared_bytes);
+    if (!mirror_attributes(d, k, native)) { /* a twin more */
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    c->variant = (int)weir_forms_variant_next(d, k);
+    c->blocks_per_sm = k->fit.per_sm[c->variant];
+    c->blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
+    c->workers = (uint64_t)m->device->sms * c->blocks_per_sm;
+    if (c->blocks_per_sm == 0) {
+        return WEIR_FORMS_LAUNCHED_ROOM;
+    }
+    if (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c->blocks, c->workers)) {
+        return WEIR_FORMS_LAUNCHED_SHORT;
+    }
+    c->task_blocks =
+        weir_forms_task_next(k, (enum weir_forms_variant)c->variant, c->blocks, c->workers);
+    c->look_always =
+        weir_forms_tasks_are_long(k, (enum weir_forms_variant)c->variant, c->task_blocks);
+    return WEIR_FORMS_LAUNCHED_PERSISTENT;
+}
+
+bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
+                       CUfunction native, const struct weir_stream *stream,
+                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
+{
+    enum weir_forms_launched why;
+    struct weir_forms_kernel *k = find(session, function, stream, in, &why);
+
+    if (k != NULL) {
+        *ret_choice = (struct weir_forms_choice){.kernel = k};
+        why = choose(session, k, native, in, ret_choice);
+        k->launches[WEIR_PTX_FORM_ORIGINAL] += why != WEIR_FORMS_LAUNCHED_PERSISTENT;
+    }
+    if (why != WEIR_FORMS_LAUNCHED_PERSISTENT) {
+        weir_forms_note(session, why);
+    }
+    return why == WEIR_FORMS_LAUNCHED_PERSISTENT;
+}
+
+bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
+                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_forms_order *order)
+{
+    struct weir_forms_kernel *k = choice->kernel;
+    enum weir_forms_launched launched =
+        start_calmly(session, choice, weir_stream_at(stream), in, order);
+
+    weir_forms_note(session, launched);
+    if (launched != WEIR_FORMS_LAUNCHED_PERSISTENT && launched != WEIR_FORMS_LAUNCHED_TICKET) {
+        k->launches[WEIR_PTX_FORM_ORIGINAL]++;
+        return false;
+    }
+    k->launches[choice->form]++;
+    k->others[choice->variant].launched = true;
+    return true;
+}

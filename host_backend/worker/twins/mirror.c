@@ -1,0 +1,319 @@
+/*
+ * Variables: the twins are told where the original's are, and their copies of constants follow the
+ * original's.
+ *
+ * A guest writes a constant through an address that it has asked for. Each such address is an
+ * *exposure* in the session's list. Once the module's twins are bound, the exposures of constants
+ * know their copies, and a write by a stream is followed there by a copy; the others are forgotten.
+ * Before, a write leaves an event, and nothing is bound while one is open.
+ */
+#include "host_backend/worker/twins/private.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/order.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- binding */
+
+static CUresult find_original(const struct weir_driver *d, const struct weir_forms_module *m,
+                              const char *name, CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    CUresult result;
+
+    if (!m->library) {
+        return d->cuModuleGetGlobal_v2(ret_address, ret_bytes, m->original, name);
+    }
+    result = d->cuLibraryGetGlobal(ret_address, ret_bytes, (CUlibrary)m->original, name);
+    return result == CUDA_SUCCESS
+               ? result
+               : d->cuLibraryGetManaged(ret_address, ret_bytes, (CUlibrary)m->original, name);
+}
+
+/* The table of addresses, into its place. */
+bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
+                             CUmodule twins, const struct weir_forms_set *set)
+{
+    const struct weir_driver *d = session->driver;
+    uint32_t n = set->n_binds;
+    CUdeviceptr table;
+    CUstream work;
+    size_t bytes;
+    uint64_t *addresses;
+    bool good = true;
+
+    if (n == 0) {
+        return true;
+    }
+    addresses = calloc(n, sizeof *addresses);
+    if (addresses == NULL || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
+        d->cuModuleGetGlobal_v2(&table, &bytes, twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
+        bytes < n * sizeof *addresses) {
+        free(addresses);
+        return false;
+    }
+    for (uint32_t i = 0; i < n && good; i++) {
+        CUdeviceptr address;
+
+        good = find_original(d, module, set->binds[i], &address, &bytes) == CUDA_SUCCESS;
+        addresses[i] = address;
+        if (!good) {
+            weir_log_debug("forms: a variable cannot be found tenant=%s name=%.100s",
+                           module->tenant, set->binds[i]);
+        }
+    }
+    good = good &&
+           d->cuMemcpyHtoDAsync_v2(table, addresses, n * sizeof *addresses, work) == CUDA_SUCCESS &&
+           d->cuStreamSynchronize(work) == CUDA_SUCCESS;
+    free(addresses);
+    return good;
+}
+
+static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUstream work)
+{
+    const struct weir_driver *d = s->driver;
+    uint32_t n = m->set->n_consts;
+
+    if (n == 0) {
+        return true;
+    }
+    m->consts = calloc(n, sizeof *m->consts);
+    if (m->consts == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct weir_forms_const *c = &m->consts[i];
+        const char *name = m->set->consts[i];
+        size_t bytes;
+
+        if (find_original(d, m, name, &c->original, &c->bytes) != CUDA_SUCCESS ||
+            d->cuModuleGetGlobal_v2(&c->twin, &bytes, m->twins, name) != CUDA_SUCCESS ||
+            bytes != c->bytes ||
+            d->cuMemcpyDtoDAsync_v2(c->twin, c->original, bytes, work) != CUDA_SUCCESS) {
+            weir_log_debug("forms: a constant cannot be copied tenant=%s name=%.100s", m->tenant,
+                           name);
+            return false;
+        }
+    }
+    m->n_consts = n;
+    return d->cuStreamSynchronize(work) == CUDA_SUCCESS;
+}
+
+/* The copy of what an exposure shows, or 0. */
+static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr address)
+{
+    for (uint32_t i = 0; i < m->n_consts; i++) {
+        if (m->consts[i].original == address) {
+            return m->consts[i].twin;
+        }
+    }
+    return 0;
+}
+
+/* Is a write from before still under way? */
+static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
+{
+    for (const struct weir_forms_exposure *e = s->exposures; e != NULL; e = e->next) {
+        if (e->forms == m && e->written != NULL &&
+            s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What is no constant need not be watched any longer. */
+static void settle_exposures(struct weir_session *s, struct weir_forms_module *m)
+{
+    for (struct weir_forms_exposure **at = &s->exposures; *at != NULL;) {
+        struct weir_forms_exposure *e = *at;
+
+        if (e->forms != m) {
+            at = &e->next;
+            continue;
+        }
+        e->twin = twin_of(m, e->address);
+        if (e->written != NULL) {
+            (void)s->driver->cuEventDestroy_v2(e->written);
+            e->written = NULL;
+        }
+        if (e->twin != 0) {
+            if (e->in_arguments) {
+                weir_forms_refuse(m, "a kernel was given the address of a constant");
+            }
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
+        free(e);
+    }
+}
+
+bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
+{
+    CUstream work;
+    uint32_t calm;
+    bool ok;
+
+    if (module->bound || module->refused) {
+        return !module->refused;
+    }
+    if (writes_open(session, module)) {
+        return false;
+    }
+    calm = weir_forms_calm_begin(module->device->forms); /* looking them up may load code */
+    ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
+         weir_forms_bind_globals(session, module, module->twins, module->set) &&
+         bind_consts(session, module, work);
+    weir_forms_calm_end(module->device->forms, calm);
+    if (!ok) {
+        weir_forms_refuse(module, "its variables cannot be bound");
+        return false;
+    }
+    module->bound = true;
+    settle_exposures(session, module);
+    return !module->refused;
+}
+
+/* ---------------------------------------------------------------- exposures */
+
+void weir_forms_exposed(struct weir_session *session, struct weir_module *module,
+                        CUdeviceptr address, size_t bytes)
+{
+    for (struct weir_forms_module *m = module->forms; m != NULL; m = m->next) {
+        struct weir_forms_exposure *e = session->exposures;
+
+        if (m->refused || atomic_load(&m->state) == WEIR_FORMS_NONE ||
+            m->device->index != session->device || (m->bound && twin_of(m, address) == 0)) {
+            continue;
+        }
+        while (e != NULL && (e->forms != m || e->address != address)) {
+            e = e->next;
+        }
+        if (e != NULL) {
+            continue;
+        }
+        e = calloc(1, sizeof *e);
+        if (e == NULL) {
+            weir_forms_refuse(m, "no memory to watch a constant");
+            continue;
+        }
+        *e = (struct weir_forms_exposure){.next = session->exposures,
+                                          .module = module,
+                                          .forms = m,
+                                          .address = address,
+                                          .bytes = bytes,
+                                          .twin = m->bound ? twin_of(m, address) : 0};
+        session->exposures = e;
+    }
+}
+
+static bool overlaps(const struct weir_forms_exposure *e, uint64_t address, uint64_t bytes)
+{
+    return e->address < address + bytes && address < e->address + e->bytes;
+}
+
+void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    for (const struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+        if (!overlaps(e, address, bytes)) {
+            continue;
+        }
+        if (session->touched_bytes != 0) {
+            weir_forms_wrote_unseen(session); /* two ranges in one operation: a list of them */
+        }
+        session->touched_address = address;
+        session->touched_bytes = bytes;
+        return;
+    }
+}
+
+/* Before binding: leave an event behind the last write. */
+static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
+                       const struct weir_stream *stream)
+{
+    const struct weir_driver *d = s->driver;
+
+    if (e->forms->refused || atomic_load(&e->forms->state) == WEIR_FORMS_NONE) {
+        return;
+    }
+    if (e->written != NULL && e->stream != stream->o.handle &&
+        d->cuEventQuery(e->written) != CUDA_SUCCESS) {
+        weir_forms_refuse(e->forms, "several streams write a variable at once");
+        return;
+    }
+    if ((e->written == NULL &&
+         d->cuEventCreate(&e->written, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
+        d->cuEventRecord(e->written, weir_stream_at(stream)) != CUDA_SUCCESS) {
+        weir_forms_refuse(e->forms, "a write cannot be followed");
+        return;
+    }
+    e->stream = stream->o.handle;
+}
+
+static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
+                   const struct weir_stream *stream)
+{
+    uint64_t first = e->address > s->touched_address ? e->address : s->touched_address;
+    uint64_t touched_end = s->touched_address + s->touched_bytes;
+    uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
+
+    if (s->driver->cuMemcpyDtoDAsync_v2(e->twin + (first - e->address), first, end - first,
+                                        weir_stream_at(stream)) != CUDA_SUCCESS) {
+        weir_forms_refuse(e->forms, "a constant cannot be copied");
+    }
+}
+
+void weir_forms_wrote(struct weir_session *session, struct weir_stream *stream)
+{
+    if (weir_stream_capturing(session, stream)) {
+        weir_forms_wrote_unseen(session);
+        return;
+    }
+    for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+        if (!overlaps(e, session->touched_address, session->touched_bytes)) {
+            continue;
+        }
+        if (e->forms->bound) {
+            follow(session, e, stream);
+        } else {
+            note_write(session, e, stream);
+        }
+    }
+    session->touched_bytes = 0;
+}
+
+/*
+ * A global may be written by anything; only a constant must not be. Before binding it is not known
+ * which it is: taken for a constant only then.
+ */
+void weir_forms_wrote_unseen(struct weir_session *session)
+{
+    for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+        if (!overlaps(e, session->touched_address, session->touched_bytes)) {
+            continue;
+        }
+        if (e->twin != 0) {
+            weir_forms_refuse(e->forms, "a constant is written by something that is not followed");
+        }
+        e->in_arguments = true;
+    }
+    session->touched_bytes = 0;
+}
+
+void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes)
+{
+    for (uint32_t at = 0; at + 8 <= bytes; at += 8) {
+        uint64_t value;
+
+        memcpy(&value, arguments + at, sizeof value);
+        for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+            if (value - e->address < e->bytes) {
+                if (e->twin != 0) {
+                    weir_forms_refuse(e->forms, "a kernel is given the address of a constant");
+                }
+                e->in_arguments = true;
+            }
+        }
+    }
+}

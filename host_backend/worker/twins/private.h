@@ -1,0 +1,250 @@
+/* What the files of this folder share about modules and devices. */
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
+
+#include "host_backend/worker/runs/run.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/beside.h"
+#include "host_backend/worker/twins/build.h"
+#include "host_backend/worker/twins/fit.h"
+#include "host_backend/worker/twins/forms.h"
+
+#define WEIR_FORMS_JOBS_MAX 64u
+
+/* The persistent form as it is; with as few registers as its kernel; with some more (variant.c). */
+enum weir_forms_variant {
+    WEIR_FORMS_PLAIN,
+    WEIR_FORMS_CAPPED,
+    WEIR_FORMS_ROOMY,
+    WEIR_FORMS_VARIANTS
+};
+
+enum weir_forms_other_state {
+    WEIR_FORMS_OTHER_UNKNOWN, /* nobody has asked for it */
+    WEIR_FORMS_OTHER_PENDING,
+    WEIR_FORMS_OTHER_READY,
+    WEIR_FORMS_OTHER_NONE,
+};
+
+/* A persistent twin in a module of its own. The builder's while it is PENDING. */
+struct weir_forms_other {
+    atomic_int state; /* enum weir_forms_other_state */
+    bool taken;       /* the session has seen that it is READY */
+    bool launched;
+    uint32_t max_regs;
+    struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_forms_set *set;
+    CUmodule module;
+    CUfunction twin;
+};
+
+/* Blocks on an SM, as found for this launch. */
+struct weir_forms_fit {
+    uint32_t threads, shared_bytes;
+    enum weir_ptx_form form;
+    uint32_t native_blocks;
+    uint32_t per_sm[WEIR_FORMS_VARIANTS];      /* 0: does not fit, or is not there */
+    uint64_t block_bytes[WEIR_FORMS_VARIANTS]; /* of an SM's shared memory */
+    struct weir_forms_beside beside[WEIR_FORMS_VARIANTS];
+};
+
+enum weir_forms_timed {
+    WEIR_FORMS_TIMED_NOTHING,
+    WEIR_FORMS_TIMED_FLYING,
+    WEIR_FORMS_TIMED_WHOLE,  /* it has ended, and nobody stopped it */
+    WEIR_FORMS_TIMED_SPOILT, /* it was stopped or moved */
+};
+
+/* The launch that is timed, and what came of those before. */
+struct weir_forms_timing {
+    atomic_int state; /* enum weir_forms_timed */
+    enum weir_forms_variant variant;
+    uint64_t blocks, workers;
+    CUevent begin, end;
+    uint32_t since;    /* launches since the last one */
+    uint32_t launches; /* while some are to be tried */
+    uint32_t n[WEIR_FORMS_VARIANTS], tries[WEIR_FORMS_VARIANTS];
+    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* of the grid's time for each block, the shortest */
+};
+
+/* A kernel of a module that has a twin. Session thread, but for what is atomic. */
+struct weir_forms_kernel {
+    struct weir_forms_module *module;
+    const struct weir_forms_kernel_info *info;
+    CUfunction twins[WEIR_PTX_FORM_COUNT]; /* NULL: not of this form */
+    bool useless;                          /* the driver does not want it */
+    bool attributes_mirrored;
+    uint32_t attributes_seen; /* of module->attributes_set */
+    struct weir_forms_fit fit;
+    struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* not of PLAIN */
+    struct weir_forms_timing timing;
+    uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
+    atomic_bool never_stop;
+    atomic_uint_fast64_t block_ns; /* of one block: the shortest that was seen, slowly forgotten */
+};
+
+enum weir_forms_module_state {
+    WEIR_FORMS_PENDING,
+    WEIR_FORMS_READY,
+    WEIR_FORMS_NONE, /* there are no twins */
+};
+
+/* A constant of a module, and its copy in the module of twins. */
+struct weir_forms_const {
+    CUdeviceptr original, twin;
+    size_t bytes;
+};
+
+/*
+ * A guest's module on one device, with its twins. Counted: by the session's module, the builder,
+ * and each run. The session's thread alone uses it, but for the builder until it says READY.
+ */
+struct weir_forms_module {
+    struct weir_forms_module *next; /* of the same module on other devices; of the device's dead */
+    struct weir_forms_device *device;
+    atomic_uint refs;
+    atomic_int state; /* enum weir_forms_module_state */
+    enum weir_forms_mode mode;
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    CUmodule original; /* or CUlibrary */
+    bool library;
+    bool bound, refused;
+    uint32_t attributes_set; /* how often the guest has set attributes */
+
+    /* The job. */
+    struct weir_image_store *store;
+    struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_hash image_hash;
+    uint64_t image_bytes;
+    CUjit_option *option_ids;
+    void **option_values;
+    uint32_t n_options;
+
+    /* Written by the builder before it says READY. */
+    struct weir_forms_set *set;
+    CUmodule twins;
+    CUfunction finish;                 /* NULL: no ticket form */
+    struct weir_forms_kernel *kernels; /* as set->kernels */
+
+    struct weir_forms_const *consts; /* once bound */
+    uint32_t n_consts;
+
+    struct weir_image *kept; /* a reference of an orphan: the driver may read it */
+    bool orphan;             /* the original is ours to unload */
+};
+
+/* A variable whose address the guest was given. */
+struct weir_forms_exposure {
+    struct weir_forms_exposure *next; /* in the session */
+    struct weir_module *module;       /* not looked into */
+    struct weir_forms_module *forms;
+    CUdeviceptr address;
+    size_t bytes;
+    CUdeviceptr twin;  /* once bound, of a constant; else 0 */
+    bool in_arguments; /* a kernel may write it */
+    CUevent written;   /* behind the last write before it was bound; or NULL */
+    uint64_t stream;   /* handle of that write's */
+};
+
+/* What a builder does: a module's twins, or (kernel) another variant of one of them. */
+struct weir_forms_job {
+    struct weir_forms_module *module; /* a reference */
+    struct weir_forms_kernel *kernel; /* or NULL */
+    enum weir_forms_variant variant;  /* of the kernel */
+};
+
+struct weir_forms_device {
+    struct weir_forms *forms;
+    uint32_t index, sm, sms, sm_shared_bytes;
+    CUcontext context;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t work;
+    pthread_t builder, explorer;
+    bool building, exploring, quit;
+    struct weir_forms_job jobs[WEIR_FORMS_JOBS_MAX]; /* a ring */
+    uint32_t n_jobs, first_job;
+    struct weir_forms_module *dead; /* to be unloaded by the builder */
+    struct weir_runs *_Atomic runs; /* made before the first twin is READY */
+    struct weir_forms_needs needs;
+};
+
+struct weir_forms {
+    struct weir_worker *worker;
+    struct weir_forms_config config;
+    struct weir_forms_cache cache;
+    struct weir_forms_compiler compiler;
+    struct weir_forms_device devices[WEIR_DEVICES_MAX];
+    uint32_t n_devices;
+    atomic_uint_fast64_t draws; /* random numbers drawn in explore mode */
+};
+
+/** Drop a reference; the last unloads the twins, in quiet. @thread any, but a run's watcher */
+void weir_forms_module_put(struct weir_forms_module *module);
+/** The same from where nobody may wait for the device: the builder unloads them. @thread any */
+void weir_forms_module_put_later(struct weir_forms_module *module);
+
+/** Enter a job; takes a reference. false: too many. @param kernel  only its variant; or NULL */
+bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
+                        enum weir_forms_variant variant);
+
+/** Find the original's variables and give them to the twins. false: not now, or never (refused). */
+bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);
+
+/** Tell a module of twins where the original's variables are. false: it cannot be told. */
+bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
+                             CUmodule twins, const struct weir_forms_set *set);
+
+/** No twin of it is launched from now on. */
+void weir_forms_refuse(struct weir_forms_module *module, const char *why);
+
+/** The module's twins on the session's device, or NULL. */
+struct weir_forms_module *weir_forms_here(struct weir_session *session,
+                                          struct weir_forms_module *first);
+
+/* ---- variant.c; session thread */
+
+CUfunction weir_forms_twin_function(const struct weir_forms_kernel *k, enum weir_ptx_form form,
+                                    enum weir_forms_variant variant);
+const struct weir_forms_twin *weir_forms_twin_info(const struct weir_forms_kernel *k,
+                                                   enum weir_ptx_form form,
+                                                   enum weir_forms_variant variant);
+/** Dynamic shared memory of a twin where the kernel has so many bytes. */
+uint32_t weir_forms_twin_shared(const struct weir_forms_twin *twin, uint32_t bytes);
+
+/** Fill k->fit for a launch, unless it is the same as the last one's. */
+void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, CUfunction native,
+                    enum weir_ptx_form form, uint32_t threads, uint32_t shared_bytes);
+
+/** The variant to launch next, of those that fit. */
+enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
+                                                struct weir_forms_kernel *k);
+/** Blocks of a task for a launch of it. @param workers  1 or more */
+uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                              uint64_t blocks, uint64_t workers);
+
+/** Do so large tasks take so long that workers look before each? false: or not known. */
+bool weir_forms_tasks_are_long(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                               uint32_t task_blocks);
+
+/** Before a launch that may be timed. @return whether it is: then timing_end() behind it. */
+bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms_kernel *k,
+                             enum weir_forms_variant variant, uint64_t blocks, uint64_t workers,
+                             CUstream stream);
+void weir_forms_timing_end(const struct weir_driver *driver, struct weir_forms_kernel *k,
+                           bool started, CUstream stream);
+/** The timed launch has ended. @thread the watcher */
+void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole);
+
+/** Free what these have made. The context is current. @thread any; the last */
+void weir_forms_variant_finish(struct weir_forms_kernel *k);
+
+/** A random number, the same sequence for the same seed. */
+uint64_t weir_forms_draw(struct weir_forms *forms);
+/** A random place on a device. */
+struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota);
+/** A run has just been put into its stream. */
+void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
+/** The thread that stops, resumes and resizes. */
+void *weir_forms_explore(void *device);
+
+#endif

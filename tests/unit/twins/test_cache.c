@@ -1,0 +1,230 @@
+/* The cache on disk: found again, never believed, never larger than it may be. */
+#include "host_backend/worker/twins/cache.h"
+
+#include "../../lib/tl_cmocka.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_BYTES 56u
+
+static struct weir_forms_cache cache;
+static char dir[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/weir-cache-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    weir_forms_cache_init(&cache, dir, 4096, ".twins");
+    return 0;
+}
+
+/* Visits the files; removes them when asked. */
+static unsigned files(bool remove, char *ret_one)
+{
+    DIR *entries = opendir(dir);
+    unsigned n = 0;
+
+    assert_non_null(entries);
+    for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+        if (e->d_name[0] != '.') {
+            if (ret_one != NULL) {
+                snprintf(ret_one, 400, "%s/%s", dir, e->d_name);
+            }
+            if (remove) {
+                unlinkat(dirfd(entries), e->d_name, 0);
+            }
+            n++;
+        }
+    }
+    closedir(entries);
+    return n;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    (void)files(true, NULL);
+    rmdir(dir);
+    weir_forms_cache_finish(&cache);
+    return 0;
+}
+
+static struct weir_hash key_of(unsigned n)
+{
+    return weir_hash_of(&n, sizeof n);
+}
+
+static enum weir_status put(unsigned n, size_t bytes)
+{
+    struct weir_hash key = key_of(n);
+    uint8_t data[4096];
+
+    memset(data, (int)n, sizeof data);
+    return weir_forms_cache_put(&cache, &key, data, bytes);
+}
+
+/* Is it there, with the right content? */
+static bool has(unsigned n, size_t want_bytes)
+{
+    struct weir_hash key = key_of(n);
+    size_t bytes;
+    uint8_t *data;
+
+    if (weir_forms_cache_get(&cache, &key, &data, &bytes) != WEIR_OK) {
+        return false;
+    }
+    assert_int_equal(bytes, want_bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        assert_int_equal(data[i], n);
+    }
+    free(data);
+    return true;
+}
+
+static void get_of_what_was_put_gives_it(void **state)
+{
+    (void)state;
+    assert_false(has(1, 0));
+    assert_int_equal(put(1, 100), WEIR_OK);
+    assert_int_equal(put(2, 0), WEIR_OK);
+    assert_true(has(1, 100));
+    assert_true(has(2, 0));
+    assert_int_equal(put(1, 200), WEIR_OK); /* again: the newer one */
+    assert_true(has(1, 200));
+    assert_int_equal(files(false, NULL), 2);
+}
+
+static void get_of_damaged_file_removes_it(void **state)
+{
+    static const struct {
+        const char *name;
+        off_t at, cut; /* a byte to change, or (cut >= 0) where it ends */
+    } rows[] = {{"magic", 0, -1},
+                {"version", 8, -1},
+                {"key", 16, -1},
+                {"length", 32, -1},
+                {"hash", 40, -1},
+                {"payload", 60, -1},
+                {"last byte gone", 0, HEADER_BYTES + 99},
+                {"no payload", 0, HEADER_BYTES},
+                {"half a header", 0, 20},
+                {"empty", 0, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[400];
+        uint8_t byte;
+        int fd;
+
+        print_message("%s\n", rows[i].name);
+        assert_int_equal(put(7, 100), WEIR_OK);
+        assert_int_equal(files(false, path), 1);
+        fd = open(path, O_RDWR | O_CLOEXEC);
+        assert_true(fd >= 0);
+        if (rows[i].cut >= 0) {
+            assert_int_equal(ftruncate(fd, rows[i].cut), 0);
+        } else {
+            assert_int_equal(pread(fd, &byte, 1, rows[i].at), 1);
+            byte ^= 4;
+            assert_int_equal(pwrite(fd, &byte, 1, rows[i].at), 1);
+        }
+        close(fd);
+        assert_false(has(7, 100));
+        assert_int_equal(files(false, NULL), 0);
+    }
+}
+
+static void get_of_another_files_content_removes_it(void **state)
+{
+    char one[400], two[400];
+
+    (void)state;
+    assert_int_equal(put(1, 10), WEIR_OK);
+    assert_int_equal(files(false, one), 1);
+    assert_int_equal(rename(one, "/tmp/weir-cache-moved"), 0);
+    assert_int_equal(put(2, 10), WEIR_OK);
+    assert_int_equal(files(false, two), 1);
+    assert_int_equal(rename("/tmp/weir-cache-moved", two), 0);
+    assert_false(has(2, 10));
+}
+
+static void put_over_the_limit_removes_the_longest_unused(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 3; n++) {
+        struct timespec times[2] = {{1000 + n, 0}, {1000 + n, 0}};
+        char path[400];
+
+        assert_int_equal(put(n, 1000), WEIR_OK);
+        for (DIR *entries = opendir(dir); entries != NULL; closedir(entries), entries = NULL) {
+            for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+                struct stat info;
+
+                snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+                if (e->d_name[0] != '.' && stat(path, &info) == 0 && info.st_mtime > 10000) {
+                    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+                }
+            }
+        }
+    }
+    assert_true(has(1, 1000)); /* now 2 is the longest unused */
+    assert_int_equal(put(4, 1000), WEIR_OK);
+    assert_true(has(1, 1000) && has(3, 1000) && has(4, 1000));
+    assert_false(has(2, 1000));
+    assert_int_equal(put(5, 4090), WEIR_ERR_TOO_BIG);
+    assert_int_equal(put(5, 4000), WEIR_OK); /* alone */
+    assert_int_equal(files(false, NULL), 1);
+}
+
+static void init_of_folder_that_others_may_write_has_no_cache(void **state)
+{
+    struct weir_forms_cache other;
+    struct weir_hash key = key_of(1);
+
+    (void)state;
+    assert_int_equal(chmod(dir, 0777), 0);
+    weir_forms_cache_init(&other, dir, 4096, ".twins");
+    assert_string_equal(other.dir, "");
+    assert_int_equal(weir_forms_cache_put(&other, &key, (const uint8_t *)"a", 1),
+                     WEIR_ERR_UNSUPPORTED);
+    weir_forms_cache_finish(&other);
+    weir_forms_cache_init(&other, "none", 4096, ".twins");
+    assert_string_equal(other.dir, "");
+    weir_forms_cache_finish(&other);
+}
+
+static void init_without_a_name_takes_the_users(void **state)
+{
+    struct weir_forms_cache other;
+    char want[100];
+
+    (void)state;
+    setenv("XDG_CACHE_HOME", dir, 1);
+    weir_forms_cache_init(&other, "", 4096, ".twins");
+    snprintf(want, sizeof want, "%s/weir", dir);
+    assert_string_equal(other.dir, want);
+    weir_forms_cache_finish(&other);
+    assert_int_equal(rmdir(want), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(get_of_what_was_put_gives_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(get_of_damaged_file_removes_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(get_of_another_files_content_removes_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(put_over_the_limit_removes_the_longest_unused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(init_of_folder_that_others_may_write_has_no_cache, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(init_without_a_name_takes_the_users, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
