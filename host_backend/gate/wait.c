@@ -6,7 +6,7 @@
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/device_idle.h"
 #include <time.h>
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
@@ -305,14 +305,14 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
     }
 }
 
-/* Whoever makes the device quiet (session/quiet.h) does not wait for one who waits here. */
+/* weir_device_idle_begin() does not wait for a session that waits here. */
 bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
 {
     bool good;
 
-    weir_quiet_left(q->session);
+    weir_device_barrier_leave(q->session);
     good = below_at_last(q, ns);
-    weir_quiet_pass(q->session);
+    weir_device_barrier_enter(q->session);
     return good;
 }
 
@@ -320,9 +320,9 @@ bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
 {
     bool good;
 
-    weir_quiet_left(q->session);
+    weir_device_barrier_leave(q->session);
     good = done_at_last(q, given_ns, ret_done);
-    weir_quiet_pass(q->session);
+    weir_device_barrier_enter(q->session);
     return good;
 }
 
@@ -356,9 +356,9 @@ bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *it
     if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
         return true;
     }
-    weir_quiet_left(q->session);
+    weir_device_barrier_leave(q->session);
     good = granted_at_last(q, item, ns);
-    weir_quiet_pass(q->session);
+    weir_device_barrier_enter(q->session);
     return good;
 }
 

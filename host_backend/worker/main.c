@@ -405,14 +405,14 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_close(worker);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
-    worker->forms = NULL; /* tenants go in quiet, without them */
+    worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {
             weir_tenant_destroy(worker->tenants[i]);
         }
     }
     weir_gates_destroy(worker);
-    weir_quiet_finish(worker);
+    weir_device_idle_finish(worker);
     weir_worker_close_device(worker);
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
@@ -465,7 +465,7 @@ int weir_worker_main(int argc, char **argv)
     worker->wake_fd = worker->shares_fd = worker->prints.fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
-    weir_quiet_init(&worker->quiet);
+    weir_device_idle_init(&worker->device_idle);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

@@ -396,7 +396,7 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     w->config.scheduler.fill = fill;
     snprintf(w->config.scheduler.policy, sizeof w->config.scheduler.policy, "%s", policy);
     pthread_mutex_init(&w->lock, NULL);
-    weir_quiet_init(&w->quiet);
+    weir_device_idle_init(&w->device_idle);
     make_tenant(0, "normal", WEIR_PRIORITY_NORMAL);
     make_tenant(1, "high", WEIR_PRIORITY_HIGH);
     make_tenant(2, "other", WEIR_PRIORITY_NORMAL);

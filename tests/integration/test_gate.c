@@ -406,7 +406,7 @@ static void a_stop_that_is_refused_is_tried_again_later(void **state)
 
     (void)state;
     gate_open("priority");
-    atomic_store(&runs.stop_says, CUDA_ERROR_NOT_READY); /* the device must be calm */
+    atomic_store(&runs.stop_says, CUDA_ERROR_NOT_READY); /* somebody wants the device idle */
     normal = guest_new(0, 0);
     high = guest_new(1, 0);
     launch_begin(&l, normal, run_of(7));

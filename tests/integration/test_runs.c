@@ -375,7 +375,7 @@ static void release_resumes_and_forbids_stopping(void **state)
     weir_run_put(other);
 }
 
-static void calm_resumes_and_refuses_to_stop(void **state)
+static void device_idle_resumes_and_refuses_to_stop(void **state)
 {
     struct weir_run *run, *second;
 
@@ -386,21 +386,21 @@ static void calm_resumes_and_refuses_to_stop(void **state)
                      CUDA_SUCCESS);
     assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
     assert_int_equal(weir_run_stop(second, LONG_NS), CUDA_SUCCESS);
-    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    assert_true(weir_runs_device_idle_begin(f.runs, WAIT_NS));
     assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(state_of(second, NULL), WEIR_RUN_STOPPED);
     assert_int_not_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
     assert_int_equal(weir_run_resize(run, &(struct weir_run_place){.sm_count = 1}),
                      CUDA_ERROR_NOT_READY);
     DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
-    weir_runs_calm_end(f.runs);
+    weir_runs_device_idle_end(f.runs);
     assert_int_equal(counted(0, 1010), 1010);
     weir_run_put(run);
     weir_run_put(second);
 }
 
 /* Workers that meet an SM outside of their range leave; in the end somebody must start others. */
-static void calm_lifts_restrictions(void **state)
+static void device_idle_lifts_restrictions(void **state)
 {
     struct weir_run *run, *second;
     struct weir_run_info info;
@@ -409,12 +409,12 @@ static void calm_lifts_restrictions(void **state)
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 600, 0,
                            (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &run),
                      CUDA_SUCCESS);
-    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    assert_true(weir_runs_device_idle_begin(f.runs, WAIT_NS));
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 400, 600,
                            (struct weir_run_place){.sm_first = 1, .sm_count = 1}, &second),
                      CUDA_SUCCESS);
     DRV(cuStreamSynchronize(f.stream));
-    weir_runs_calm_end(f.runs);
+    weir_runs_device_idle_end(f.runs);
     weir_run_query(second, &info);
     assert_true(info.plain);
     assert_int_equal(counted(0, 1000), 1000);
@@ -433,7 +433,7 @@ static void CUDA_CB wait_opened(void *opened)
 }
 
 /* What opens the stream may be the very caller's to bring about. */
-static void calm_does_not_wait_for_what_its_stream_has_not_reached(void **state)
+static void device_idle_does_not_wait_for_what_its_stream_has_not_reached(void **state)
 {
     static const struct weir_run_place somewhere = {.sm_first = 1, .sm_count = 1};
     struct weir_run *runs[4];
@@ -452,20 +452,21 @@ static void calm_does_not_wait_for_what_its_stream_has_not_reached(void **state)
             assert_int_equal(weir_run_stop(runs[i], LONG_NS), CUDA_SUCCESS);
         }
     }
-    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
+    assert_true(weir_runs_device_idle_begin(f.runs, WAIT_NS));
     assert_int_equal(f.driver.cuStreamQuery(f.stream), CUDA_ERROR_NOT_READY);
     assert_int_equal(counted(0, 400), 0);
     atomic_store(&opened, true);
     DRV(cuStreamSynchronize(f.stream)); /* nobody resumes anything */
-    weir_runs_calm_end(f.runs);
+    weir_runs_device_idle_end(f.runs);
     assert_int_equal(counted(0, 400), 400);
     for (uint32_t i = 0; i < 4; i++) {
         weir_run_put(runs[i]);
     }
 }
 
-/* Calm is over before the stream goes on: what was found sure then may be stopped again. */
-static void stop_of_what_calm_has_left_alone_holds_it(void **state)
+/* The wish for an idle device is over before the stream goes on: what was found sure then may be
+ * stopped again. */
+static void stop_of_what_device_idle_has_left_alone_holds_it(void **state)
 {
     struct weir_run *run;
     atomic_bool opened;
@@ -476,8 +477,8 @@ static void stop_of_what_calm_has_left_alone_holds_it(void **state)
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 100, 0, (struct weir_run_place){0}, &run),
                      CUDA_SUCCESS);
     assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
-    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
-    weir_runs_calm_end(f.runs);
+    assert_true(weir_runs_device_idle_begin(f.runs, WAIT_NS));
+    weir_runs_device_idle_end(f.runs);
     assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
     await(WEIR_RUN_HAS_STOPPED, 2);
     atomic_store(&opened, true);
@@ -488,7 +489,7 @@ static void stop_of_what_calm_has_left_alone_holds_it(void **state)
 }
 
 /* What is asked of runs cannot be written for now, so the one that was restricted needs us. */
-static void calm_gives_up_at_its_limit(void **state)
+static void device_idle_gives_up_at_its_limit(void **state)
 {
     static const struct weir_run_place somewhere = {.sm_first = 1, .sm_count = 1};
     atomic_bool opened;
@@ -497,11 +498,11 @@ static void calm_gives_up_at_its_limit(void **state)
     atomic_init(&opened, false);
     DRV(cuLaunchHostFunc(f.runs->control, wait_opened, &opened));
     assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, 100, 0, somewhere, NULL), CUDA_SUCCESS);
-    assert_false(weir_runs_calm_begin(f.runs, WEIR_NS_PER_MS));
+    assert_false(weir_runs_device_idle_begin(f.runs, WEIR_NS_PER_MS));
     atomic_store(&opened, true);
-    assert_true(weir_runs_calm_begin(f.runs, WAIT_NS));
-    weir_runs_calm_end(f.runs);
-    weir_runs_calm_end(f.runs);
+    assert_true(weir_runs_device_idle_begin(f.runs, WAIT_NS));
+    weir_runs_device_idle_end(f.runs);
+    weir_runs_device_idle_end(f.runs);
     DRV(cuStreamSynchronize(f.stream));
     assert_int_equal(counted(0, 100), 100);
 }
@@ -561,13 +562,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
         cmocka_unit_test_setup_teardown(look_always_is_asked_from_start_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(calm_resumes_and_refuses_to_stop, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(calm_lifts_restrictions, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(calm_does_not_wait_for_what_its_stream_has_not_reached,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(stop_of_what_calm_has_left_alone_holds_it, set_up,
+        cmocka_unit_test_setup_teardown(device_idle_resumes_and_refuses_to_stop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(device_idle_lifts_restrictions, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            device_idle_does_not_wait_for_what_its_stream_has_not_reached, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_of_what_device_idle_has_left_alone_holds_it, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(calm_gives_up_at_its_limit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(device_idle_gives_up_at_its_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),

@@ -71,7 +71,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
         s->n_captures++;
-        atomic_fetch_add(&s->worker->quiet.captures, 1);
+        atomic_fetch_add(&s->worker->device_idle.captures, 1);
     }
     return result;
 }
@@ -142,7 +142,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
     stream->capturing = false;
     s->n_captures--;
-    atomic_fetch_sub(&s->worker->quiet.captures, 1);
+    atomic_fetch_sub(&s->worker->device_idle.captures, 1);
     graph = weir_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (result == CUDA_SUCCESS && native != NULL) {

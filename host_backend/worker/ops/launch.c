@@ -216,20 +216,20 @@ static CUresult launch_original(struct weir_session *s, const struct weir_op_lau
 }
 
 /* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
-static CUresult launch_calmly(struct weir_session *s, const struct weir_op_launch_in *in,
-                              struct weir_function *f, CUfunction native, CUstream stream,
-                              void **extra)
+static CUresult launch_original_idle(struct weir_session *s, const struct weir_op_launch_in *in,
+                                     struct weir_function *f, CUfunction native, CUstream stream,
+                                     void **extra)
 {
     CUresult result;
-    uint32_t calm;
+    uint32_t idle;
 
     if (f->launched || s->worker->forms == NULL) {
         return launch_original(s, in, native, stream, extra);
     }
     f->launched = true;
-    calm = weir_forms_calm_begin(s->worker->forms);
+    idle = weir_forms_device_idle_begin(s->worker->forms);
     result = launch_original(s, in, native, stream, extra);
-    weir_forms_calm_end(s->worker->forms, calm);
+    weir_forms_device_idle_end(s->worker->forms, idle);
     return result;
 }
 
@@ -293,7 +293,8 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;
     if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
-        result = launch_calmly(s, in, f, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
+        result = launch_original_idle(s, in, f, native, weir_stream_at(stream),
+                                      bytes != 0 ? extra : NULL);
         if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
             weir_gate_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
             result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);

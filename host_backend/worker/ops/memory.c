@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -150,7 +150,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
 {
     void *at = (void *)(uintptr_t)registration->device;
     struct weir_tenant *t = session->tenant;
-    uint32_t calm;
+    uint32_t idle;
 
     for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
         if (*r == registration) {
@@ -159,9 +159,9 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         }
     }
     weir_range_remove(&session->ranges, registration);
-    calm = weir_quiet_begin(session->worker);
+    idle = weir_device_idle_begin(session->worker);
     (void)session->driver->cuMemHostUnregister(at);
-    weir_quiet_end(session->worker, calm);
+    weir_device_idle_end(session->worker, idle);
     if (registration->in_window) {
         (void)weir_window_reclaim(registration->device, registration->room);
     } else {

@@ -207,7 +207,7 @@ static CUresult hold_stream(struct weir_run *run)
 
 /* ---------------------------------------------------------------- start */
 
-static void calm_again_locked(struct weir_runs *runs);
+static void let_go_if_needed_locked(struct weir_runs *runs);
 
 static int runs_priority(const struct weir_driver *d, CUstream stream)
 {
@@ -217,14 +217,14 @@ static int runs_priority(const struct weir_driver *d, CUstream stream)
     return priority;
 }
 
-static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool calm)
+static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool idle)
 {
     uint32_t task = p->place.task_blocks != 0 ? p->place.task_blocks : 1;
     uint32_t n = p->argument_bytes < p->args_offset ? p->argument_bytes : p->args_offset;
 
     run->p = *p;
     run->p.arguments = NULL;
-    if (calm) { /* it goes where it likes */
+    if (idle) { /* it goes where it likes */
         run->p.place = (struct weir_run_place){.task_blocks = p->place.task_blocks};
     }
     run->place = run->p.place;
@@ -269,14 +269,14 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 {
     struct weir_run *run;
     CUresult result;
-    bool calm;
+    bool idle;
 
     pthread_mutex_lock(&runs->lock);
-    calm = runs->calm != 0;
+    idle = runs->idle_wanted != 0;
     run = weir_run_take_locked(runs);
     if (run == NULL) {
         pthread_cond_signal(&runs->work); /* let it look for room */
-    } else if (!calm) {
+    } else if (!idle) {
         runs->starting++;
     }
     pthread_mutex_unlock(&runs->lock);
@@ -284,7 +284,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         result = CUDA_ERROR_OUT_OF_MEMORY;
         goto out;
     }
-    result = fill(run, params, calm);
+    result = fill(run, params, idle);
     if (result == CUDA_SUCCESS) {
         result = runs->driver->cuEventRecord(run->before, params->stream);
     }
@@ -301,7 +301,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
             /* The launch is made; never seen but with a dead context. */
             weir_log_error("forms: a stream cannot be held result=%d", (int)held);
             run->no_stop = true;
-        } else if (params->look_always && !calm && runs->calm == 0) {
+        } else if (params->look_always && !idle && runs->idle_wanted == 0) {
             (void)weir_run_ask(run, runs->control, false); /* without it, a change takes longer */
         }
         if (ret_run != NULL) {
@@ -310,8 +310,8 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         }
         link_locked(runs, run);
     }
-    if (!calm && --runs->starting == 0 && runs->calm != 0) {
-        calm_again_locked(runs);
+    if (!idle && --runs->starting == 0 && runs->idle_wanted != 0) {
+        let_go_if_needed_locked(runs);
     }
     pthread_mutex_unlock(&runs->lock);
 out:
@@ -335,8 +335,8 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     } else if (run->no_stop) {
         runs->counts.no_leaving++;
         result = CUDA_ERROR_NOT_PERMITTED;
-    } else if (runs->calm != 0) {
-        runs->counts.no_calm++;
+    } else if (runs->idle_wanted != 0) {
+        runs->counts.no_idle++;
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = weir_run_ask(run, runs->control, true);
@@ -466,7 +466,7 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     pthread_mutex_lock(&runs->lock);
-    if (runs->calm != 0) {
+    if (runs->idle_wanted != 0) {
         result = CUDA_ERROR_NOT_READY;
     } else if (!run->no_stop) {
         result = resize_locked(run, place);
@@ -558,8 +558,8 @@ static void let_go_locked(struct weir_runs *runs)
     pthread_cond_signal(&runs->work);
 }
 
-/* What was on its way into the list when somebody wanted calm has come. */
-static void calm_again_locked(struct weir_runs *runs)
+/* Also for runs that were on their way into the list when a caller wanted an idle device. */
+static void let_go_if_needed_locked(struct weir_runs *runs)
 {
     if (any_needs_us_locked(runs)) {
         let_go_locked(runs);
@@ -567,27 +567,27 @@ static void calm_again_locked(struct weir_runs *runs)
     pthread_cond_broadcast(&runs->ended);
 }
 
-bool weir_runs_calm_begin(struct weir_runs *runs, uint64_t limit_ns)
+bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
     struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
-    bool calm;
+    bool idle;
 
     pthread_mutex_lock(&runs->lock);
-    runs->calm++;
-    calm_again_locked(runs);
+    runs->idle_wanted++;
+    let_go_if_needed_locked(runs);
     while (any_needs_us_locked(runs) &&
            pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
     }
-    calm = !any_needs_us_locked(runs);
+    idle = !any_needs_us_locked(runs);
     pthread_mutex_unlock(&runs->lock);
-    return calm;
+    return idle;
 }
 
-void weir_runs_calm_end(struct weir_runs *runs)
+void weir_runs_device_idle_end(struct weir_runs *runs)
 {
     pthread_mutex_lock(&runs->lock);
-    runs->calm--;
+    runs->idle_wanted--;
     pthread_mutex_unlock(&runs->lock);
 }
 

@@ -113,7 +113,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
  * @param lease_ns  the watcher resumes it after that, whatever the caller has forgotten.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_NOT_PERMITTED  its owner goes, or it has finished.
- * @return CUDA_ERROR_NOT_READY      not now: the device's runs must be calm.
+ * @return CUDA_ERROR_NOT_READY      not now: somebody wants the device idle.
  * @return the driver's
  * @thread any with the context
  */
@@ -139,7 +139,8 @@ void weir_run_put(struct weir_run *run);
 void weir_runs_release(struct weir_runs *runs, const void *owner);
 
 /**
- * Until weir_runs_calm_end() no run is stopped: those that are go on, and stopping is refused.
+ * Until weir_runs_device_idle_end() no run is stopped: those that are go on, and stopping is
+ * refused.
  *
  * For calls in which the driver may wait for all of the device's work (loading and unloading code,
  * registering memory) while it keeps others out: a stopped run would then wait for us, and we for
@@ -147,12 +148,12 @@ void weir_runs_release(struct weir_runs *runs, const void *owner);
  *
  * @param limit_ns  how long to wait for runs that need us, in nanoseconds; 0: not at all.
  * @return true     each run comes to its end without us.
- * @return false    one still needs us; weir_runs_calm_end() is owed all the same.
+ * @return false    one still needs us; weir_runs_device_idle_end() is owed all the same.
  * @thread any with the context
  */
-bool weir_runs_calm_begin(struct weir_runs *runs, uint64_t limit_ns) WEIR_MUST_CHECK;
+bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns) WEIR_MUST_CHECK;
 /** @thread any */
-void weir_runs_calm_end(struct weir_runs *runs);
+void weir_runs_device_idle_end(struct weir_runs *runs);
 
 /** Wait until nothing of an owner's (NULL: anybody's) runs is left. @return false: timed out */
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns);

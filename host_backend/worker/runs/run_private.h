@@ -88,8 +88,8 @@ struct weir_runs {
     struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
     uint32_t n_lanes;
     struct weir_run *first, *last; /* under way */
-    uint32_t calm;                 /* callers that want no run to need us */
-    uint32_t starting;             /* runs on their way into the list, begun before calm */
+    uint32_t idle_wanted;          /* callers that want no run to need us */
+    uint32_t starting;             /* runs on their way into the list, begun before that */
     struct weir_runs_counts counts;
 };
 

@@ -175,9 +175,10 @@ static bool may_have_another(struct weir_run *run)
            (run->p.form != WEIR_PTX_FORM_TICKET || all_gone(run));
 }
 
-/* Somebody wants calm. A run that its stream has not reached needs nothing more: its stream may
- * wait for a host function or a value, that is, for a program whose next call may be waiting here.
- * Of any other, a further grid, behind everything that was written, does what is left. */
+/* Somebody wants the device idle. A run that its stream has not reached needs nothing more: its
+ * stream may wait for a host function or a value, that is, for a program whose next call may be
+ * waiting here. Of any other, a further grid, behind everything that was written, does what is
+ * left. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -198,7 +199,7 @@ static void look_running(struct weir_run *run)
     if (run->plain || run->sure) {
         return;
     }
-    if (run->runs->calm != 0) {
+    if (run->runs->idle_wanted != 0) {
         (void)all_gone(run);
         make_sure(run);
         return;
@@ -273,7 +274,7 @@ static bool look(struct weir_run *run)
         return run->want_resume;
     case WEIR_RUN_RUNNING:
         look_running(run);
-        return run->want_grow || (run->runs->calm != 0 && !run->plain && !run->sure);
+        return run->want_grow || (run->runs->idle_wanted != 0 && !run->plain && !run->sure);
     case WEIR_RUN_FINISHED:
     default:
         return false;

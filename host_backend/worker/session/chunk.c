@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/memfd.h"
-#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/device_idle.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,10 +295,10 @@ static void unmap(struct weir_chunk *chunk)
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
 
     if (chunk->pinned) {
-        uint32_t calm = weir_quiet_begin(chunk->tenant->worker);
+        uint32_t idle = weir_device_idle_begin(chunk->tenant->worker);
 
         (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
-        weir_quiet_end(chunk->tenant->worker, calm);
+        weir_device_idle_end(chunk->tenant->worker, idle);
         (void)weir_window_reclaim(chunk->base, chunk->bytes);
         give_pages(chunk);
     } else {

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/quiet.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
@@ -203,7 +203,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
 
     if (s->capturing) {
         session->n_captures--;
-        atomic_fetch_sub(&session->worker->quiet.captures, 1);
+        atomic_fetch_sub(&session->worker->device_idle.captures, 1);
     }
     weir_gate_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
@@ -279,7 +279,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     switch (o->kind) {
     case WEIR_KIND_MODULE:
     case WEIR_KIND_LIBRARY:
-        weir_session_hush(session);
+        weir_session_device_idle(session);
         return weir_forms_unloading(session, (struct weir_module *)o)
                    ? CUDA_SUCCESS
                    : destroy_handle(session->driver, o->kind, o->native);
@@ -289,10 +289,10 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
         return destroy_event(session, (struct weir_event *)o);
     case WEIR_KIND_ARRAY:
     case WEIR_KIND_MIPMAP: {
-        uint32_t calm = weir_quiet_begin(session->worker);
+        uint32_t idle = weir_device_idle_begin(session->worker);
         CUresult result = destroy_handle(session->driver, o->kind, o->native);
 
-        weir_quiet_end(session->worker, calm);
+        weir_device_idle_end(session->worker, idle);
         return result;
     }
     default:

@@ -11,11 +11,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/quiet.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
@@ -34,7 +34,7 @@
 #define GATE_SHARED_NS  (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
-#define HUSH_NS         (5 * WEIR_NS_PER_MS)
+#define DEVICE_IDLE_NS  (5 * WEIR_NS_PER_MS)
 #define ARENA_CAP_BYTES (8u << 20)
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
@@ -238,7 +238,7 @@ static void protocol_error(struct weir_session *s, const struct weir_record *rec
     weir_session_end(s);
 }
 
-/* Operations in which the driver waits for the device (quiet.h). */
+/* Operations in which the driver waits for the device (device_idle.h). */
 static bool waits_for_device(uint16_t op)
 {
     switch ((int)op) {
@@ -263,18 +263,18 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
                             union weir_op_any_out *out)
 {
     CUresult result;
-    uint32_t calm;
+    uint32_t idle;
 
     if (waits_for_device(op)) {
         weir_gate_idle(s);
-        calm = weir_quiet_begin(s->worker);
+        idle = weir_device_idle_begin(s->worker);
         result = weir_host_table[op](s, in, out);
-        weir_quiet_end(s->worker, calm);
+        weir_device_idle_end(s->worker, idle);
         return result;
     }
-    weir_quiet_pass(s);
+    weir_device_barrier_enter(s);
     result = weir_host_table[op](s, in, out);
-    weir_quiet_left(s);
+    weir_device_barrier_leave(s);
     return result;
 }
 
@@ -496,7 +496,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         }
         stream->capturing = false;
         s->n_captures--;
-        atomic_fetch_sub(&s->worker->quiet.captures, 1);
+        atomic_fetch_sub(&s->worker->device_idle.captures, 1);
     }
     while (weir_stream_wait(s->driver, weir_stream_at(stream), DRAIN_STEP_NS) ==
            CUDA_ERROR_TIMEOUT) {
@@ -528,24 +528,25 @@ static void drain(struct weir_session *s)
     }
 }
 
-static void be_loud(struct weir_session *s)
+static void end_device_idle(struct weir_session *s)
 {
-    if (s->quiet_ns != 0) {
-        s->quiet_ns = 0;
-        weir_quiet_end(s->worker, s->calm);
+    if (s->device_idle_since_ns != 0) {
+        s->device_idle_since_ns = 0;
+        weir_device_idle_end(s->worker, s->device_idle);
     }
 }
 
-void weir_session_hush(struct weir_session *session)
+void weir_session_device_idle(struct weir_session *session)
 {
     struct weir_session *s = session;
 
-    if (s->quiet_ns != 0 && weir_clock_now_ns() - s->quiet_ns > HUSH_NS) {
-        be_loud(s);
+    if (s->device_idle_since_ns != 0 &&
+        weir_clock_now_ns() - s->device_idle_since_ns > DEVICE_IDLE_NS) {
+        end_device_idle(s);
     }
-    if (s->goes && s->quiet_ns == 0) {
-        s->calm = weir_quiet_begin(s->worker);
-        s->quiet_ns = weir_clock_now_ns();
+    if (s->goes && s->device_idle_since_ns == 0) {
+        s->device_idle = weir_device_idle_begin(s->worker);
+        s->device_idle_since_ns = weir_clock_now_ns();
     }
 }
 
@@ -587,7 +588,7 @@ static void release_memory(struct weir_session *s)
 void weir_session_destroy(struct weir_session *session)
 {
     struct weir_session *s = session;
-    uint32_t calm;
+    uint32_t idle;
 
     if (s == NULL) {
         return;
@@ -606,7 +607,7 @@ void weir_session_destroy(struct weir_session *session)
         }
         s->goes = true;
         destroy_objects(s);
-        be_loud(s);
+        end_device_idle(s);
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
@@ -618,9 +619,9 @@ void weir_session_destroy(struct weir_session *session)
             (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
         }
     }
-    calm = weir_quiet_begin(s->worker);
+    idle = weir_device_idle_begin(s->worker);
     weir_session_unregister(s);
-    weir_quiet_end(s->worker, calm);
+    weir_device_idle_end(s->worker, idle);
     weir_objects_finish(s);
     weir_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);

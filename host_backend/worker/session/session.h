@@ -228,7 +228,7 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures; /* streams under capture */
-    atomic_uint inside;  /* a handler (session/quiet.h) */
+    atomic_uint inside;  /* a handler (session/device_idle.h) */
 
     /* Values that streams have been told to wait for: written when the session ends, so that no
      * stream of it waits for ever. A ring of the newest. */
@@ -291,11 +291,11 @@ struct weir_session {
     uint32_t n_running; /* trampolines inside the session */
 
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    /* Its objects go: since when the device is quiet for their sake
-     * (0: it is not), and its calm. */
+    /* Its objects are being destroyed. Since when the device is kept idle for that (0: it is not),
+     * and what weir_device_idle_begin() gave. */
     bool goes;
-    uint64_t quiet_ns;
-    uint32_t calm;
+    uint64_t device_idle_since_ns;
+    uint32_t device_idle;
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
@@ -368,12 +368,13 @@ void weir_session_limit_info(const struct weir_session *session, uint32_t device
                              uint64_t *free_bytes, uint64_t *total_bytes);
 
 /**
- * A module of a session whose objects go is about to be unloaded: the device is quiet from here on,
- * but not for more than some milliseconds at a time, so that others get in. Nothing else calls for
- * that: the guest's own calls to unload are made in quiet (session/quiet.h) each.
+ * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
+ * from here on, for some milliseconds at a time, so that others get in. Only the session's end
+ * needs this: each of the guest's own calls to unload is between weir_device_idle_begin() and
+ * _end().
  * @thread owner, of a session that ends
  */
-void weir_session_hush(struct weir_session *session);
+void weir_session_device_idle(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);

@@ -8,8 +8,8 @@
 #include "base/account.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/quiet.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/window.h"
 #include "proto/wire/control.h"
@@ -148,7 +148,7 @@ struct weir_worker {
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
     atomic_uint_fast64_t next_chunk;
     atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    struct weir_quiet quiet;
+    struct weir_device_idle device_idle;
     atomic_int sticky; /* CUresult that ended the context */
 };
 

@@ -2,7 +2,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
-#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/device_idle.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +68,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     module->forms = m;
 }
 
-/* A test wants twins, not the first launch at once. The builder wants quiet, for which it waits
- * until we are out of our handler. */
+/* A test wants twins, not the first launch at once. The builder wants the device idle, for which it
+ * waits until we are out of our handler. */
 static void wait_for_builder(struct weir_session *session, const struct weir_forms_module *m)
 {
     uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
@@ -78,11 +78,11 @@ static void wait_for_builder(struct weir_session *session, const struct weir_for
     if (atomic_load(&m->state) != WEIR_FORMS_PENDING) {
         return;
     }
-    weir_quiet_left(session);
+    weir_device_barrier_leave(session);
     while (atomic_load(&m->state) == WEIR_FORMS_PENDING && weir_clock_now_ns() < end_ns) {
         nanosleep(&pause, NULL);
     }
-    weir_quiet_pass(session);
+    weir_device_barrier_enter(session);
 }
 
 struct weir_forms_module *weir_forms_here(struct weir_session *session,

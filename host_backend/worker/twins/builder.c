@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/image_check.h"
-#include "host_backend/worker/session/quiet.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 #define BUILD_NICE 10
 
 /* How long a call may wait until no run needs us. */
-#define CALM_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would block other threads as long */
+#define IDLE_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would block other threads as long */
 #define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu never blocks other threads */
 #define TRY_LIMIT_NS  (20 * WEIR_NS_PER_MS) /* of one that need not be made */
 
@@ -63,7 +63,7 @@ static void module_destroy(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
     const struct weir_driver *d = &worker->driver;
-    uint32_t calm = weir_quiet_begin(worker);
+    uint32_t idle = weir_device_idle_begin(worker);
     CUcontext before;
 
     if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
@@ -79,7 +79,7 @@ static void module_destroy(struct weir_forms_module *m)
         }
         (void)d->cuCtxPopCurrent_v2(&before);
     }
-    weir_quiet_end(worker, calm);
+    weir_device_idle_end(worker, idle);
     log_counts(m);
     weir_image_put(m->store, m->kept);
     weir_image_put(m->store, m->image);
@@ -172,7 +172,7 @@ static enum weir_status load(struct weir_forms_module *m)
 {
     const struct weir_driver *d = &m->device->forms->worker->driver;
     CUresult loaded;
-    uint32_t calm;
+    uint32_t idle;
 
     m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
     if (m->kernels == NULL) {
@@ -182,14 +182,14 @@ static enum weir_status load(struct weir_forms_module *m)
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
     }
-    calm = weir_quiet_begin(m->device->forms->worker);
+    idle = weir_device_idle_begin(m->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
     } else {
         loaded = find_twins(d, m);
     }
-    weir_quiet_end(m->device->forms->worker, calm);
+    weir_device_idle_end(m->device->forms->worker, idle);
     return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
@@ -261,7 +261,7 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
     const struct weir_driver *d = &k->module->device->forms->worker->driver;
     const struct weir_forms_twin *twin;
     CUresult loaded;
-    uint32_t calm;
+    uint32_t idle;
 
     if (c->set->n_kernels != 1 || c->set->n_consts != 0) {
         return false;
@@ -270,14 +270,14 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
     if (twin->name == NULL) {
         return false;
     }
-    calm = weir_quiet_begin(k->module->device->forms->worker);
+    idle = weir_device_idle_begin(k->module->device->forms->worker);
     loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         c->module = NULL;
     } else {
         loaded = d->cuModuleGetFunction(&c->twin, c->module, twin->name);
     }
-    weir_quiet_end(k->module->device->forms->worker, calm);
+    weir_device_idle_end(k->module->device->forms->worker, idle);
     return loaded == CUDA_SUCCESS;
 }
 
@@ -497,7 +497,7 @@ static void device_finish(struct weir_forms_device *device)
             weir_log_warn("forms: runs do not end device=%u", device->index);
         }
         log_runs(device->index, runs);
-        atomic_store(&device->runs, NULL); /* nobody makes them calm any more */
+        atomic_store(&device->runs, NULL); /* nobody lets them go on any more */
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {
@@ -522,52 +522,52 @@ void weir_forms_destroy(struct weir_forms *forms)
     free(forms);
 }
 
-/* Runs that appear in between were not made calm: their calls end without having begun. */
-static bool calm_within(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_calm)
+/* A device that gets its runs later is not asked; weir_forms_device_idle_end() leaves it out. */
+static bool idle_within(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
     bool all = true;
 
-    *ret_calm = 0;
+    *ret_idle = 0;
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
         uint64_t now_ns = weir_clock_now_ns();
 
         if (runs != NULL) {
-            all &= weir_runs_calm_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
-            *ret_calm |= 1u << i;
+            all &= weir_runs_device_idle_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
+            *ret_idle |= 1u << i;
         }
     }
     return all;
 }
 
-uint32_t weir_forms_calm_begin(struct weir_forms *forms)
+uint32_t weir_forms_device_idle_begin(struct weir_forms *forms)
 {
-    uint32_t calm = 0;
+    uint32_t idle = 0;
 
     if (forms != NULL &&
-        !calm_within(forms, forms->worker->real ? CALM_LIMIT_NS : SOFT_LIMIT_NS, &calm)) {
+        !idle_within(forms, forms->worker->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS, &idle)) {
         weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
     }
-    return calm;
+    return idle;
 }
 
-bool weir_forms_calm_try(struct weir_forms *forms, uint32_t *ret_calm)
+bool weir_forms_device_idle_try(struct weir_forms *forms, uint32_t *ret_idle)
 {
-    bool calm = calm_within(forms, TRY_LIMIT_NS, ret_calm);
+    bool idle = idle_within(forms, TRY_LIMIT_NS, ret_idle);
 
-    if (!calm) {
-        weir_forms_calm_end(forms, *ret_calm);
-        *ret_calm = 0;
+    if (!idle) {
+        weir_forms_device_idle_end(forms, *ret_idle);
+        *ret_idle = 0;
     }
-    return calm;
+    return idle;
 }
 
-void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm)
+void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle)
 {
-    for (uint32_t i = 0; calm >> i != 0; i++) {
-        if ((calm >> i & 1) != 0) {
-            weir_runs_calm_end(atomic_load(&forms->devices[i].runs));
+    for (uint32_t i = 0; idle >> i != 0; i++) {
+        if ((idle >> i & 1) != 0) {
+            weir_runs_device_idle_end(atomic_load(&forms->devices[i].runs));
         }
     }
 }

@@ -34,7 +34,7 @@ void weir_forms_write_launched(FILE *out, const uint64_t *launched)
 }
 
 /* A device on which nothing was ever to be stopped has nothing to say. */
-static bool is_quiet(const struct weir_runs_counts *c)
+static bool has_nothing(const struct weir_runs_counts *c)
 {
     return c->started + c->no_run == 0;
 }
@@ -58,7 +58,7 @@ void weir_forms_write_runs(FILE *out, struct weir_forms *forms)
         if (runs != NULL) {
             weir_runs_count(runs, &c);
         }
-        if (runs == NULL || is_quiet(&c)) {
+        if (runs == NULL || has_nothing(&c)) {
             continue;
         }
 #define WEIR_RUNS_ROW(name) write_run(out, device, #name, c.name);

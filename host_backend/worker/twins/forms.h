@@ -34,21 +34,21 @@ struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
  * Around a driver call that may wait for the whole device: no run is stopped meanwhile. Waits until
  * those that are go on, or until a limit: then the call is made all the same, and the log says so.
  * A look at a pointer when forms are off, a lock a device else.
- * @return for weir_forms_calm_end()
+ * @return for weir_forms_device_idle_end()
  * @thread any with the context, holding no lock
  */
-uint32_t weir_forms_calm_begin(struct weir_forms *forms);
+uint32_t weir_forms_device_idle_begin(struct weir_forms *forms);
 /**
  * The same before a call that can be left out: it does not wait for long.
  *
  * @param forms     not NULL.
- * @param ret_calm  for weir_forms_calm_end(); 0 on failure.
+ * @param ret_idle  for weir_forms_device_idle_end(); 0 on failure.
  * @return whether the call may be made.
  * @thread any with the context, holding no lock
  */
-bool weir_forms_calm_try(struct weir_forms *forms, uint32_t *ret_calm) WEIR_MUST_CHECK;
-/** @param calm  what begin or try gave. @thread any */
-void weir_forms_calm_end(struct weir_forms *forms, uint32_t calm);
+bool weir_forms_device_idle_try(struct weir_forms *forms, uint32_t *ret_idle) WEIR_MUST_CHECK;
+/** @param idle  what begin or try gave. @thread any */
+void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 
 /* ---- a module's life (attach.c) */
 

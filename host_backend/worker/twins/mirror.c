@@ -152,7 +152,7 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
 {
     CUstream work;
-    uint32_t calm;
+    uint32_t idle;
     bool ok;
 
     if (module->bound || module->refused) {
@@ -161,11 +161,11 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (writes_open(session, module)) {
         return false;
     }
-    calm = weir_forms_calm_begin(module->device->forms); /* looking them up may load code */
+    idle = weir_forms_device_idle_begin(module->device->forms); /* looking them up may load code */
     ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
          weir_forms_bind_globals(session, module, module->twins, module->set) &&
          bind_consts(session, module, work);
-    weir_forms_calm_end(module->device->forms, calm);
+    weir_forms_device_idle_end(module->device->forms, idle);
     if (!ok) {
         weir_forms_refuse(module, "its variables cannot be bound");
         return false;

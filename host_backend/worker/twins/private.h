@@ -178,7 +178,8 @@ struct weir_forms {
     atomic_uint_fast64_t draws; /* random numbers drawn in explore mode */
 };
 
-/** Drop a reference; the last unloads the twins, in quiet. @thread any, but a run's watcher */
+/** Drop a reference; the last unloads the twins, with the device idle. @thread any, but a run's
+ * watcher */
 void weir_forms_module_put(struct weir_forms_module *module);
 /** The same from where nobody may wait for the device: the builder unloads them. @thread any */
 void weir_forms_module_put_later(struct weir_forms_module *module);

@@ -1,6 +1,6 @@
-/* The gate around calls that wait for the device, with a driver that is busy for as many looks as
- * told. */
-#include "host_backend/worker/session/quiet.h"
+/* The barrier around calls that wait for the device, with a driver that is busy for as many looks
+ * as told. */
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "tests/lib/tl_cmocka.h"
@@ -46,7 +46,7 @@ static CUresult CUDA_CB record(CUcontext context, CUevent event)
 {
     (void)context;
     (void)event;
-    assert_int_equal(atomic_load(&f.worker.quiet.captures), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.captures), 0);
     atomic_fetch_add(&f.records, 1);
     return CUDA_SUCCESS;
 }
@@ -62,7 +62,7 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
-    weir_quiet_init(&f.worker.quiet);
+    weir_device_idle_init(&f.worker.device_idle);
     pthread_mutex_init(&f.worker.lock, NULL);
     f.worker.real = true;
     f.worker.n_devices = 1;
@@ -86,7 +86,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    weir_quiet_finish(&f.worker);
+    weir_device_idle_finish(&f.worker);
     pthread_mutex_destroy(&f.worker.lock);
     free(f.sessions[0]);
     free(f.sessions[1]);
@@ -98,9 +98,9 @@ static void *pass_on_and_on(void *unused)
 {
     (void)unused;
     while (!atomic_load(&f.quit)) {
-        weir_quiet_pass(f.sessions[1]);
+        weir_device_barrier_enter(f.sessions[1]);
         atomic_fetch_add(&f.let_in, 1);
-        weir_quiet_left(f.sessions[1]);
+        weir_device_barrier_leave(f.sessions[1]);
     }
     return NULL;
 }
@@ -109,11 +109,11 @@ static void begin_alone_asks_nothing(void **state)
 {
     (void)state;
     f.worker.n_sessions = 1;
-    uint32_t calm = weir_quiet_begin(&f.worker);
+    uint32_t idle = weir_device_idle_begin(&f.worker);
 
     assert_int_equal(atomic_load(&f.records), 0);
-    assert_int_equal(atomic_load(&f.worker.quiet.closed), 0);
-    weir_quiet_end(&f.worker, calm);
+    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
+    weir_device_idle_end(&f.worker, idle);
 }
 
 /* PyTorch loads NVML, which has a session of its own. */
@@ -121,9 +121,9 @@ static void begin_beside_a_monitor_asks_nothing(void **state)
 {
     (void)state;
     f.sessions[1]->monitor = true;
-    weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
     assert_int_equal(atomic_load(&f.records), 0);
-    assert_int_equal(atomic_load(&f.worker.quiet.turns), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
 }
 
 /* Kernels are looked up while a graph is captured: the capture waits for that, not the other way
@@ -132,12 +132,12 @@ static void begin_within_an_own_capture_does_not_wait(void **state)
 {
     (void)state;
     f.sessions[0]->n_captures = 1;
-    atomic_store(&f.worker.quiet.captures, 1);
-    weir_quiet_pass(f.sessions[0]);
-    weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
-    weir_quiet_left(f.sessions[0]);
-    assert_int_equal(atomic_load(&f.worker.quiet.turns), 0);
-    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+    atomic_store(&f.worker.device_idle.captures, 1);
+    weir_device_barrier_enter(f.sessions[0]);
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
+    weir_device_barrier_leave(f.sessions[0]);
+    assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
 }
 
 static void begin_keeps_the_others_out_until_the_end(void **state)
@@ -150,37 +150,37 @@ static void begin_keeps_the_others_out_until_the_end(void **state)
     while (atomic_load(&f.let_in) < 100) {
     }
     for (int turn = 0; turn < 200; turn++) {
-        uint32_t calm = weir_quiet_begin(&f.worker);
-        uint32_t inner = weir_quiet_begin(&f.worker); /* they nest */
+        uint32_t idle = weir_device_idle_begin(&f.worker);
+        uint32_t inner = weir_device_idle_begin(&f.worker); /* they nest */
 
         before = atomic_load(&f.let_in);
-        weir_quiet_end(&f.worker, inner);
+        weir_device_idle_end(&f.worker, inner);
         for (volatile int i = 0; i < 2000; i++) {
         }
         assert_int_equal(atomic_load(&f.let_in), before);
-        weir_quiet_end(&f.worker, calm);
+        weir_device_idle_end(&f.worker, idle);
     }
     before = atomic_load(&f.let_in);
     while (atomic_load(&f.let_in) == before) {
     }
     atomic_store(&f.quit, true);
     pthread_join(other, NULL);
-    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
 }
 
 static void begin_opens_while_the_device_does_not_end(void **state)
 {
     pthread_t other;
-    uint32_t calm;
+    uint32_t idle;
 
     (void)state;
     atomic_store(&f.busy_looks, 5000);
     assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
-    calm = weir_quiet_begin(&f.worker);
+    idle = weir_device_idle_begin(&f.worker);
     assert_true(atomic_load(&f.busy_looks) <= 0);
-    assert_true(atomic_load(&f.worker.quiet.turns) > 0);
+    assert_true(atomic_load(&f.worker.device_idle.turns) > 0);
     assert_true(atomic_load(&f.let_in) > 0);
-    weir_quiet_end(&f.worker, calm);
+    weir_device_idle_end(&f.worker, idle);
     atomic_store(&f.quit, true);
     pthread_join(other, NULL);
 }
@@ -188,23 +188,23 @@ static void begin_opens_while_the_device_does_not_end(void **state)
 static void *end_capture(void *unused)
 {
     (void)unused;
-    while (atomic_load(&f.worker.quiet.turns) < 3) {
+    while (atomic_load(&f.worker.device_idle.turns) < 3) {
     }
-    atomic_store(&f.worker.quiet.captures, 0);
+    atomic_store(&f.worker.device_idle.captures, 0);
     return NULL;
 }
 
 static void begin_waits_for_the_end_of_a_capture(void **state)
 {
     pthread_t other;
-    uint32_t calm;
+    uint32_t idle;
 
     (void)state;
-    atomic_store(&f.worker.quiet.captures, 1);
+    atomic_store(&f.worker.device_idle.captures, 1);
     assert_int_equal(pthread_create(&other, NULL, end_capture, NULL), 0);
-    calm = weir_quiet_begin(&f.worker); /* record() asserts that there is none */
+    idle = weir_device_idle_begin(&f.worker); /* record() asserts that there is none */
     assert_true(atomic_load(&f.records) > 0);
-    weir_quiet_end(&f.worker, calm);
+    weir_device_idle_end(&f.worker, idle);
     pthread_join(other, NULL);
 }
 
@@ -212,9 +212,9 @@ static void begin_waits_for_the_end_of_a_capture(void **state)
 static void *begin_inside(void *session)
 {
     for (int i = 0; i < 50; i++) {
-        weir_quiet_pass(session);
-        weir_quiet_end(&f.worker, weir_quiet_begin(&f.worker));
-        weir_quiet_left(session);
+        weir_device_barrier_enter(session);
+        weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
+        weir_device_barrier_leave(session);
     }
     return NULL;
 }
@@ -227,8 +227,8 @@ static void begin_inside_two_handlers_ends(void **state)
     assert_int_equal(pthread_create(&other, NULL, begin_inside, f.sessions[1]), 0);
     begin_inside(f.sessions[0]);
     pthread_join(other, NULL);
-    assert_int_equal(atomic_load(&f.worker.quiet.closed), 0);
-    assert_int_equal(atomic_load(&f.worker.quiet.forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
 }
 
 int main(void)

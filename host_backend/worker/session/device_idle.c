@@ -1,82 +1,82 @@
-#include "host_backend/worker/session/quiet.h"
+#include "host_backend/worker/session/device_idle.h"
 
 #include "base/log.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include <sched.h>
 
-#define MOMENT_NS     (WEIR_NS_PER_MS)       /* the gate stays closed for, at first */
+#define MOMENT_NS     (WEIR_NS_PER_MS)       /* the barrier stays closed for, at first */
 #define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* and at last */
 #define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* for sessions to come out of their handlers */
 #define PAUSE_NS      (20 * WEIR_NS_PER_US)
 #define SPIN_NS       (50 * WEIR_NS_PER_US)
 
-_Static_assert(WEIR_QUIET_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
+_Static_assert(WEIR_DEVICE_IDLE_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
 
 /* The session whose handler this thread is in. It leaves while it waits for the others. */
 static __thread struct weir_session *inside_of;
 
-void weir_quiet_init(struct weir_quiet *quiet)
+void weir_device_idle_init(struct weir_device_idle *d)
 {
     pthread_mutexattr_t attr;
 
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&quiet->lock, &attr);
+    pthread_mutex_init(&d->lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    pthread_mutex_init(&quiet->gate, NULL);
-    pthread_cond_init(&quiet->opened, NULL);
+    pthread_mutex_init(&d->barrier, NULL);
+    pthread_cond_init(&d->opened, NULL);
 }
 
-void weir_quiet_finish(struct weir_worker *worker)
+void weir_device_idle_finish(struct weir_worker *worker)
 {
-    struct weir_quiet *q = &worker->quiet;
+    struct weir_device_idle *d = &worker->device_idle;
 
     for (uint32_t i = 0; i < worker->n_devices; i++) {
-        if (q->events[i] != NULL) {
-            (void)worker->driver.cuEventDestroy_v2(q->events[i]);
+        if (d->events[i] != NULL) {
+            (void)worker->driver.cuEventDestroy_v2(d->events[i]);
         }
     }
-    pthread_cond_destroy(&q->opened);
-    pthread_mutex_destroy(&q->gate);
-    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&d->opened);
+    pthread_mutex_destroy(&d->barrier);
+    pthread_mutex_destroy(&d->lock);
 }
 
 /* ---------------------------------------------------------------- sessions */
 
-/* Either we see that the gate is closed, or who closes it sees that we are inside: both store, then
- * load, and all four are sequentially consistent (Dekker). */
+/* Either we see that the barrier is closed, or who closes it sees that we are inside: both store,
+ * then load, and all four are sequentially consistent (Dekker). */
 static void enter(struct weir_session *s)
 {
-    struct weir_quiet *q = &s->worker->quiet;
+    struct weir_device_idle *d = &s->worker->device_idle;
 
     for (;;) {
         atomic_store(&s->inside, 1);
-        if (atomic_load(&q->closed) == 0) {
+        if (atomic_load(&d->closed) == 0) {
             return;
         }
         atomic_store_explicit(&s->inside, 0, memory_order_release);
-        pthread_mutex_lock(&q->gate);
-        while (atomic_load(&q->closed) != 0) {
-            pthread_cond_wait(&q->opened, &q->gate);
+        pthread_mutex_lock(&d->barrier);
+        while (atomic_load(&d->closed) != 0) {
+            pthread_cond_wait(&d->opened, &d->barrier);
         }
-        pthread_mutex_unlock(&q->gate);
+        pthread_mutex_unlock(&d->barrier);
     }
 }
 
-void weir_quiet_pass(struct weir_session *session)
+void weir_device_barrier_enter(struct weir_session *session)
 {
     enter(session);
     inside_of = session;
 }
 
-void weir_quiet_left(struct weir_session *session)
+void weir_device_barrier_leave(struct weir_session *session)
 {
     inside_of = NULL;
     atomic_store_explicit(&session->inside, 0, memory_order_release);
 }
 
-/* ---------------------------------------------------------------- the gate */
+/* ---------------------------------------------------------------- the barrier */
 
 /* May anybody else give the device work? A monitor, which each program that loads NVML has beside
  * its session, may not. */
@@ -112,12 +112,12 @@ static bool any_inside(struct weir_worker *w)
     return any;
 }
 
-static void open_gate(struct weir_quiet *q)
+static void open_barrier(struct weir_device_idle *d)
 {
-    pthread_mutex_lock(&q->gate);
-    atomic_store(&q->closed, 0);
-    pthread_cond_broadcast(&q->opened);
-    pthread_mutex_unlock(&q->gate);
+    pthread_mutex_lock(&d->barrier);
+    atomic_store(&d->closed, 0);
+    pthread_cond_broadcast(&d->opened);
+    pthread_mutex_unlock(&d->barrier);
 }
 
 /* What is short is not worth a sleep, which takes three times as long as it is asked for. */
@@ -133,14 +133,14 @@ static void rest(uint64_t since_ns)
 }
 
 /* false: somebody stays inside, in a call that waits for something itself. */
-static bool close_gate(struct weir_worker *w)
+static bool close_barrier(struct weir_worker *w)
 {
     uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
 
-    atomic_store(&w->quiet.closed, 1);
+    atomic_store(&w->device_idle.closed, 1);
     while (any_inside(w)) {
         if (weir_clock_now_ns() >= end_ns) {
-            open_gate(&w->quiet);
+            open_barrier(&w->device_idle);
             return false;
         }
         rest(now_ns);
@@ -157,7 +157,7 @@ static bool record(struct weir_worker *w)
     bool ok = w->driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
 
     for (uint32_t i = 0; i < w->n_devices && ok; i++) {
-        CUevent *event = &w->quiet.events[i];
+        CUevent *event = &w->device_idle.events[i];
 
         ok = w->driver.cuCtxSetCurrent(w->devices[i].context) == CUDA_SUCCESS &&
              (*event != NULL ||
@@ -174,7 +174,7 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
     uint64_t now_ns = weir_clock_now_ns();
 
     for (uint32_t i = 0; i < w->n_devices; i++) {
-        while (w->driver.cuEventQuery(w->quiet.events[i]) == CUDA_ERROR_NOT_READY) {
+        while (w->driver.cuEventQuery(w->device_idle.events[i]) == CUDA_ERROR_NOT_READY) {
             if (weir_clock_now_ns() >= end_ns) {
                 return false;
             }
@@ -184,20 +184,20 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
     return true;
 }
 
-/* One turn; true: the gate is closed and the devices have nothing to do. */
+/* One turn; true: the barrier is closed and the devices have nothing to do. */
 static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
 {
-    struct weir_quiet *q = &w->quiet;
+    struct weir_device_idle *d = &w->device_idle;
     bool recorded;
 
-    if (!close_gate(w)) {
+    if (!close_barrier(w)) {
         return false;
     }
-    recorded = atomic_load(&q->captures) == 0 && record(w);
+    recorded = atomic_load(&d->captures) == 0 && record(w);
     if (recorded && wait_until(w, weir_clock_now_ns() + moment_ns)) {
         return true;
     }
-    open_gate(q);
+    open_barrier(d);
     if (recorded) {
         (void)wait_until(w, end_ns);
     } else {
@@ -206,43 +206,43 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
     return false;
 }
 
-uint32_t weir_quiet_begin(struct weir_worker *worker)
+uint32_t weir_device_idle_begin(struct weir_worker *worker)
 {
     struct weir_session *self = inside_of;
-    struct weir_quiet *q = &worker->quiet;
-    uint64_t end_ns = weir_clock_now_ns() + WEIR_QUIET_LIMIT_NS, moment_ns = MOMENT_NS;
-    uint32_t calm;
+    struct weir_device_idle *d = &worker->device_idle;
+    uint64_t end_ns = weir_clock_now_ns() + WEIR_DEVICE_IDLE_LIMIT_NS, moment_ns = MOMENT_NS;
+    uint32_t idle;
 
-    if (self != NULL) { /* or two that want quiet wait for each other */
+    if (self != NULL) { /* or two that wait for an idle device wait for each other */
         atomic_store_explicit(&self->inside, 0, memory_order_release);
     }
-    calm = weir_forms_calm_begin(worker->forms);
-    pthread_mutex_lock(&q->lock);
-    if (q->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker)) {
-        return calm;
+    idle = weir_forms_device_idle_begin(worker->forms);
+    pthread_mutex_lock(&d->lock);
+    if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker)) {
+        return idle;
     }
     while (!turn(worker, moment_ns, end_ns)) {
-        atomic_fetch_add(&q->turns, 1);
+        atomic_fetch_add(&d->turns, 1);
         moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;
         if (weir_clock_now_ns() >= end_ns) {
-            atomic_fetch_add(&q->forced, 1);
+            atomic_fetch_add(&d->forced, 1);
             weir_log_warn("worker: the device does not come to rest, a call that needs it waits");
             break;
         }
     }
-    return calm;
+    return idle;
 }
 
-void weir_quiet_end(struct weir_worker *worker, uint32_t calm)
+void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
 {
     struct weir_session *self = inside_of;
-    struct weir_quiet *q = &worker->quiet;
+    struct weir_device_idle *d = &worker->device_idle;
 
-    if (--q->depth == 0 && atomic_load(&q->closed) != 0) {
-        open_gate(q);
+    if (--d->depth == 0 && atomic_load(&d->closed) != 0) {
+        open_barrier(d);
     }
-    pthread_mutex_unlock(&q->lock);
-    weir_forms_calm_end(worker->forms, calm);
+    pthread_mutex_unlock(&d->lock);
+    weir_forms_device_idle_end(worker->forms, idle);
     if (self != NULL) {
         enter(self);
     }
