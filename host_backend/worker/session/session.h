@@ -247,7 +247,7 @@ struct weir_session {
     bool uses_printf;
 
     /* Variables of modules with twins whose addresses the guest has, and what the operation in hand
-     * is about to write of them (twins/mirror.c). */
+     * is about to write of them (twins/module_variables.c). */
     struct weir_forms_exposure *exposures;
     uint64_t touched_address, touched_bytes;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];

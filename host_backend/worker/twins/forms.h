@@ -50,7 +50,7 @@ bool weir_forms_device_idle_try(struct weir_forms *forms, uint32_t *ret_idle) WE
 /** @param idle  what begin or try gave. @thread any */
 void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 
-/* ---- a module's life (attach.c) */
+/* ---- a module's life (module_life.c) */
 
 /**
  * A module or library has been loaded: have its twins made, if the tenant's kernels get any.
@@ -75,7 +75,7 @@ void weir_forms_session_ends(struct weir_session *session);
 /** The session is gone: nothing of its list is needed. */
 void weir_forms_session_gone(struct weir_session *session);
 
-/* ---- constants (mirror.c) */
+/* ---- constants (module_variables.c) */
 
 /** The guest was given the address of a module's variable. */
 void weir_forms_exposed(struct weir_session *session, struct weir_module *module,

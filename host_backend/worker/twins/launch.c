@@ -114,7 +114,7 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     k->attributes_seen = k->module->attributes_set;
     k->attributes_mirrored = true;
     k->fit.threads = 0;
-    memset(k->fit.beside, 0, sizeof k->fit.beside); /* their carve-outs are their own again */
+    memset(k->fit.carve_out, 0, sizeof k->fit.carve_out); /* their carve-outs are their own again */
     return true;
 }
 
@@ -212,10 +212,10 @@ static void set_carveout(struct weir_session *s, const struct weir_forms_choice 
     uint32_t kib = weir_forms_needs_kib(&device->needs, &own, quota, weir_clock_now_ns());
     bool shares = p->place.quota != 0 && p->place.sm_count == 0;
 
-    weir_forms_beside_set(s->driver, p->twin,
-                          shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)
-                                 : WEIR_FORMS_NO_CARVEOUT,
-                          &k->fit.beside[c->variant]);
+    weir_forms_carve_out_set(s->driver, p->twin,
+                             shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)
+                                    : WEIR_FORMS_NO_CARVEOUT,
+                             &k->fit.carve_out[c->variant]);
 }
 
 static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,

@@ -4,14 +4,15 @@
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/session/worker.h"
-#include "host_backend/worker/twins/beside.h"
-#include "host_backend/worker/twins/build.h"
+#include "host_backend/worker/twins/carve_out.h"
 #include "host_backend/worker/twins/fit.h"
 #include "host_backend/worker/twins/forms.h"
+#include "host_backend/worker/twins/twin_set_build.h"
 
 #define WEIR_FORMS_JOBS_MAX 64u
 
-/* The persistent form as it is; with as few registers as its kernel; with some more (variant.c). */
+/* The persistent form as it is; with as few registers as its kernel; with some more
+ * (choose_variant.c). */
 enum weir_forms_variant {
     WEIR_FORMS_PLAIN,
     WEIR_FORMS_CAPPED,
@@ -45,7 +46,7 @@ struct weir_forms_fit {
     uint32_t native_blocks;
     uint32_t per_sm[WEIR_FORMS_VARIANTS];      /* 0: does not fit, or is not there */
     uint64_t block_bytes[WEIR_FORMS_VARIANTS]; /* of an SM's shared memory */
-    struct weir_forms_beside beside[WEIR_FORMS_VARIANTS];
+    struct weir_forms_carve_out carve_out[WEIR_FORMS_VARIANTS];
 };
 
 enum weir_forms_timed {
@@ -202,7 +203,7 @@ void weir_forms_refuse(struct weir_forms_module *module, const char *why);
 struct weir_forms_module *weir_forms_here(struct weir_session *session,
                                           struct weir_forms_module *first);
 
-/* ---- variant.c; session thread */
+/* ---- choose_variant.c; session thread */
 
 CUfunction weir_forms_twin_function(const struct weir_forms_kernel *k, enum weir_ptx_form form,
                                     enum weir_forms_variant variant);

@@ -63,9 +63,9 @@ uint32_t weir_forms_random(struct weir_forms_bench *bench);
  * Time the original and its twins in turn, for about budget_s. Fills the item's timings and what is
  * chosen.
  *
- * The choice is the worker's (host_backend/worker/twins/variant.c): the persistent form as it is,
- * capped and roomy, with tasks as long as a stop may wait for, of which the fastest stays; or
- * ticket, where there is no other.
+ * The choice is the worker's (host_backend/worker/twins/choose_variant.c): the persistent form as
+ * it is, capped and roomy, with tasks as long as a stop may wait for, of which the fastest stays;
+ * or ticket, where there is no other.
  *
  * @param choice  made here, if it is not; else it is that, and few others are timed.
  */

@@ -5,7 +5,7 @@
  * characters and a NUL; length 0 is none. Numbers are 32 bits in the machine's order: a cache does
  * not travel.
  */
-#include "host_backend/worker/twins/set.h"
+#include "host_backend/worker/twins/twin_set.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -179,9 +179,9 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
         return;
     }
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
-        weir_forms_beside_set(d,
-                              weir_forms_twin_function(k, k->fit.form, (enum weir_forms_variant)v),
-                              WEIR_FORMS_NO_CARVEOUT, &k->fit.beside[v]);
+        weir_forms_carve_out_set(
+            d, weir_forms_twin_function(k, k->fit.form, (enum weir_forms_variant)v),
+            WEIR_FORMS_NO_CARVEOUT, &k->fit.carve_out[v]);
     }
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
     k->fit = (struct weir_forms_fit){.threads = threads,

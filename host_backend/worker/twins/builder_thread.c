@@ -1,10 +1,11 @@
 /*
  * A device's builder: one thread that takes modules from a bounded queue and makes their twins
- * ready, and the end of both.
+ * ready; and how the device's part begins and ends.
  *
- * Making them takes seconds of a core, so that is done nicely, in a thread of its own each time:
- * threads inherit how nice their maker is and, unprivileged, cannot become less so. The builder
- * makes the one that watches runs, and the driver makes some in any call.
+ * Making twins takes seconds of a core, so a thread of its own with a low priority (nice) makes
+ * each set. A thread inherits its maker's nice value and cannot lower it without privileges, and
+ * the builder also starts the thread that watches runs; so the builder itself stays at the normal
+ * one.
  */
 #include "host_backend/worker/twins/private.h"
 

@@ -2,8 +2,8 @@
  * What building the twins of a text came to: the compiled module, and what must be known of it. The
  * same bytes in memory and in the cache.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_SET_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_SET_H
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
 
 #include "base/status.h"
 #include "ptx/analysis.h"

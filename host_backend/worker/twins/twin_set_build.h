@@ -1,11 +1,11 @@
 /* From an image's PTX to a set of compiled twins, by way of the cache. */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_BUILD_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_BUILD_H
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 
 #include "host_backend/config/forms.h"
 #include "host_backend/worker/twins/cache.h"
 #include "host_backend/worker/twins/compile.h"
-#include "host_backend/worker/twins/set.h"
+#include "host_backend/worker/twins/twin_set.h"
 
 #define WEIR_FORMS_TEXT_MAX_BYTES (UINT64_C(16) << 20)
 

@@ -1,25 +1,27 @@
 /*
- * Twins that share SMs with another kernel's blocks.
+ * The carve-out of twins: shared memory that a twin sets aside on an SM for its neighbours.
  *
  * An SM divides its memory between cache and shared memory while it is empty; as long as blocks are
  * on it the division stays. A kernel without shared memory sets hardly any aside, and while its
- * blocks never all leave an SM, no block that needs more ever gets there: beside a quota of one
- * block an SM, another kernel's ran on the few SMs that the first did not reach, at a thirtieth of
- * its speed (H200, 2026-11-23). So who shares SMs sets aside what the neighbours need, too.
+ * blocks never all leave an SM, no block that needs more ever gets there. Next to a kernel with a
+ * block limit of one block an SM, another kernel's blocks ran only on the few SMs that the first
+ * did not reach, at a thirtieth of its speed (H200, 2026-11-23). So a twin that shares SMs sets
+ * aside what its neighbours need, too.
  *
- * And no more, for it is taken from the cache: with all of it set aside, or 32 KiB where 16 do,
- * spmv takes twice as long, and rg beside it, for the memory's bandwidth, too (1.57 of one alone
- * became 0.86 in the moment in which both ended at once, so that the SMs were empty and divided
- * anew; H200, 2026-11-23).
+ * It sets aside no more than that, because the cache loses it. With all of it set aside, or 32 KiB
+ * where 16 suffice, spmv takes twice as long, and so does rg next to it, because of the memory's
+ * bandwidth (1.57 of one alone became 0.86 when both ended at once, so that the SMs were empty and
+ * divided anew; H200, 2026-11-23).
  *
- * Who the neighbour will be is not known at a launch. But policies give two kernels together no
- * more than an SM holds, a block of a kernel being 1/blocks of it. So what is left by a quota,
- * full of blocks of whichever kernel of another session of late needs most, is enough.
+ * At a launch nobody knows who the neighbour will be. But policies give two kernels together no
+ * more than an SM holds, a block of a kernel being 1/blocks of it. So it is enough to fill what a
+ * block limit leaves with blocks of the one kernel that needs most, of those that other sessions
+ * launched lately.
  *
  * Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_BESIDE_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_BESIDE_H
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_CARVE_OUT_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_CARVE_OUT_H
 
 #include "proto/driver_table.h"
 #include <pthread.h>
@@ -45,10 +47,10 @@ struct weir_forms_needs {
 };
 
 /* Of one twin; zeroes: it does not share. */
-struct weir_forms_beside {
+struct weir_forms_carve_out {
     bool shares;
-    int carveout; /* its own, as the function attribute has it; while it shares */
-    int set;      /* what it has instead */
+    int own; /* its own, as the function attribute has it; while it shares */
+    int set; /* what it has instead */
 };
 
 /**
@@ -70,11 +72,11 @@ uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_
  * @param twin     of the current context.
  * @param percent  of an SM's shared memory it is to set aside, 0 .. 100, because the launch leaves
  *                 room on its SMs for others' blocks; WEIR_FORMS_NO_CARVEOUT: it does not.
- * @param beside   of this twin. Where the driver refuses, nothing changes, and it is asked again
+ * @param carve_out  of this twin. Where the driver refuses, nothing changes, and it is asked again
  *                 with the next launch.
  * @thread the session's
  */
-void weir_forms_beside_set(const struct weir_driver *driver, CUfunction twin, int percent,
-                           struct weir_forms_beside *beside);
+void weir_forms_carve_out_set(const struct weir_driver *driver, CUfunction twin, int percent,
+                              struct weir_forms_carve_out *carve_out);
 
 #endif

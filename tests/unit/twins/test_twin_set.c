@@ -1,5 +1,5 @@
 /* Sets as bytes: what goes in comes out, and nothing else is taken for one. */
-#include "host_backend/worker/twins/set.h"
+#include "host_backend/worker/twins/twin_set.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The carve-out of twins that share SMs: beside.h. */
-#include "host_backend/worker/twins/beside.h"
+/* The carve-out of twins that share SMs; carve_out.h has the model. */
+#include "host_backend/worker/twins/carve_out.h"
 
 #include "host_backend/worker/twins/fit.h"
 
@@ -38,21 +38,21 @@ uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_
     return weir_forms_aside_kib(quota * own->block_bytes + most);
 }
 
-void weir_forms_beside_set(const struct weir_driver *driver, CUfunction twin, int percent,
-                           struct weir_forms_beside *beside)
+void weir_forms_carve_out_set(const struct weir_driver *driver, CUfunction twin, int percent,
+                              struct weir_forms_carve_out *carve_out)
 {
     const CUfunction_attribute id = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     bool shares = percent != WEIR_FORMS_NO_CARVEOUT;
 
-    if (beside->shares == shares && (!shares || beside->set == percent)) {
+    if (carve_out->shares == shares && (!shares || carve_out->set == percent)) {
         return;
     }
-    if (shares && !beside->shares &&
-        driver->cuFuncGetAttribute(&beside->carveout, id, twin) != CUDA_SUCCESS) {
+    if (shares && !carve_out->shares &&
+        driver->cuFuncGetAttribute(&carve_out->own, id, twin) != CUDA_SUCCESS) {
         return;
     }
-    if (driver->cuFuncSetAttribute(twin, id, shares ? percent : beside->carveout) == CUDA_SUCCESS) {
-        beside->shares = shares;
-        beside->set = percent;
+    if (driver->cuFuncSetAttribute(twin, id, shares ? percent : carve_out->own) == CUDA_SUCCESS) {
+        carve_out->shares = shares;
+        carve_out->set = percent;
     }
 }

@@ -1,4 +1,4 @@
-#include "host_backend/worker/twins/build.h"
+#include "host_backend/worker/twins/twin_set_build.h"
 
 #include "base/log.h"
 #include "ptx/ptx.h"

@@ -1,5 +1,5 @@
 /* From a text to a set: what the key depends on, and what comes of texts that cannot be used. */
-#include "host_backend/worker/twins/build.h"
+#include "host_backend/worker/twins/twin_set_build.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "linker.h"

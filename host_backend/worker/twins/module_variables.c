@@ -1,11 +1,11 @@
 /*
- * Variables: the twins are told where the original's are, and their copies of constants follow the
- * original's.
+ * A module's variables: the twins are told where the original's are, and their copies of constants
+ * follow the original's.
  *
- * A guest writes a constant through an address that it has asked for. Each such address is an
- * *exposure* in the session's list. Once the module's twins are bound, the exposures of constants
- * know their copies, and a write by a stream is followed there by a copy; the others are forgotten.
- * Before, a write leaves an event, and nothing is bound while one is open.
+ * A guest writes a constant through an address that it has asked for. The session lists each such
+ * address as an *exposure*. Before the module's twins are bound, a write leaves an event, and
+ * nothing is bound while one is pending. Once they are bound, the exposures of constants know their
+ * copies, and a write by a stream is followed by a copy; the other exposures are dropped.
  */
 #include "host_backend/worker/twins/private.h"
 
