@@ -368,7 +368,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         }
     }
     sched->reign.used_ns += led ? ns : 0;
-    worth_pass(sched, ns);
+    pair_gain_pass(sched, ns);
     charge_lingering(sched, ns);
 }
 

@@ -179,7 +179,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return sched->equal_fillers == 0;
     }
     return sched->config.fill >= WEIR_SCHED_FILL_ALL && is_known_well(sched, tenant) &&
-           !is_unsure(item) && !is_learning(sched) && worth_filling(sched, leader, tenant) &&
+           !is_unsure(item) && !is_learning(sched) && pair_gain_may_fill(sched, leader, tenant) &&
            block_ns(sched, item) <= BLOCK_MAX_NS && !is_short_here(sched, item) &&
            !is_below_lower(sched);
 }

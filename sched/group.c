@@ -285,30 +285,31 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 }
 
 /*
- * Kernels that never share need not be movable, which costs some of them 5 % and more. So who was
- * left alone LONELY_AFTER times in a row, with another there that could be moved, is said to be
- * lonely for a while; then one more question tells whether it still is.
+ * A kernel that never shares need not be movable, which costs some kernels 5 % and more. So a
+ * kernel that the policy left alone UNPAIRED_AFTER times in a row, though another was there that
+ * could be moved, counts as *unpaired* for a while. Then one more question tells whether it still
+ * is.
  *
- * Where the others' kernels are the same each time there is less to wait for: STEADY_AFTER times
- * are enough. And if all of these are long themselves, nobody is there for whom it would have to be
- * stopped: that is said of kernels without such a policy, too, who then have nobody beside them.
+ * Where the others' kernels are the same each time, there is less to wait for: STEADY_AFTER times
+ * are enough. If all of those are long themselves, nobody is there for whom it would have to be
+ * stopped. This also holds without a policy of that kind, where nobody has a kernel beside it.
  *
- * A kernel that is slower as it is, by much (its caches may be another's between such), goes back
- * to what it was, and with it the only other, if there is but one.
+ * A kernel that turns out much slower as its original (its caches may be another's in between)
+ * becomes movable again, and so does the only other, if there is just one.
  */
-#define LONELY_AFTER 32u
-#define STEADY_AFTER 8u
-#define LONELY_NS    2000000000u
-#define LONG_NS      1000000u
-#define SPENT_MIN    8u   /* kernels, before times are compared; of runs half as many */
-#define SPENT_MAX    32u  /* older ones count less and less */
-#define MUCH_SLOWER  1.25 /* the device's own speed varies by 15 % in a second (an H200) */
-#define RUNS_NS      30000000000u
+#define UNPAIRED_AFTER 32u
+#define STEADY_AFTER   8u
+#define UNPAIRED_NS    2000000000u
+#define LONG_NS        1000000u
+#define SPENT_MIN      8u   /* kernels, before times are compared; of runs half as many */
+#define SPENT_MAX      32u  /* older ones count less and less */
+#define MUCH_SLOWER    1.25 /* the device's own speed varies by 15 % in a second (an H200) */
+#define RUNS_NS        30000000000u
 
 /* One takes the place of another whose hash is the same. */
-static uint32_t lonely_slot(uint64_t key)
+static uint32_t unpaired_slot(uint64_t key)
 {
-    return weir_hash_slot(key, LONELY_SLOTS);
+    return weir_hash_slot(key, UNPAIRED_SLOTS);
 }
 
 static bool may_share(const struct weir_policy_tenant *tenant)
@@ -334,48 +335,48 @@ static void add_other(struct others *others, const struct weir_policy_tenant *ot
     others->may_share |= may_share(other);
 }
 
-static bool is_steady(const struct lonely *lonely)
+static bool is_steady(const struct unpaired *unpaired)
 {
-    return lonely->steady == STEADY_AFTER;
+    return unpaired->steady == STEADY_AFTER;
 }
 
-/* Who was found lonely in one company is asked about again in another. */
-static void note_steady(struct lonely *lonely, const struct others *others)
+/* Who was found unpaired in one company is asked about again in another. */
+static void note_steady(struct unpaired *unpaired, const struct others *others)
 {
-    if (lonely->company != others->sum || !others->are_long) {
-        lonely->company = others->sum;
-        lonely->steady = 0;
-        lonely->until_ns = lonely->count < LONELY_AFTER ? 0 : lonely->until_ns;
-        lonely->other = others->count == 1 ? others->last->kernel.key : 0;
-        lonely->as_run = lonely->as_is = (struct spent){0};
-        lonely->not_before_ns = 0;
+    if (unpaired->company != others->sum || !others->are_long) {
+        unpaired->company = others->sum;
+        unpaired->steady = 0;
+        unpaired->until_ns = unpaired->count < UNPAIRED_AFTER ? 0 : unpaired->until_ns;
+        unpaired->other = others->count == 1 ? others->last->kernel.key : 0;
+        unpaired->as_run = unpaired->as_is = (struct spent){0};
+        unpaired->not_before_ns = 0;
     }
-    lonely->steady += others->are_long && lonely->steady < STEADY_AFTER;
+    unpaired->steady += others->are_long && unpaired->steady < STEADY_AFTER;
 }
 
 /* Of these others nobody was beside it, perhaps because nobody says who could be. */
-static void note_lonely(struct weir_sched *sched, const struct weir_policy_tenant *tenant,
-                        const struct others *others)
+static void note_unpaired(struct weir_sched *sched, const struct weir_policy_tenant *tenant,
+                          const struct others *others)
 {
-    struct lonely *lonely = &sched->lonely[lonely_slot(tenant->kernel.key)];
+    struct unpaired *unpaired = &sched->unpaired[unpaired_slot(tenant->kernel.key)];
     bool asked = sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
 
-    if (lonely->key == tenant->kernel.key) { /* however it is launched now */
-        note_steady(lonely, others);
+    if (unpaired->key == tenant->kernel.key) { /* however it is launched now */
+        note_steady(unpaired, others);
     }
     if (asked ? !others->may_share || !may_share(tenant) : !tenant->kernel.stoppable) {
         return;
     }
-    if (lonely->key != tenant->kernel.key || sched->reign.sample) {
-        *lonely = (struct lonely){.key = tenant->kernel.key};
-        note_steady(lonely, others);
+    if (unpaired->key != tenant->kernel.key || sched->reign.sample) {
+        *unpaired = (struct unpaired){.key = tenant->kernel.key};
+        note_steady(unpaired, others);
     }
-    lonely->count += lonely->count < LONELY_AFTER;
-    lonely->until_ns = sched->now_ns >= lonely->not_before_ns &&
-                               (lonely->count == LONELY_AFTER ||
-                                (lonely->count >= STEADY_AFTER && is_steady(lonely)))
-                           ? sched->now_ns + LONELY_NS
-                           : 0;
+    unpaired->count += unpaired->count < UNPAIRED_AFTER;
+    unpaired->until_ns = sched->now_ns >= unpaired->not_before_ns &&
+                                 (unpaired->count == UNPAIRED_AFTER ||
+                                  (unpaired->count >= STEADY_AFTER && is_steady(unpaired)))
+                             ? sched->now_ns + UNPAIRED_NS
+                             : 0;
 }
 
 /* Of two what is said of the one is said of the other: so both are launched alike. */
@@ -390,13 +391,13 @@ static void note_alone(struct weir_sched *sched)
         }
     }
     if (others.count > 0) {
-        note_lonely(sched, leader, &others);
+        note_unpaired(sched, leader, &others);
     }
     if (others.count == 1 && others.last->kernel.key != leader->kernel.key) {
         struct others alone = {.are_long = true};
 
         add_other(&alone, leader);
-        note_lonely(sched, others.last, &alone);
+        note_unpaired(sched, others.last, &alone);
     }
 }
 
@@ -405,7 +406,7 @@ static void note_company(struct weir_sched *sched)
     struct reign *reign = &sched->reign;
 
     for (uint32_t i = 0; i < reign->members && reign->members > 1; i++) {
-        sched->lonely[lonely_slot(reign->key[i])] = (struct lonely){.key = reign->key[i]};
+        sched->unpaired[unpaired_slot(reign->key[i])] = (struct unpaired){.key = reign->key[i]};
     }
     if (reign->members == 1) {
         note_alone(sched);
@@ -419,7 +420,7 @@ void group_note(struct weir_sched *sched)
 
     if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL && kernel->key != 0 &&
         kernel->class == WEIR_SCHED_KERNEL &&
-        (kernel->stoppable || sched->lonely[lonely_slot(kernel->key)].key == kernel->key)) {
+        (kernel->stoppable || sched->unpaired[unpaired_slot(kernel->key)].key == kernel->key)) {
         order_ready(sched);
         note_company(sched);
     }
@@ -483,42 +484,42 @@ static void spend(struct spent *spent, const struct item *item)
 
 static void keep_runs(struct weir_sched *sched, uint64_t key)
 {
-    struct lonely *lonely = &sched->lonely[lonely_slot(key)];
+    struct unpaired *unpaired = &sched->unpaired[unpaired_slot(key)];
 
-    if (key != 0 && lonely->key == key) {
-        lonely->until_ns = 0;
-        lonely->not_before_ns = sched->now_ns + RUNS_NS;
-        lonely->as_is = (struct spent){0};
+    if (key != 0 && unpaired->key == key) {
+        unpaired->until_ns = 0;
+        unpaired->not_before_ns = sched->now_ns + RUNS_NS;
+        unpaired->as_is = (struct spent){0};
     }
 }
 
 void group_learn(struct weir_sched *sched, const struct item *item)
 {
-    struct lonely *lonely = &sched->lonely[lonely_slot(item->params.key)];
-    const struct spent *run = &lonely->as_run;
-    const struct spent *as_is = &lonely->as_is;
+    struct unpaired *unpaired = &sched->unpaired[unpaired_slot(item->params.key)];
+    const struct spent *run = &unpaired->as_run;
+    const struct spent *as_is = &unpaired->as_is;
 
     if (item->params.class != WEIR_SCHED_KERNEL || item->params.blocks == 0 ||
-        lonely->key != item->params.key || item->filler || item->beside_filler) {
+        unpaired->key != item->params.key || item->filler || item->beside_filler) {
         return;
     }
-    spend(is_stoppable(item) ? &lonely->as_run : &lonely->as_is, item);
+    spend(is_stoppable(item) ? &unpaired->as_run : &unpaired->as_is, item);
     if (as_is->count >= SPENT_MIN && run->count >= SPENT_MIN / 2 &&
         as_is->ns * run->blocks > MUCH_SLOWER * run->ns * as_is->blocks) {
-        keep_runs(sched, lonely->other);
-        keep_runs(sched, lonely->key);
+        keep_runs(sched, unpaired->other);
+        keep_runs(sched, unpaired->key);
     }
 }
 
-enum weir_sched_lonely weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns,
-                                            uint64_t key)
+enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, uint64_t now_ns,
+                                                uint64_t key)
 {
-    const struct lonely *lonely = &sched->lonely[lonely_slot(key)];
+    const struct unpaired *unpaired = &sched->unpaired[unpaired_slot(key)];
 
-    if (lonely->key != key || now_ns >= lonely->until_ns) {
-        return WEIR_SCHED_NOT_LONELY;
+    if (unpaired->key != key || now_ns >= unpaired->until_ns) {
+        return WEIR_SCHED_NOT_UNPAIRED;
     }
-    return is_steady(lonely) ? WEIR_SCHED_STEADY_LONELY : WEIR_SCHED_LONELY;
+    return is_steady(unpaired) ? WEIR_SCHED_STEADY_UNPAIRED : WEIR_SCHED_UNPAIRED;
 }
 
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)

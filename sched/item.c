@@ -1,6 +1,6 @@
 /*
  * Items: how they come, what becomes of them, how they go. Every entry does its part, makes the
- * queue's and tenant's standing anew (view.c) and ends with decide().
+ * queue's and tenant's standing anew (ready.c) and ends with decide().
  */
 #include "sched/private.h"
 
@@ -342,7 +342,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     }
     fronts_yield(sched, item);
     charge_by_work(sched, item);
-    worth_done(sched, item);
+    pair_gain_done(sched, item);
     item_drop(sched, item);
 }
 

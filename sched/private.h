@@ -24,8 +24,8 @@
 #define WAKE_MIN_NS      10000u   /* timers are not set for less */
 #define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
 #define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
-#define LONELY_SLOTS     256u
-#define WORTH_SLOTS      256u
+#define UNPAIRED_SLOTS   256u
+#define PAIR_GAIN_SLOTS  256u
 #define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
 #define UNSURE_MAX_NS    1000000u /* .. or so much */
 #define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
@@ -47,7 +47,7 @@ struct item {
     uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
     uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
     weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
-    uint64_t shared_ns;   /* .. worth.c's mark for several. And how long */
+    uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
     bool beside_waits;    /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
@@ -150,7 +150,7 @@ struct spent {
 };
 
 /* A kernel that was alone in its turns, though others were there: group.c. */
-struct lonely {
+struct unpaired {
     uint64_t key;
     uint64_t until_ns; /* 0: not often enough in a row yet */
     uint32_t count;
@@ -161,10 +161,10 @@ struct lonely {
     uint64_t not_before_ns; /* runs are faster: nothing is said of it until then */
 };
 
-/* Two equals, of whom one filled below the other. */
-struct worth {
+/* Two equals of which one filled below the other: what both got done. */
+struct pair_gain {
     weir_sched_id of[2]; /* tenants, the lesser id first */
-    struct worth_side {
+    struct pair_gain_side {
         uint64_t ns;     /* what its items took that had only the other's beside them .. */
         double alone_ns; /* .. and what those take alone */
     } side[2];
@@ -227,13 +227,13 @@ struct weir_sched {
     uint64_t equal_filled_ns; /* .. and when one was last there */
     uint32_t teachers;        /* items on the device that are to be learned from .. */
     uint64_t teachers_ns;     /* .. and until when they are to have no company of fillers */
-    struct worth worth[WORTH_SLOTS];
+    struct pair_gain pair_gain[PAIR_GAIN_SLOTS];
     struct {
         weir_sched_id queue;
         uint64_t at_ns;
-        struct worth_side *side;
+        struct pair_gain_side *side;
     } seen; /* what was done last and told something of that */
-    struct lonely lonely[LONELY_SLOTS];
+    struct unpaired unpaired[UNPAIRED_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
@@ -355,16 +355,18 @@ void item_drop(struct weir_sched *sched, struct item *item);
 void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
            const struct queue *queue, const struct item *item, uint64_t value);
 
-/* learn.c */
+/* learn_durations.c */
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns);
 
-/* view.c: who is ready for what, and what policies see of it */
+/* ready.c: who is ready for what */
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); /* 0: not known */
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
-void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 enum weir_status ready_reserve(struct weir_sched *sched);
+
+/* policy_view.c */
+void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
@@ -386,13 +388,14 @@ void fill_arrival(struct weir_sched *sched, const struct item *item);
 /** An item is granted. */
 void fill_grant(struct weir_sched *sched, struct item *item);
 
-/* worth.c */
+/* pair_gain.c */
 /** May one of the two fill below the other? */
-bool worth_filling(const struct weir_sched *sched, const struct tenant *a, const struct tenant *b);
+bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
+                        const struct tenant *b);
 /** Time passes with what is on the device. */
-void worth_pass(struct weir_sched *sched, uint64_t ns);
+void pair_gain_pass(struct weir_sched *sched, uint64_t ns);
 /** An item is done, and was not yet taken off the device. */
-void worth_done(struct weir_sched *sched, const struct item *done);
+void pair_gain_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);
@@ -417,7 +420,7 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue);
 void task_grow(struct weir_sched *sched, struct item *item);
 void task_shrink(struct weir_sched *sched, struct queue *queue);
 
-/* policies.c */
+/* policies_in_force.c */
 void policies_finish(struct weir_sched *sched);
 enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant) WEIR_MUST_CHECK;
 void policies_leave(struct weir_sched *sched, struct tenant *tenant);

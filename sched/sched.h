@@ -443,10 +443,10 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
  */
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
 
-enum weir_sched_lonely {
-    WEIR_SCHED_NOT_LONELY,
-    WEIR_SCHED_LONELY,       /* it need not be movable for a while */
-    WEIR_SCHED_STEADY_LONELY /* nor stoppable: equals' kernels are long, and always the same */
+enum weir_sched_unpaired {
+    WEIR_SCHED_NOT_UNPAIRED,
+    WEIR_SCHED_UNPAIRED,       /* it need not be movable for a while */
+    WEIR_SCHED_STEADY_UNPAIRED /* nor stoppable: equals' kernels are long, and always the same */
 };
 
 /**
@@ -456,8 +456,8 @@ enum weir_sched_lonely {
  * @param key  as in weir_sched_item_params
  * @thread owner
  */
-enum weir_sched_lonely weir_sched_is_lonely(const struct weir_sched *sched, uint64_t now_ns,
-                                            uint64_t key);
+enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, uint64_t now_ns,
+                                                uint64_t key);
 
 struct weir_sched_counts {
     uint64_t arrivals, starts, stops, resumes, resizes, finishes, withdrawals;

@@ -616,15 +616,15 @@ struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
 
 /* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
 static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate,
-                                  enum weir_sched_lonely lonely)
+                                  enum weir_sched_unpaired unpaired)
 {
     if (weir_gate_sm_limit_pct(session) < 100) {
         return MOVABLE_NS;
     }
-    if (!gate->levels || lonely == WEIR_SCHED_NOT_LONELY) {
+    if (!gate->levels || unpaired == WEIR_SCHED_NOT_UNPAIRED) {
         return atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
     }
-    return lonely == WEIR_SCHED_STEADY_LONELY ? STEADY_TURN_NS : TURN_NS;
+    return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? STEADY_TURN_NS : TURN_NS;
 }
 
 bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
@@ -634,7 +634,7 @@ bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_
     if (gate == NULL) {
         return true;
     }
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate, hint->lonely)) {
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate, hint->unpaired)) {
         return false;
     }
     return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],

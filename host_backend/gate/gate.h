@@ -39,14 +39,14 @@ struct weir_gate_hint {
     uint64_t kernel;   /* its key, without a geometry; 0: not made yet */
     uint64_t item_key; /* that ns was asked for, .. */
     uint32_t blocks;
-    enum weir_sched_lonely lonely; /* it shares the device with nobody */
-    uint32_t uses;                 /* .. so many uses ago */
-    uint64_t ns;                   /* 0: not known */
-    bool sure;                     /* and rightly so */
-    uint64_t fit_key;              /* the key, with its geometry, of .. */
-    uint32_t blocks_per_sm;        /* .. so many blocks on an SM */
-    uint32_t blind, blind_max;     /* launched alone, not sure, since then; and may be */
-    uint64_t blind_given_ns;       /* the queue's given_ns */
+    enum weir_sched_unpaired unpaired; /* it shares the device with nobody */
+    uint32_t uses;                     /* .. so many uses ago */
+    uint64_t ns;                       /* 0: not known */
+    bool sure;                         /* and rightly so */
+    uint64_t fit_key;                  /* the key, with its geometry, of .. */
+    uint32_t blocks_per_sm;            /* .. so many blocks on an SM */
+    uint32_t blind, blind_max;         /* launched alone, not sure, since then; and may be */
+    uint64_t blind_given_ns;           /* the queue's given_ns */
 };
 
 /* Work that a stream has been given since its last mark. */

@@ -31,7 +31,7 @@
  *
  * - The table says which pairs are tried; whether a pair goes on is measured. Its gain is the sum
  * of both speeds (1: as fast as one after the other; Slate's ANTT, T' < T, for two that are always
- *   there). Below MIN_GAIN it runs alone, and is tried again after BESIDE_AGAIN questions.
+ *   there). Below MIN_GAIN it runs alone, and is tried again after PAIR_AGAIN questions.
  * - Slate does not say how it divides the SMs. Here a division starts where the small one has what
  *   it needs, else at halves, and moves by an eighth as long as the measured gain rises.
  * - Two share, both of the leader's class: a lower class would slow a higher one down, which
@@ -40,7 +40,7 @@
  *
  * Source: Slate (IPDPS 2019) III-B (selection, Table I), III-C (resizing)
  */
-#include "sched/policy/beside.h"
+#include "sched/policy/pair.h"
 
 #define KERNELS    1024u /* remembered; a new one takes the place of whose hash is the same */
 #define PAIRS      1024u
@@ -76,7 +76,7 @@ struct known_pair {
 };
 
 struct complement {
-    struct beside_brake brake;
+    struct pair_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -90,7 +90,7 @@ static struct known_kernel *kernel_slot(struct complement *state, uint64_t key)
 
 static struct known_pair *pair_slot(struct complement *state, uint64_t a, uint64_t b)
 {
-    return &state->pair[weir_hash_slot(beside_pair_key(a, b), PAIRS)];
+    return &state->pair[weir_hash_slot(pair_key(a, b), PAIRS)];
 }
 
 /* ---- what is measured ---- */
@@ -169,7 +169,7 @@ static void learn_pair(const struct weir_policy *self, const struct weir_policy_
         pair->speed[i] =
             pair->speed[i] == 0 ? speed : WEIGHT_OLD * pair->speed[i] + (1 - WEIGHT_OLD) * speed;
     }
-    beside_learned(&state->brake);
+    pair_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair_move(self, pair);
     }
@@ -241,7 +241,7 @@ static bool has_solo(struct weir_policy *self, const struct weir_policy_kernel *
         *known = (struct known_kernel){.key = kernel->key};
     }
     if (known->solo_ns == 0) {
-        known->solo_ns = beside_solo_ns(kernel);
+        known->solo_ns = pair_solo_ns(kernel);
     }
     return known->solo_ns > 0;
 }
@@ -278,8 +278,8 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct weir_po
 }
 
 /* What a partner would bring: 0 nothing, 1 and more the gain; what has to be tried goes first. */
-static double worth_of(struct weir_policy *self, const struct weir_policy_tenant *leader,
-                       const struct weir_policy_tenant *other, struct known_pair **ret_pair)
+static double gain_of(struct weir_policy *self, const struct weir_policy_tenant *leader,
+                      const struct weir_policy_tenant *other, struct known_pair **ret_pair)
 {
     enum scaling a = scaling_of(self, &leader->kernel);
     enum scaling b = scaling_of(self, &other->kernel);
@@ -290,10 +290,10 @@ static double worth_of(struct weir_policy *self, const struct weir_policy_tenant
         return 0;
     }
     pair = pair_of(self, &leader->kernel, &other->kernel);
-    if (pair->asked > BESIDE_PATIENCE && !pair->refused) {
+    if (pair->asked > PAIR_PATIENCE && !pair->refused) {
         pair_settle(pair);
     }
-    if (pair->refused && ++pair->asked < BESIDE_AGAIN) {
+    if (pair->refused && ++pair->asked < PAIR_AGAIN) {
         return 0;
     }
     if (pair->refused) {
@@ -321,7 +321,7 @@ static void share(const struct weir_policy *self, const struct weir_policy_toget
     group->member[1].place = leads ? second : first;
     if (pair->step != 0 || pair->best_sms == 0) {
         group->sample = true;
-        group->valid_ns = beside_sample_ns(leader, other);
+        group->valid_ns = pair_sample_ns(leader, other);
         pair->asked++;
     }
 }
@@ -333,31 +333,30 @@ static void complement_together(struct weir_policy *self,
     const struct weir_policy_tenant *leader = view->ready[0];
     struct known_pair *best = NULL;
     uint32_t best_index = 0;
-    double best_worth = 0;
+    double best_gain = 0;
 
-    if (self->config->sms < 2 || !beside_is_able(self, leader) ||
-        !has_solo(self, &leader->kernel)) {
+    if (self->config->sms < 2 || !pair_is_able(self, leader) || !has_solo(self, &leader->kernel)) {
         return;
     }
     for (uint32_t i = 1; i < view->ready_count; i++) {
         struct known_pair *pair = NULL;
-        double worth;
+        double gain;
 
-        if (view->ready[i]->priority != leader->priority || !beside_is_able(self, view->ready[i])) {
+        if (view->ready[i]->priority != leader->priority || !pair_is_able(self, view->ready[i])) {
             continue;
         }
-        worth = worth_of(self, leader, view->ready[i], &pair);
-        if (worth > best_worth * MUCH ||
-            (worth > best_worth / MUCH &&
+        gain = gain_of(self, leader, view->ready[i], &pair);
+        if (gain > best_gain * MUCH ||
+            (gain > best_gain / MUCH &&
              view->ready[i]->waiting_since_ns < view->ready[best_index]->waiting_since_ns)) {
             best = pair;
             best_index = i;
-            best_worth = worth;
+            best_gain = gain;
         }
     }
     if (best != NULL) {
         share(self, view, best_index, best, group);
-        beside_limit(&((struct complement *)self->state)->brake, group);
+        pair_limit(&((struct complement *)self->state)->brake, group);
     }
 }
 

@@ -31,13 +31,13 @@
  *   kernel to compile, and a policy can only choose places for those there are.
  * - What is gained is compared with the shorter of both kernels: the longer one goes on beside the
  *   next.
- * - A pair that gains less than MIN_GAIN when measured is not made for BESIDE_AGAIN questions.
+ * - A pair that gains less than MIN_GAIN when measured is not made for PAIR_AGAIN questions.
  *
  * Source: ISPA (IEEE Transactions on Computers) 6.2 (block numbers), 6.3 (pairs), 6.4
  * (model), 6.5 (decision)
  */
 #include "sched/policy/tensor.h"
-#include "sched/policy/beside.h"
+#include "sched/policy/pair.h"
 
 #define KERNELS    512u
 #define PAIRS      1024u
@@ -110,7 +110,7 @@ struct known_pair {
 };
 
 struct tensor {
-    struct beside_brake brake;
+    struct pair_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -122,7 +122,7 @@ static struct known_kernel *kernel_slot(struct tensor *state, uint64_t key)
 
 static struct known_pair *pair_slot(struct tensor *state, uint64_t a, uint64_t b)
 {
-    return &state->pair[weir_hash_slot(beside_pair_key(a, b), PAIRS)];
+    return &state->pair[weir_hash_slot(pair_key(a, b), PAIRS)];
 }
 
 static void learn_pair(struct tensor *state, const struct weir_policy_measure *measure,
@@ -139,7 +139,7 @@ static void learn_pair(struct tensor *state, const struct weir_policy_measure *m
         pair->asked = 0;
     }
     pair->speed[side] = speed;
-    beside_learned(&state->brake);
+    pair_learned(&state->brake);
     if (pair->speed[0] > 0 && pair->speed[1] > 0) {
         pair->refused = pair->speed[0] + pair->speed[1] < 1 + MIN_GAIN;
     }
@@ -160,7 +160,7 @@ static void tensor_measured(struct weir_policy *self, const struct weir_policy_m
         if (tensor_search_take(&kernel->search, measure->quota,
                                1 / (measure->block_ns * measure->sm_count))) {
             kernel->asked = 0;
-            beside_learned(&((struct tensor *)self->state)->brake);
+            pair_learned(&((struct tensor *)self->state)->brake);
         }
     } else if (measure->quota != 0 && kernel->solo_ns > 0) {
         learn_pair(self->state, measure, kernel->solo_ns / measure->block_ns);
@@ -176,7 +176,7 @@ static struct known_kernel *kernel_of(struct weir_policy *self,
     const struct weir_policy_kernel *kernel = &tenant->kernel;
     struct known_kernel *known;
 
-    if (!beside_is_able(self, tenant) || kernel->blocks_per_sm == 0 ||
+    if (!pair_is_able(self, tenant) || kernel->blocks_per_sm == 0 ||
         kernel->blocks_per_sm > BLOCKS_MAX) {
         return NULL;
     }
@@ -187,7 +187,7 @@ static struct known_kernel *kernel_of(struct weir_policy *self,
                                        .search = {.high = kernel->blocks_per_sm}};
     }
     if (known->solo_ns == 0) {
-        known->solo_ns = beside_solo_ns(kernel);
+        known->solo_ns = pair_solo_ns(kernel);
     }
     return known->solo_ns > 0 ? known : NULL;
 }
@@ -208,7 +208,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
 
 static bool can_search(struct known_kernel *kernel)
 {
-    return tensor_search_next(&kernel->search) == 0 || beside_is_patient(&kernel->asked);
+    return tensor_search_next(&kernel->search) == 0 || pair_is_patient(&kernel->asked);
 }
 
 static bool is_measured(const struct known_pair *pair)
@@ -218,11 +218,11 @@ static bool is_measured(const struct known_pair *pair)
 
 static bool is_refused(struct known_pair *pair)
 {
-    if (!pair->refused && !is_measured(pair) && pair->asked > BESIDE_PATIENCE) {
+    if (!pair->refused && !is_measured(pair) && pair->asked > PAIR_PATIENCE) {
         pair->refused = true;
         pair->asked = 0;
     }
-    if (pair->refused && ++pair->asked >= BESIDE_AGAIN) {
+    if (pair->refused && ++pair->asked >= PAIR_AGAIN) {
         pair->refused = false;
         pair->asked = 0;
         pair->speed[0] = pair->speed[1] = 0;
@@ -267,7 +267,7 @@ static void search_on(const struct weir_policy *self, const struct weir_policy_t
                       uint32_t index, struct known_kernel *const *kernel,
                       struct weir_policy_group *group)
 {
-    beside_halves(self, view, index, group);
+    pair_halves(self, view, index, group);
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t blocks = tensor_search_next(&kernel[i]->search);
 
@@ -287,7 +287,7 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
 
     group->count = 2;
     group->member[1].ready = index;
-    group->valid_ns = 2 * beside_sample_ns(view->ready[0], view->ready[index]);
+    group->valid_ns = 2 * pair_sample_ns(view->ready[0], view->ready[index]);
     if (tensor_search_next(&kernel[0]->search) != 0 ||
         tensor_search_next(&kernel[1]->search) != 0) {
         search_on(self, view, index, kernel, group);
@@ -342,7 +342,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
     if (best_ns > 0 && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
-        beside_limit(&((struct tensor *)self->state)->brake, group);
+        pair_limit(&((struct tensor *)self->state)->brake, group);
     }
 }
 

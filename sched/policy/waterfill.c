@@ -30,13 +30,13 @@
  * way.
  * - The paper never asks whether sharing was good. Here the gain of a pair, the sum of both speeds
  *   (time alone / time there), is measured: below MIN_GAIN it goes to disjoint halves, and when
- * that is no better, one after the other; after BESIDE_AGAIN questions it is tried again.
+ * that is no better, one after the other; after PAIR_AGAIN questions it is tried again.
  * - Two at a time: what three do to each other cannot be measured. The division takes any number.
  *
  * Source: Warped-Slicer (ISCA 2016) IV (Algorithm 1, threshold), IV-A (profiling)
  */
 #include "sched/policy/waterfill.h"
-#include "sched/policy/beside.h"
+#include "sched/policy/pair.h"
 
 #define KERNELS  256u
 #define PAIRS    1024u
@@ -173,7 +173,7 @@ struct known_pair {
 };
 
 struct waterfill {
-    struct beside_brake brake;
+    struct pair_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
@@ -185,7 +185,7 @@ static struct known_kernel *kernel_slot(struct waterfill *state, uint64_t key)
 
 static struct known_pair *pair_slot(struct waterfill *state, uint64_t a, uint64_t b)
 {
-    return &state->pair[weir_hash_slot(beside_pair_key(a, b), PAIRS)];
+    return &state->pair[weir_hash_slot(pair_key(a, b), PAIRS)];
 }
 
 static uint32_t point_blocks(uint32_t blocks, uint32_t point)
@@ -329,7 +329,7 @@ static void learn_pair(struct waterfill *state, const struct weir_policy_measure
     if (!is_as_told(pair, measure, side)) {
         return;
     }
-    beside_learned(&state->brake);
+    pair_learned(&state->brake);
     if (is_searched(pair)) {
         learn_division(state, pair, side, measure->latest_block_ns);
         if (is_searched(pair)) {
@@ -364,7 +364,7 @@ static void waterfill_measured(struct weir_policy *self, const struct weir_polic
         }
     } else if (measure->sm_count != 0 && measure->quota != 0) {
         learn_point(kernel, measure);
-        beside_learned(&state->brake);
+        pair_learned(&state->brake);
     } else if (kernel->solo_ns > 0) {
         learn_pair(state, measure, kernel->solo_ns / measure->block_ns);
     }
@@ -379,7 +379,7 @@ static struct known_kernel *kernel_of(struct weir_policy *self,
     const struct weir_policy_kernel *kernel = &tenant->kernel;
     struct known_kernel *known;
 
-    if (!beside_is_able(self, tenant) || kernel->blocks_per_sm == 0 ||
+    if (!pair_is_able(self, tenant) || kernel->blocks_per_sm == 0 ||
         kernel->blocks_per_sm > WATERFILL_BLOCKS_MAX) {
         return NULL;
     }
@@ -388,7 +388,7 @@ static struct known_kernel *kernel_of(struct weir_policy *self,
         *known = (struct known_kernel){.key = kernel->key, .blocks = kernel->blocks_per_sm};
     }
     if (known->solo_ns == 0) {
-        known->solo_ns = beside_solo_ns(kernel);
+        known->solo_ns = pair_solo_ns(kernel);
     }
     return known->solo_ns > 0 ? known : NULL;
 }
@@ -454,22 +454,22 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
 }
 
 /* Both have been sampled: what are they worth together? 0: nothing. */
-static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
-                         const struct known_kernel *b)
+static double measured_gain(struct weir_policy *self, const struct known_kernel *a,
+                            const struct known_kernel *b)
 {
     struct known_pair *pair = pair_of(self, a, b);
     bool measured = is_measured(&pair->now);
 
-    if (!measured && pair->asked > BESIDE_PATIENCE && is_searched(pair) &&
+    if (!measured && pair->asked > PAIR_PATIENCE && is_searched(pair) &&
         is_measured(&pair->search.best)) {
         search_end(pair);
         measured = true;
-    } else if (pair->mode != REFUSED && !measured && pair->asked > BESIDE_PATIENCE) {
+    } else if (pair->mode != REFUSED && !measured && pair->asked > PAIR_PATIENCE) {
         pair->mode = REFUSED;
         pair->asked = 0;
     }
     if (pair->mode == REFUSED) {
-        if (++pair->asked < BESIDE_AGAIN) {
+        if (++pair->asked < PAIR_AGAIN) {
             return 0;
         }
         pair->key[0] = pair->key[1] = 0;
@@ -480,10 +480,10 @@ static double pair_worth(struct weir_policy *self, const struct known_kernel *a,
 
 static bool can_sample(struct known_kernel *kernel)
 {
-    return missing(kernel) == POINTS || beside_is_patient(&kernel->asked);
+    return missing(kernel) == POINTS || pair_is_patient(&kernel->asked);
 }
 
-static double worth_of(struct weir_policy *self, struct known_kernel *a, struct known_kernel *b)
+static double gain_of(struct weir_policy *self, struct known_kernel *a, struct known_kernel *b)
 {
     if (!can_sample(a) || !can_sample(b)) {
         return 0;
@@ -491,20 +491,20 @@ static double worth_of(struct weir_policy *self, struct known_kernel *a, struct 
     if (missing(a) < POINTS || missing(b) < POINTS) {
         return UNTRIED;
     }
-    return pair_worth(self, a, b);
+    return measured_gain(self, a, b);
 }
 
 /* At a quarter of its blocks on half of the SMs a kernel takes eight times as long. */
 static uint64_t sample_ns(const struct weir_policy_tenant *a, const struct weir_policy_tenant *b)
 {
-    return 4 * beside_sample_ns(a, b);
+    return 4 * pair_sample_ns(a, b);
 }
 
 static void take_samples(const struct weir_policy *self,
                          const struct weir_policy_together_view *view, uint32_t index,
                          struct known_kernel *const *kernel, struct weir_policy_group *group)
 {
-    beside_halves(self, view, index, group);
+    pair_halves(self, view, index, group);
     for (int i = 0; i < 2; i++) {
         uint32_t point = missing(kernel[i]);
 
@@ -534,7 +534,7 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
         group->member[0].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 0 : 1]};
         group->member[1].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 1 : 0]};
     } else {
-        beside_halves(self, view, index, group);
+        pair_halves(self, view, index, group);
     }
     if (!is_measured(&pair->now) || is_searched(pair)) {
         group->sample = true;
@@ -558,12 +558,12 @@ static void waterfill_together(struct weir_policy *self,
     for (uint32_t i = 1; i < view->ready_count; i++) {
         struct known_kernel *other =
             view->ready[i]->priority == leader->priority ? kernel_of(self, view->ready[i]) : NULL;
-        double worth = other != NULL && (other != kernel[0] || other->key == leader->kernel.key)
-                           ? worth_of(self, kernel[0], other)
-                           : 0;
+        double gain = other != NULL && (other != kernel[0] || other->key == leader->kernel.key)
+                          ? gain_of(self, kernel[0], other)
+                          : 0;
 
-        if (worth > best) {
-            best = worth;
+        if (gain > best) {
+            best = gain;
             best_index = i;
             kernel[1] = other;
         }
@@ -571,7 +571,7 @@ static void waterfill_together(struct weir_policy *self,
     if (best > 0 && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
-        beside_limit(&((struct waterfill *)self->state)->brake, group);
+        pair_limit(&((struct waterfill *)self->state)->brake, group);
     }
 }
 

@@ -135,7 +135,7 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
 
 /* Where kernels may share the device, shorter ones are made to move,
  * but not those that never do. */
-static void lonely_kernels_are_launched_as_they_are(void **state)
+static void unpaired_kernels_are_launched_as_they_are(void **state)
 {
     struct weir_gate_hint hint = {.ns = WEIR_NS_PER_MS};
     struct guest *a, *b, *limited;
@@ -149,12 +149,12 @@ static void lonely_kernels_are_launched_as_they_are(void **state)
     launch_once(a, kernel_of(1, 0));
     launch_once(b, kernel_of(1, 0));
     assert_true(weir_gate_wants_runs(&a->session, &hint));
-    hint.lonely = WEIR_SCHED_LONELY;
+    hint.unpaired = WEIR_SCHED_UNPAIRED;
     assert_false(weir_gate_wants_runs(&a->session, &hint));
     assert_true(weir_gate_wants_runs(&limited->session, &hint));
     hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long .. */
     assert_true(weir_gate_wants_runs(&a->session, &hint));
-    hint.lonely = WEIR_SCHED_STEADY_LONELY; /* .. unless all have such kernels */
+    hint.unpaired = WEIR_SCHED_STEADY_UNPAIRED; /* .. unless all have such kernels */
     assert_false(weir_gate_wants_runs(&a->session, &hint));
     hint.ns = 11 * WEIR_NS_PER_MS;
     assert_true(weir_gate_wants_runs(&a->session, &hint));
@@ -562,7 +562,7 @@ int main(void)
         cmocka_unit_test(contended_marks_part_copies_from_what_follows),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
-        cmocka_unit_test(lonely_kernels_are_launched_as_they_are),
+        cmocka_unit_test(unpaired_kernels_are_launched_as_they_are),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),
         cmocka_unit_test(work_that_moves_on_lets_nothing_pass),

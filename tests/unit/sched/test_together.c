@@ -355,12 +355,12 @@ static void hermit_together(struct weir_policy *self, const struct weir_policy_t
 static const struct weir_policy_ops hermit = {
     .name = "hermit", .kind = WEIR_POLICY_TOGETHER, .together = hermit_together};
 
-static enum weir_sched_lonely is_lonely(struct tl_sim *sim, uint64_t key)
+static enum weir_sched_unpaired is_unpaired(struct tl_sim *sim, uint64_t key)
 {
-    return weir_sched_is_lonely(tl_sim_sched(sim), tl_sim_now(sim), key);
+    return weir_sched_is_unpaired(tl_sim_sched(sim), tl_sim_now(sim), key);
 }
 
-static void kernels_that_never_share_are_lonely(void **state)
+static void kernels_that_never_share_are_unpaired(void **state)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load first = kernels(11, 1000);
@@ -373,32 +373,32 @@ static void kernels_that_never_share_are_lonely(void **state)
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &fixed);
     tl_sim_run(sim, 500000000);
-    assert_false(is_lonely(sim, 11));
-    assert_false(is_lonely(sim, 33));
+    assert_false(is_unpaired(sim, 11));
+    assert_false(is_unpaired(sim, 33));
 
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 20000000); /* too soon */
-    assert_false(is_lonely(sim, 11));
+    assert_false(is_unpaired(sim, 11));
     tl_sim_run(sim, 500000000);
-    assert_true(is_lonely(sim, 11));
-    assert_true(is_lonely(sim, 22));
-    assert_false(is_lonely(sim, 33));
-    assert_false(weir_sched_is_lonely(tl_sim_sched(sim), tl_sim_now(sim) + 2000000000, 11));
+    assert_true(is_unpaired(sim, 11));
+    assert_true(is_unpaired(sim, 22));
+    assert_false(is_unpaired(sim, 33));
+    assert_false(weir_sched_is_unpaired(tl_sim_sched(sim), tl_sim_now(sim) + 2000000000, 11));
 
     company = true; /* asked again, it thinks better of it */
     tl_sim_run(sim, 20000000);
     company = false;
-    assert_false(is_lonely(sim, 11));
+    assert_false(is_unpaired(sim, 11));
     tl_sim_run(sim, 500000000);
-    assert_true(is_lonely(sim, 11));
+    assert_true(is_unpaired(sim, 11));
     assert_int_equal(
         weir_sched_policy_clear(tl_sim_sched(sim), tl_sim_now(sim), WEIR_POLICY_TOGETHER), WEIR_OK);
-    assert_false(is_lonely(sim, 11));
+    assert_false(is_unpaired(sim, 11));
     tl_sim_destroy(sim);
 }
 
 /* Sooner than after so many questions as it takes with ever other company; but in that one only. */
-static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
+static void kernels_whose_company_never_changes_are_soon_unpaired(void **state)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load first = kernels(11, 6000);
@@ -410,18 +410,18 @@ static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 12000000);
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_NOT_UNPAIRED);
     tl_sim_run(sim, 28000000); /* eight turns of 2 to 4 ms */
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
-    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_equal(is_unpaired(sim, 22), WEIR_SCHED_STEADY_UNPAIRED);
 
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &third);
     tl_sim_run(sim, 15000000); /* a turn each */
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
-    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_NOT_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_NOT_UNPAIRED);
+    assert_int_equal(is_unpaired(sim, 22), WEIR_SCHED_NOT_UNPAIRED);
     tl_sim_run(sim, 100000000);
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
-    assert_int_equal(is_lonely(sim, 44), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_equal(is_unpaired(sim, 44), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_destroy(sim);
 }
 
@@ -429,12 +429,12 @@ static void kernels_whose_company_never_changes_are_soon_lonely(void **state)
  * Of two one is launched as it is before the other, who could be beside nobody then: what was said
  * of the one has to do.
  */
-static void of_two_both_are_lonely_or_none(void **state)
+static void of_two_both_are_unpaired_or_none(void **state)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load first = kernels(11, 1500);
     struct tl_sim_load second = kernels(22, 1500);
-    uint32_t lonely = 0;
+    uint32_t unpaired = 0;
 
     (void)state;
     company = false;
@@ -442,49 +442,49 @@ static void of_two_both_are_lonely_or_none(void **state)
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     for (uint32_t i = 0; i < 100; i++) {
         tl_sim_run(sim, 500000);
-        assert_int_equal(is_lonely(sim, 11), is_lonely(sim, 22));
-        lonely += is_lonely(sim, 11) != WEIR_SCHED_NOT_LONELY;
+        assert_int_equal(is_unpaired(sim, 11), is_unpaired(sim, 22));
+        unpaired += is_unpaired(sim, 11) != WEIR_SCHED_NOT_UNPAIRED;
     }
-    assert_in_range(lonely, 30, 90);
+    assert_in_range(unpaired, 30, 90);
     tl_sim_destroy(sim);
 }
 
-/* One that goes on as it is, once it was found lonely as a run, and takes so long then. */
-static enum weir_sched_lonely lonely_as_it_is(uint64_t duration_us)
+/* One that goes on as it is, once it was found unpaired as a run, and takes so long then. */
+static enum weir_sched_unpaired unpaired_as_it_is(uint64_t duration_us)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load run = kernels(11, 2000);
     struct tl_sim_load other = kernels(22, 2000);
     struct tl_sim_load as_is = kernels(11, duration_us);
-    enum weir_sched_lonely lonely;
+    enum weir_sched_unpaired unpaired;
 
     company = false;
     as_is.flags = 0;
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &run);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &other);
     tl_sim_run(sim, 40000000);
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_leave(sim, 0);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &as_is);
     tl_sim_run(sim, 20000000); /* too few of them to tell */
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_run(sim, 200000000);
-    lonely = is_lonely(sim, 11);
-    assert_int_equal(is_lonely(sim, 22), lonely);
+    unpaired = is_unpaired(sim, 11);
+    assert_int_equal(is_unpaired(sim, 22), unpaired);
     tl_sim_destroy(sim);
-    return lonely;
+    return unpaired;
 }
 
 static void kernels_that_are_slower_as_they_are_are_runs_again(void **state)
 {
     (void)state;
-    assert_int_equal(lonely_as_it_is(2300), WEIR_SCHED_STEADY_LONELY);
-    assert_int_equal(lonely_as_it_is(2700), WEIR_SCHED_NOT_LONELY);
+    assert_int_equal(unpaired_as_it_is(2300), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_equal(unpaired_as_it_is(2700), WEIR_SCHED_NOT_UNPAIRED);
 }
 
 /* Lonely after 32 questions in whatever company, it stays so when that changes,
  * but not steadily. */
-static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
+static void kernels_whose_company_changes_are_not_steadily_unpaired(void **state)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load first = kernels(11, 1000);
@@ -501,15 +501,15 @@ static void kernels_whose_company_changes_are_not_steadily_lonely(void **state)
     tl_sim_run(sim, 1000000000);
     for (uint32_t i = 0; i < 100; i++) {
         tl_sim_run(sim, 5000000);
-        assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
-        steady += is_lonely(sim, 11) == WEIR_SCHED_STEADY_LONELY;
+        assert_int_not_equal(is_unpaired(sim, 11), WEIR_SCHED_NOT_UNPAIRED);
+        steady += is_unpaired(sim, 11) == WEIR_SCHED_STEADY_UNPAIRED;
     }
     assert_int_equal(steady, 0);
     tl_sim_destroy(sim);
 }
 
 /* Without a policy, too, but not beside somebody with short kernels, for whom they are stopped. */
-static void long_kernels_among_long_ones_are_steadily_lonely(void **state)
+static void long_kernels_among_long_ones_are_steadily_unpaired(void **state)
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load load[] = {kernels(11, 6000), kernels(22, 6000), kernels(33, 50)};
@@ -519,21 +519,21 @@ static void long_kernels_among_long_ones_are_steadily_lonely(void **state)
     load[2].flags = 0;
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[0]);
     tl_sim_run(sim, 100000000); /* alone */
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_NOT_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_NOT_UNPAIRED);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[1]);
     tl_sim_run(sim, 80000000);
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
-    assert_int_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_equal(is_unpaired(sim, 22), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[2]);
     tl_sim_run(sim, 20000000);
-    assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
-    assert_int_not_equal(is_lonely(sim, 22), WEIR_SCHED_STEADY_LONELY);
+    assert_int_not_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_not_equal(is_unpaired(sim, 22), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_run(sim, 300000000);
-    assert_int_not_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
-    assert_int_equal(is_lonely(sim, 33), WEIR_SCHED_NOT_LONELY);
+    assert_int_not_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
+    assert_int_equal(is_unpaired(sim, 33), WEIR_SCHED_NOT_UNPAIRED);
     tl_sim_leave(sim, 2);
     tl_sim_run(sim, 80000000);
-    assert_int_equal(is_lonely(sim, 11), WEIR_SCHED_STEADY_LONELY);
+    assert_int_equal(is_unpaired(sim, 11), WEIR_SCHED_STEADY_UNPAIRED);
     tl_sim_destroy(sim);
 }
 
@@ -608,12 +608,12 @@ int main(void)
         cmocka_unit_test(exclusive_tenants_fill_no_gaps),
         cmocka_unit_test(group_is_resized_when_a_member_goes),
         cmocka_unit_test(group_of_a_sample_is_asked_about_when_all_were_tried),
-        cmocka_unit_test(kernels_that_never_share_are_lonely),
-        cmocka_unit_test(kernels_whose_company_never_changes_are_soon_lonely),
-        cmocka_unit_test(of_two_both_are_lonely_or_none),
+        cmocka_unit_test(kernels_that_never_share_are_unpaired),
+        cmocka_unit_test(kernels_whose_company_never_changes_are_soon_unpaired),
+        cmocka_unit_test(of_two_both_are_unpaired_or_none),
         cmocka_unit_test(kernels_that_are_slower_as_they_are_are_runs_again),
-        cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_lonely),
-        cmocka_unit_test(long_kernels_among_long_ones_are_steadily_lonely),
+        cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_unpaired),
+        cmocka_unit_test(long_kernels_among_long_ones_are_steadily_unpaired),
         cmocka_unit_test(order_policy_decides_which_copy_goes_first),
         cmocka_unit_test(order_policy_sees_what_the_last_task_was_like),
     };

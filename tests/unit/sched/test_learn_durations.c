@@ -1,4 +1,4 @@
-/* What finished items teach, and what must not (sched/learn.c). */
+/* What finished items teach, and what must not (sched/learn_durations.c). */
 #include "tests/unit/sched/wave_desk.h"
 
 /* Kernels of one length were seen so often. */

@@ -1,49 +1,49 @@
 /* What the policies of kind TOGETHER ask of a kernel before they share the device with it. */
-#ifndef WEIR_SCHED_POLICY_BESIDE_H
-#define WEIR_SCHED_POLICY_BESIDE_H
+#ifndef WEIR_SCHED_POLICY_PAIR_H
+#define WEIR_SCHED_POLICY_PAIR_H
 
 #include "base/hash.h"
 #include "sched/policy.h"
 
 /* A newcomer or a leaver costs two resizes of the others, 11 to 25 us each on an H200. */
-#define BESIDE_MIN_NS   200000u
-#define BESIDE_GAP_NS   1000000u
-#define BESIDE_VALID_NS 500000000u
+#define PAIR_MIN_NS   200000u
+#define PAIR_GAP_NS   1000000u
+#define PAIR_VALID_NS 500000000u
 
 /*
  * Can its kernel share? It has to be known and movable, and its tenant to have all SMs when alone:
  * else nothing says how much slower a part of them is. Short kernels of a client that waits for
  * each would have the others resized all the time.
  */
-static inline bool beside_is_able(const struct weir_policy *self,
-                                  const struct weir_policy_tenant *tenant)
+static inline bool pair_is_able(const struct weir_policy *self,
+                                const struct weir_policy_tenant *tenant)
 {
     const struct weir_policy_kernel *kernel = &tenant->kernel;
 
     return kernel->class == WEIR_SCHED_KERNEL && kernel->key != 0 && kernel->movable &&
            tenant->sm_limit == self->config->sms &&
-           (kernel->predicted_ns >= BESIDE_MIN_NS || tenant->gap_ns > BESIDE_GAP_NS);
+           (kernel->predicted_ns >= PAIR_MIN_NS || tenant->gap_ns > PAIR_GAP_NS);
 }
 
 /* Of two kernels, whichever is the first. */
-static inline uint64_t beside_pair_key(uint64_t a, uint64_t b)
+static inline uint64_t pair_key(uint64_t a, uint64_t b)
 {
     return a < b ? a * 31 + b : b * 31 + a;
 }
 
 /* Long enough for each member to finish two items at half its speed. */
-static inline uint64_t beside_sample_ns(const struct weir_policy_tenant *a,
-                                        const struct weir_policy_tenant *b)
+static inline uint64_t pair_sample_ns(const struct weir_policy_tenant *a,
+                                      const struct weir_policy_tenant *b)
 {
     uint64_t most = a->kernel.predicted_ns > b->kernel.predicted_ns ? a->kernel.predicted_ns
                                                                     : b->kernel.predicted_ns;
 
-    return most < BESIDE_VALID_NS / 5 ? 5 * most + BESIDE_MIN_NS : BESIDE_VALID_NS;
+    return most < PAIR_VALID_NS / 5 ? 5 * most + PAIR_MIN_NS : PAIR_VALID_NS;
 }
 
 /* Time of a block alone on all SMs, as predicted: what a place is compared with. 0: not known, or
  * not well: too much, and every place would seem to be worth it. */
-static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
+static inline double pair_solo_ns(const struct weir_policy_kernel *kernel)
 {
     return kernel->unsure
                ? 0
@@ -51,9 +51,9 @@ static inline double beside_solo_ns(const struct weir_policy_kernel *kernel)
 }
 
 /* Half of the SMs for each; who came first has the first half. */
-static inline void beside_halves(const struct weir_policy *self,
-                                 const struct weir_policy_together_view *view, uint32_t index,
-                                 struct weir_policy_group *group)
+static inline void pair_halves(const struct weir_policy *self,
+                               const struct weir_policy_together_view *view, uint32_t index,
+                               struct weir_policy_group *group)
 {
     uint32_t half = self->config->sms / 2;
     bool leads = view->ready[0]->id < view->ready[index]->id;
@@ -64,16 +64,16 @@ static inline void beside_halves(const struct weir_policy *self,
 }
 
 /* While something is tried: questions without it having been measured; then before it is again. */
-#define BESIDE_PATIENCE 32u
-#define BESIDE_AGAIN    20000u
+#define PAIR_PATIENCE 32u
+#define PAIR_AGAIN    20000u
 
 /* Is it still worth waiting for what a search wants measured? Counts on while it is not. */
-static inline bool beside_is_patient(uint32_t *asked)
+static inline bool pair_is_patient(uint32_t *asked)
 {
-    if (*asked <= BESIDE_PATIENCE) {
+    if (*asked <= PAIR_PATIENCE) {
         return true;
     }
-    *asked = *asked < BESIDE_AGAIN ? *asked + 1 : 0;
+    *asked = *asked < PAIR_AGAIN ? *asked + 1 : 0;
     return false;
 }
 
@@ -82,31 +82,31 @@ static inline bool beside_is_patient(uint32_t *asked)
  * go on for ever, pair after pair. After so many trials in a row that nothing came of there is a
  * pause.
  */
-#define BESIDE_BARREN_MAX  256u
-#define BESIDE_PAUSE_ASKED 4096u
+#define PAIR_BARREN_MAX  256u
+#define PAIR_PAUSE_ASKED 4096u
 
-struct beside_brake {
+struct pair_brake {
     uint32_t barren; /* trials since something was measured; above the limit: questions */
 };
 
-static inline void beside_learned(struct beside_brake *brake)
+static inline void pair_learned(struct pair_brake *brake)
 {
     brake->barren = 0;
 }
 
 /* An answer that is a trial is taken back in a pause: the leader alone, as it came filled in. */
-static inline void beside_limit(struct beside_brake *brake, struct weir_policy_group *group)
+static inline void pair_limit(struct pair_brake *brake, struct weir_policy_group *group)
 {
     if (!group->sample) {
         return;
     }
-    if (++brake->barren > BESIDE_BARREN_MAX) {
+    if (++brake->barren > PAIR_BARREN_MAX) {
         group->count = 1;
         group->sample = false;
         group->valid_ns = 0;
         group->member[0].place = (struct weir_sched_place){0};
     }
-    if (brake->barren > BESIDE_BARREN_MAX + BESIDE_PAUSE_ASKED) {
+    if (brake->barren > PAIR_BARREN_MAX + PAIR_PAUSE_ASKED) {
         brake->barren = 0;
     }
 }

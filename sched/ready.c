@@ -1,0 +1,145 @@
+/*
+ * Who is ready for what: kept as items come and go, so that a decision need not look at all queues.
+ *
+ * A queue is *listed* when its candidate, the first item that waits, could be granted. A copy
+ * always can. Compute cannot while copies of some length are before it on the device, because
+ * whoever gets SMs must be able to use them. A tenant is *ready* when one of its queues has listed
+ * compute, or has compute at its head on the device. A queue that an SM limit holds has neither.
+ */
+#include "sched/private.h"
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item)
+{
+    uint64_t served_ns = served_time_ns(sched, item);
+
+    if (item->predicted_ns == 0) {
+        return 0;
+    }
+    return served_ns < item->predicted_ns ? item->predicted_ns - served_ns : 1;
+}
+
+uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue)
+{
+    const struct item *first = queue->first;
+
+    if (queue->on_device == 0) {
+        return 0;
+    }
+    return queue->device_ns - min_u64(served_time_ns(sched, first), first->counted_ns);
+}
+
+enum weir_status ready_reserve(struct weir_sched *sched)
+{
+    uint32_t capacity = sched->ready_capacity != 0 ? 2 * sched->ready_capacity : 64;
+    const struct weir_policy_tenant **grown;
+
+    if (sched->tenants.live <= sched->ready_capacity) {
+        return WEIR_OK;
+    }
+    grown = realloc(sched->ready, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    sched->ready = grown;
+    grown = realloc(sched->order, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    sched->order = grown;
+    sched->ready_capacity = capacity;
+    return WEIR_OK;
+}
+
+static bool can_be_granted(const struct weir_sched *sched, const struct queue *queue)
+{
+    const struct item *item = queue->candidate;
+
+    return item != NULL &&
+           (!is_compute(item) || (queue->copies_ns <= sched->config.inflight_ns && !queue->held));
+}
+
+static void unlist(struct weir_sched *sched, struct queue *queue)
+{
+    if (is_compute(queue->listed)) {
+        queue->tenant->view.waiting--;
+    } else {
+        copy_unlist(sched, queue);
+    }
+}
+
+void queue_refresh(struct weir_sched *sched, struct queue *queue)
+{
+    struct item *item = can_be_granted(sched, queue) ? queue->candidate : NULL;
+    bool heads = queue->on_device > 0 && is_compute(queue->first) && !queue->held;
+
+    queue->tenant->stale = true;
+    queue->tenant->heads += heads - queue->heads;
+    queue->heads = heads;
+    if (item == queue->listed) {
+        return;
+    }
+    if (queue->listed != NULL) {
+        unlist(sched, queue);
+    }
+    queue->listed = item;
+    if (item == NULL) {
+        return;
+    }
+    item->since_ns = sched->now_ns;
+    if (is_compute(item)) {
+        queue->tenant->view.waiting++;
+    } else {
+        copy_list(sched, queue);
+    }
+}
+
+static void became_ready(struct weir_sched *sched, struct tenant *tenant)
+{
+    uint64_t gap_ns;
+
+    sched->ready[sched->ready_count++] = &tenant->view;
+    tenant->view.ready_since_ns = sched->now_ns;
+    if (tenant->idle_ns != NEVER) {
+        gap_ns = min_u64(sched->now_ns - tenant->idle_ns, 1000000000);
+        tenant->view.gap_ns =
+            tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
+    }
+    sched->arrived = true;
+    policies_ready(sched, tenant, true);
+}
+
+static void became_idle(struct weir_sched *sched, struct tenant *tenant)
+{
+    uint32_t at = 0;
+
+    while (sched->ready[at] != &tenant->view) {
+        at++;
+    }
+    sched->ready_count--;
+    memmove(&sched->ready[at], &sched->ready[at + 1],
+            (sched->ready_count - at) * sizeof(*sched->ready));
+    tenant->idle_ns = sched->now_ns;
+    tenant->view.ready_since_ns = NEVER;
+    tenant->view.waiting_since_ns = NEVER;
+    policies_ready(sched, tenant, false);
+}
+
+void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
+{
+    bool ready = tenant->view.waiting + tenant->heads > 0;
+
+    if (ready == tenant->is_ready) {
+        return;
+    }
+    tenant->is_ready = ready;
+    sched->again = true;
+    sched->group_stale = true;
+    sched->group_why = ready ? WEIR_POLICY_ARRIVAL : WEIR_POLICY_EMPTY;
+    if (ready) {
+        became_ready(sched, tenant);
+    } else {
+        became_idle(sched, tenant);
+    }
+}
