@@ -5,8 +5,8 @@
  * A copy direction is served in equal parts to its fronts. SMs go to the fronts of compute in the
  * order in which they came to the device, higher classes first, as the device itself deals them
  * out: whoever has a range of SMs pays for that range, whoever has none for all that are left, so
- * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a quota
- * of blocks share SMs with each other, and what they have is charged in equal parts.
+ * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a block
+ * limit share SMs with each other, and what they have is charged in equal parts.
  *
  * The device may let one that came later go in between. When such a one ends, what it is known to
  * take is charged to its tenant, and the one before it gets a credit.
@@ -70,7 +70,7 @@ void front_remove(struct weir_sched *sched, struct item *item)
 /* Is it kept to some SMs, or to some blocks on each? */
 static bool is_placed(const struct item *item)
 {
-    return item->place.sm_count != 0 || item->place.quota != 0;
+    return item->place.sm_count != 0 || item->place.block_limit != 0;
 }
 
 /* The first that is not kept to a place, if the item is behind it. */
@@ -239,7 +239,7 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
 
 static bool is_ranged(const struct item *item)
 {
-    return item->place.sm_count != 0 && item->place.quota == 0;
+    return item->place.sm_count != 0 && item->place.block_limit == 0;
 }
 
 /* The first part of the same tenant whose range begins at the same SM; `count`: there is none. */
@@ -273,7 +273,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
 }
 
 /* Deal SMs out: first by ranges and to whoever takes all,
- * then what is left to those with quotas. */
+ * then what is left to those with block limits. */
 static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 {
     uint32_t left = sched->config.sms;
@@ -286,7 +286,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
         uint32_t with = find_range(parts, count, i);
 
-        if (i->place.quota != 0) {
+        if (i->place.block_limit != 0) {
             parts[count] = (struct part){.item = i, .with = count};
             count++;
             sharing++;
@@ -309,7 +309,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     }
     shared_ns = ns * left;
     for (uint32_t i = 0; i < count; i++) {
-        if (parts[i].item->place.quota != 0) {
+        if (parts[i].item->place.block_limit != 0) {
             parts[i].service_ns = shared_ns / sharing;
             shared_ns -= parts[i].service_ns;
             sharing--;
@@ -323,13 +323,13 @@ static void note_company(struct item *item, const struct item *beside, uint64_t 
 {
     struct company company = {.key = beside->params.key,
                               .sm_count = beside->place.sm_count,
-                              .quota = beside->place.quota};
+                              .block_limit = beside->place.block_limit};
 
     if (item->partner.key == 0) {
         item->partner = company;
     }
     if (item->partner.key == company.key && item->partner.sm_count == company.sm_count &&
-        item->partner.quota == company.quota) {
+        item->partner.block_limit == company.block_limit) {
         item->partner_ns += ns;
     }
 }

@@ -323,7 +323,8 @@ static void rescue(struct weir_sched *sched)
 
 static bool same_place(const struct weir_sched_place *a, const struct weir_sched_place *b)
 {
-    return a->sm_first == b->sm_first && a->sm_count == b->sm_count && a->quota == b->quota;
+    return a->sm_first == b->sm_first && a->sm_count == b->sm_count &&
+           a->block_limit == b->block_limit;
 }
 
 /* Is it worth stopping, and allowed? */

@@ -225,7 +225,7 @@ static bool place_is_sound(const struct weir_sched *sched, const struct weir_sch
 
     return place->sm_first < sms && place->sm_count <= sms &&
            place->sm_first + place->sm_count <= sms &&
-           (place->sm_count != 0 || place->sm_first == 0) && place->quota <= 1024;
+           (place->sm_count != 0 || place->sm_first == 0) && place->block_limit <= 1024;
 }
 
 static bool group_is_sound(const struct weir_sched *sched, const struct weir_policy_group *group)

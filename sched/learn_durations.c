@@ -43,7 +43,7 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     uint32_t sms = place->sm_count != 0 ? place->sm_count : sched->config.sms;
     const struct weir_policy_measure *measure;
 
-    if (alone && place->quota == 0 && sms >= limit_sms(item->queue) &&
+    if (alone && place->block_limit == 0 && sms >= limit_sms(item->queue) &&
         sched->config.predict != NULL) {
         uint64_t on_all_ns = took_ns * sms / sched->config.sms;
 
@@ -185,7 +185,7 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
 static bool is_plain(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->disturbed &&
-           !item->interrupted && item->place.sm_count == 0 && item->place.quota == 0;
+           !item->interrupted && item->place.sm_count == 0 && item->place.block_limit == 0;
 }
 
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,

@@ -29,9 +29,10 @@ static uint32_t window_of(uint64_t key)
 static bool is_it(const struct weir_policy_measure *m, uint64_t key,
                   const struct weir_sched_place *place, const struct company *partner)
 {
-    return m->key == key && m->sm_count == place->sm_count && m->quota == place->quota &&
-           m->partner_key == partner->key && m->partner_sm_count == partner->sm_count &&
-           m->partner_quota == partner->quota;
+    return m->key == key && m->sm_count == place->sm_count &&
+           m->block_limit == place->block_limit && m->partner_key == partner->key &&
+           m->partner_sm_count == partner->sm_count &&
+           m->partner_block_limit == partner->block_limit;
 }
 
 /* The slot of a measure, or of the one that has to make room for it. */
@@ -93,10 +94,10 @@ const struct weir_policy_measure *measures_add(struct measures *measures, uint64
     if (measures->used[at] == 0 || !is_it(m, key, place, partner)) {
         *m = (struct weir_policy_measure){.key = key,
                                           .sm_count = place->sm_count,
-                                          .quota = place->quota,
+                                          .block_limit = place->block_limit,
                                           .partner_key = partner->key,
                                           .partner_sm_count = partner->sm_count,
-                                          .partner_quota = partner->quota};
+                                          .partner_block_limit = partner->block_limit};
     }
     measures->used[at] = ++measures->uses;
     observe(m, blocks, took_ns);

@@ -7,7 +7,7 @@
 /* Whom a kernel ran beside. */
 struct company {
     uint64_t key; /* 0: nobody, or unknown */
-    uint32_t sm_count, quota;
+    uint32_t sm_count, block_limit;
 };
 
 struct measures {

@@ -138,11 +138,11 @@ struct weir_policy_group {
 struct weir_policy_measure {
     uint64_t key;
     uint32_t sm_count;    /* 0: all */
-    uint32_t quota;       /* 0: as many as fit */
+    uint32_t block_limit; /* 0: as many as fit */
     uint64_t partner_key; /* of the kernel beside it, 0: alone. With two or more: not kept */
-    uint32_t partner_sm_count, partner_quota; /* 0 when alone */
-    uint64_t duration_ns;                     /* mean, of launches with `blocks` */
-    uint32_t blocks;                          /* of the latest */
+    uint32_t partner_sm_count, partner_block_limit; /* 0 when alone */
+    uint64_t duration_ns;                           /* mean, of launches with `blocks` */
+    uint32_t blocks;                                /* of the latest */
     uint32_t samples;
     double block_ns;        /* duration / blocks, mean */
     double latest_block_ns; /* of the latest launch alone */

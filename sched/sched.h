@@ -67,8 +67,8 @@ enum weir_sched_item_state {
 /* Where an item may work. All zero: anywhere. */
 struct weir_sched_place {
     uint32_t sm_first;
-    uint32_t sm_count; /* 0: all SMs */
-    uint32_t quota;    /* blocks of it per SM, 0: as many as fit */
+    uint32_t sm_count;    /* 0: all SMs */
+    uint32_t block_limit; /* blocks of it per SM, 0: as many as fit */
 };
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u

@@ -224,11 +224,12 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
     }
     weir_log_warn(
         "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
-        "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u quota=%u",
+        "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u block_limit=%u",
         q->session->tenant->name, oldest->work.class,
         (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS),
         item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
-        run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count, run.place.quota);
+        run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count,
+        run.place.block_limit);
 }
 
 /*

@@ -125,8 +125,9 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
 
     (void)user;
     (void)id;
-    item->order.place = (struct weir_run_place){
-        .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
+    item->order.place = (struct weir_run_place){.sm_first = place->sm_first,
+                                                .sm_count = place->sm_count,
+                                                .block_limit = place->block_limit};
     item->fills = fills;
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
@@ -234,8 +235,9 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item)
 
 static struct weir_run_place run_place(const struct weir_sched_place *place)
 {
-    return (struct weir_run_place){
-        .sm_first = place->sm_first, .sm_count = place->sm_count, .quota = place->quota};
+    return (struct weir_run_place){.sm_first = place->sm_first,
+                                   .sm_count = place->sm_count,
+                                   .block_limit = place->block_limit};
 }
 
 /* Without the lock; what the scheduler must hear of it is said with it. */

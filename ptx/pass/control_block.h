@@ -40,22 +40,23 @@
 
 /*
  * What the host asks for, as one word: whether to stop (workers before their next task, blocks of
- * the ticket form before they begin), and where workers may be: on count SMs from first on, quota
- * of them on an SM. 0 in count and quota: as in the parameter. Who finds anything asked looks
- * before each further task; ASK_LOOK asks for that alone, where the parameter has no range.
+ * the ticket form before they begin), and where workers may be: on count SMs from first on, with
+ * block_limit of them on an SM. 0 in count and block_limit: as in the parameter. A worker that
+ * finds anything asked looks before each further task; ASK_LOOK asks for that alone, where the
+ * parameter has no range.
  */
-#define WEIR_PTX_ASK_STOP     1u
-#define WEIR_PTX_ASK_MAX_SMS  4095u /* of count: all SMs, whatever the parameter says */
-#define WEIR_PTX_ASK_NO_QUOTA 63u   /* none, whatever the parameter says */
-#define WEIR_PTX_ASK(first, count, quota)                                                          \
-    ((uint32_t)(quota) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
+#define WEIR_PTX_ASK_STOP           1u
+#define WEIR_PTX_ASK_MAX_SMS        4095u /* of count: all SMs, whatever the parameter says */
+#define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* none, whatever the parameter says */
+#define WEIR_PTX_ASK(first, count, block_limit)                                                    \
+    ((uint32_t)(block_limit) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
 #define WEIR_PTX_ASK_LOOK WEIR_PTX_ASK(0, WEIR_PTX_ASK_MAX_SMS, 0)
 
 #define WEIR_PTX_NO_NEARLY UINT32_MAX
 
 /*
  * The parameter every twin has behind the kernel's own: 64 bytes, aligned to 8. Starts of one
- * launch may differ in end, task_blocks, sm_range, quota and nearly_at.
+ * launch may differ in end, task_blocks, sm_range, block limit and nearly_at.
  */
 struct weir_ptx_form_args {
     uint64_t control;     /* ticket, persistent: address of the control block */
@@ -69,7 +70,7 @@ struct weir_ptx_form_args {
     uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
     uint32_t sm_range;    /* persistent: where workers may work, 0: everywhere */
-    uint32_t quota;       /* persistent: workers an SM may hold, 0: no limit */
+    uint32_t block_limit; /* persistent: workers an SM may hold, 0: no limit */
     uint32_t nearly_at;   /* persistent: whoever takes this block or a later one sets nearly */
 };
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
@@ -85,7 +86,7 @@ struct weir_ptx_control {
     uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
-    uint32_t retired;  /* persistent: workers that left because of their SM or the quota */
+    uint32_t retired;  /* persistent: workers that left because of their SM or the block limit */
     uint32_t kernel_reserved[25];
 
     uint32_t running[WEIR_PTX_CONTROL_SMS]; /* persistent: workers per SM */

@@ -1,7 +1,7 @@
 /*
  * Persistent: a worker is a block that takes tasks, runs of task_blocks logical blocks, until none
  * is left, it is told to stop, or its SM is no longer in the range or holds more workers than the
- * quota.
+ * block limit.
  *
  *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
  *     take    the leader asks for the next task
@@ -39,9 +39,9 @@
  * all workers' additions, and a fence of the system puts all of it before finished.
  *
  * The SM of a worker is the one it started on; should the hardware move it, the counters still
- * add up. A worker over the quota leaves by an exchange of just the count that is too high: of
- * those that come to an SM at the same time as many stay as the quota allows. (An addition taken
- * back where it was one too many let others in meanwhile: up to four where two were allowed.)
+ * add up. A worker over the block limit leaves by an exchange of just the count that is too high:
+ * of those that come to an SM at the same time as many stay as the block limit allows. (An addition
+ * taken back where it was one too many let others in meanwhile: up to four where two were allowed.)
  */
 #include "ptx/pass/twin.h"
 
@@ -129,7 +129,7 @@ static void emit_look(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(
         edit,
-        ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%first, %%count, %%quota;\n"
+        ".reg .pred %%p;\n.reg .b32 %%a, %%b, %%first, %%count, %%block_limit;\n"
         "ld.volatile.global.v2.b32 {%%wnext, %%wask}, [%%wctl+%zu];\n"
         "and.b32 %%a, %%wask, %u;\nsetp.ne.u32 %%p, %%a, 0;\n@%%p bra NONE;\n"
         "ld.param.b32 %%a, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
@@ -139,19 +139,19 @@ static void emit_look(struct weir_ptx_edit *edit)
         "shr.u32 %%count, %%wask, 19;\n"
         "setp.ne.u32 %%p, %%count, 0;\n@%%p bra RANGE;\n"
         "ld.param.b32 %%b, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%b, 0;\n@%%p bra QUOTA;\n"
+        "setp.eq.u32 %%p, %%b, 0;\n@%%p bra LIMIT;\n"
         "and.b32 %%first, %%b, 65535;\nshr.u32 %%count, %%b, 16;\n"
         "RANGE:\n"
         "sub.u32 %%a, %%a, %%first;\nsetp.ge.u32 %%p, %%a, %%count;\n@%%p bra RETIRE;\n"
-        "QUOTA:\n"
-        "shr.u32 %%quota, %%wask, 1;\nand.b32 %%quota, %%quota, %u;\n"
-        "setp.ne.u32 %%p, %%quota, 0;\n@%%p bra COUNT;\n"
-        "ld.param.b32 %%quota, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
-        "setp.eq.u32 %%p, %%quota, 0;\n@%%p bra CLAIM;\n"
+        "LIMIT:\n"
+        "shr.u32 %%block_limit, %%wask, 1;\nand.b32 %%block_limit, %%block_limit, %u;\n"
+        "setp.ne.u32 %%p, %%block_limit, 0;\n@%%p bra COUNT;\n"
+        "ld.param.b32 %%block_limit, [" WEIR_PTX_ARGS_NAME "+%zu];\n"
+        "setp.eq.u32 %%p, %%block_limit, 0;\n@%%p bra CLAIM;\n"
         "COUNT:\n"
         "ld.volatile.global.u32 %%b, [%%wcnt+%zu];\n"
         "EXCESS:\n"
-        "mov.b32 %%a, %%b;\nsetp.le.u32 %%p, %%a, %%quota;\n@%%p bra CLAIM;\n"
+        "mov.b32 %%a, %%b;\nsetp.le.u32 %%p, %%a, %%block_limit;\n@%%p bra CLAIM;\n"
         "sub.u32 %%b, %%a, 1;\n"
         "atom.global.cas.b32 %%b, [%%wcnt+%zu], %%a, %%b;\n"
         "setp.ne.u32 %%p, %%a, %%b;\n@%%p bra EXCESS;\n"
@@ -159,7 +159,8 @@ static void emit_look(struct weir_ptx_edit *edit)
         "RETIRE:\n"
         "red.global.add.u32 [%%wctl+%zu], 1;\nbra NONE;\n",
         AT(next), WEIR_PTX_ASK_STOP, ARG(end), WEIR_PTX_CONTROL_SMS - 1, ARG(sm_range),
-        WEIR_PTX_ASK_NO_QUOTA, ARG(quota), AT(running), AT(running), STATE_OUT, AT(retired));
+        WEIR_PTX_ASK_NO_BLOCK_LIMIT, ARG(block_limit), AT(running), AT(running), STATE_OUT,
+        AT(retired));
 }
 
 /* At CLAIM and NONE: the task in %wnext and %wend; none where they are equal. */

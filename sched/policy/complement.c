@@ -180,7 +180,7 @@ static void complement_measured(struct weir_policy *self, const struct weir_poli
     struct known_kernel *kernel = kernel_slot(self->state, measure->key);
     double speed;
 
-    if (measure->quota != 0) {
+    if (measure->block_limit != 0) {
         return;
     }
     if (kernel->key != measure->key) {

@@ -103,8 +103,8 @@ struct known_kernel {
 /* The kernel on tensor cores is the first. */
 struct known_pair {
     uint64_t key[2];
-    uint32_t quota[2]; /* 0: they do not fit */
-    double speed[2];   /* together: time alone / time there; 0: not measured */
+    uint32_t block_limit[2]; /* 0: they do not fit */
+    double speed[2];         /* together: time alone / time there; 0: not measured */
     uint32_t asked;
     bool refused;
 };
@@ -132,7 +132,8 @@ static void learn_pair(struct tensor *state, const struct weir_policy_measure *m
     uint32_t side = pair->key[0] == measure->key ? 0 : 1;
 
     if (pair->key[side] != measure->key || pair->key[1 - side] != measure->partner_key ||
-        pair->quota[side] != measure->quota || pair->quota[1 - side] != measure->partner_quota) {
+        pair->block_limit[side] != measure->block_limit ||
+        pair->block_limit[1 - side] != measure->partner_block_limit) {
         return;
     }
     if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
@@ -153,16 +154,16 @@ static void tensor_measured(struct weir_policy *self, const struct weir_policy_m
         return;
     }
     if (measure->partner_key == 0) {
-        if (measure->sm_count == 0 && measure->quota == 0) {
+        if (measure->sm_count == 0 && measure->block_limit == 0) {
             kernel->solo_ns = measure->block_ns;
         }
     } else if (measure->sm_count != 0) {
-        if (tensor_search_take(&kernel->search, measure->quota,
+        if (tensor_search_take(&kernel->search, measure->block_limit,
                                1 / (measure->block_ns * measure->sm_count))) {
             kernel->asked = 0;
             pair_learned(&((struct tensor *)self->state)->brake);
         }
-    } else if (measure->quota != 0 && kernel->solo_ns > 0) {
+    } else if (measure->block_limit != 0 && kernel->solo_ns > 0) {
         learn_pair(self->state, measure, kernel->solo_ns / measure->block_ns);
     }
 }
@@ -199,9 +200,9 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
 
     if (pair->key[0] != tensor->key || pair->key[1] != other->key) {
         *pair = (struct known_pair){.key = {tensor->key, other->key}};
-        pair->quota[1] =
+        pair->block_limit[1] =
             tensor_beside(tensor->search.high, tensor->blocks, other->search.high, other->blocks);
-        pair->quota[0] = pair->quota[1] != 0 ? tensor->search.high : 0;
+        pair->block_limit[0] = pair->block_limit[1] != 0 ? tensor->search.high : 0;
     }
     return pair;
 }
@@ -255,7 +256,7 @@ static double gain_of(struct weir_policy *self, const struct weir_policy_tenant 
         return UNTRIED;
     }
     pair = pair_of(self, kernel[0], kernel[1]);
-    if (pair->quota[0] == 0 || is_refused(pair)) {
+    if (pair->block_limit[0] == 0 || is_refused(pair)) {
         return 0;
     }
     gain_ns = tensor_ns + other_ns - pair_ns(pair, tensor_ns, other_ns);
@@ -271,7 +272,7 @@ static void search_on(const struct weir_policy *self, const struct weir_policy_t
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t blocks = tensor_search_next(&kernel[i]->search);
 
-        group->member[i].place.quota = blocks != 0 ? blocks : kernel[i]->search.high;
+        group->member[i].place.block_limit = blocks != 0 ? blocks : kernel[i]->search.high;
         kernel[i]->asked += blocks != 0;
     }
     group->sample = true;
@@ -294,8 +295,10 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
         return;
     }
     pair = pair_of(self, kernel[leads_tensor], kernel[1 - leads_tensor]);
-    group->member[0].place = (struct weir_sched_place){.quota = pair->quota[leads_tensor]};
-    group->member[1].place = (struct weir_sched_place){.quota = pair->quota[1 - leads_tensor]};
+    group->member[0].place =
+        (struct weir_sched_place){.block_limit = pair->block_limit[leads_tensor]};
+    group->member[1].place =
+        (struct weir_sched_place){.block_limit = pair->block_limit[1 - leads_tensor]};
     if (is_measured(pair)) {
         group->valid_ns = 0;
     } else {

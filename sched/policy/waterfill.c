@@ -148,7 +148,7 @@ enum mode { SAME_SMS, APART, REFUSED };
 enum way { FIRST_MORE, SECOND_MORE, SEARCHED };
 
 struct division {
-    uint32_t quota[2];
+    uint32_t block_limit[2];
     double speed[2]; /* time alone / time there; 0: not measured */
 };
 
@@ -196,7 +196,7 @@ static uint32_t point_blocks(uint32_t blocks, uint32_t point)
 static void learn_point(struct known_kernel *kernel, const struct weir_policy_measure *measure)
 {
     for (uint32_t i = 0; i < POINTS; i++) {
-        if (point_blocks(kernel->blocks, i) == measure->quota) {
+        if (point_blocks(kernel->blocks, i) == measure->block_limit) {
             kernel->speed[i] = 1 / (measure->block_ns * measure->sm_count);
             kernel->asked = 0;
         }
@@ -210,10 +210,10 @@ static bool is_as_told(const struct known_pair *pair, const struct weir_policy_m
         return false;
     }
     if (pair->mode == SAME_SMS) {
-        return measure->sm_count == 0 && measure->quota == pair->now.quota[side] &&
-               measure->partner_quota == pair->now.quota[1 - side];
+        return measure->sm_count == 0 && measure->block_limit == pair->now.block_limit[side] &&
+               measure->partner_block_limit == pair->now.block_limit[1 - side];
     }
-    return pair->mode == APART && measure->sm_count != 0 && measure->quota == 0;
+    return pair->mode == APART && measure->sm_count != 0 && measure->block_limit == 0;
 }
 
 /* Is what both do there known? */
@@ -237,7 +237,7 @@ static bool take_step(struct waterfill *state, struct known_pair *pair)
 {
     const struct search *search = &pair->search;
     uint32_t more = search->way == FIRST_MORE ? 0 : 1;
-    uint32_t blocks[2], quota, left;
+    uint32_t blocks[2], block_limit, left;
 
     for (int i = 0; i < 2; i++) {
         const struct known_kernel *kernel = kernel_slot(state, pair->key[i]);
@@ -247,18 +247,18 @@ static bool take_step(struct waterfill *state, struct known_pair *pair)
         }
         blocks[i] = kernel->blocks;
     }
-    quota = search->best.quota[more] + 1;
-    if (quota >= blocks[more]) {
+    block_limit = search->best.block_limit[more] + 1;
+    if (block_limit >= blocks[more]) {
         return false;
     }
-    left = (blocks[more] - quota) * blocks[1 - more] / blocks[more];
-    left = left < search->best.quota[1 - more] ? left : search->best.quota[1 - more];
+    left = (blocks[more] - block_limit) * blocks[1 - more] / blocks[more];
+    left = left < search->best.block_limit[1 - more] ? left : search->best.block_limit[1 - more];
     if (left == 0) {
         return false;
     }
     pair->now = (struct division){0};
-    pair->now.quota[more] = quota;
-    pair->now.quota[1 - more] = left;
+    pair->now.block_limit[more] = block_limit;
+    pair->now.block_limit[1 - more] = left;
     return true;
 }
 
@@ -359,10 +359,10 @@ static void waterfill_measured(struct weir_policy *self, const struct weir_polic
         return;
     }
     if (measure->partner_key == 0) {
-        if (measure->sm_count == 0 && measure->quota == 0) {
+        if (measure->sm_count == 0 && measure->block_limit == 0) {
             kernel->solo_ns = measure->block_ns;
         }
-    } else if (measure->sm_count != 0 && measure->quota != 0) {
+    } else if (measure->sm_count != 0 && measure->block_limit != 0) {
         learn_point(kernel, measure);
         pair_learned(&state->brake);
     } else if (kernel->solo_ns > 0) {
@@ -439,15 +439,17 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     for (int i = 0; i < 2; i++) {
         curve_of(kernel[i], &curve[i]);
     }
-    if (waterfill_divide(curves, 2, pair->now.quota, kept) && waterfill_is_tolerable(kept, 2)) {
+    if (waterfill_divide(curves, 2, pair->now.block_limit, kept) &&
+        waterfill_is_tolerable(kept, 2)) {
         pair->expected = kept[0] + kept[1];
     } else {
         pair->mode = APART;
         pair->expected = 1;
     }
     if (a->key == b->key) { /* like kernels have like parts */
-        pair->now.quota[0] = pair->now.quota[1] =
-            pair->now.quota[0] < pair->now.quota[1] ? pair->now.quota[0] : pair->now.quota[1];
+        pair->now.block_limit[0] = pair->now.block_limit[1] =
+            pair->now.block_limit[0] < pair->now.block_limit[1] ? pair->now.block_limit[0]
+                                                                : pair->now.block_limit[1];
         pair->search.way = SEARCHED;
     }
     return pair;
@@ -508,7 +510,8 @@ static void take_samples(const struct weir_policy *self,
     for (int i = 0; i < 2; i++) {
         uint32_t point = missing(kernel[i]);
 
-        group->member[i].place.quota = point_blocks(kernel[i]->blocks, point < POINTS ? point : 0);
+        group->member[i].place.block_limit =
+            point_blocks(kernel[i]->blocks, point < POINTS ? point : 0);
         kernel[i]->asked += point < POINTS;
     }
     group->sample = true;
@@ -531,8 +534,10 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
     if (pair->mode == SAME_SMS) {
         bool first = kernel[0]->key <= kernel[1]->key;
 
-        group->member[0].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 0 : 1]};
-        group->member[1].place = (struct weir_sched_place){.quota = pair->now.quota[first ? 1 : 0]};
+        group->member[0].place =
+            (struct weir_sched_place){.block_limit = pair->now.block_limit[first ? 0 : 1]};
+        group->member[1].place =
+            (struct weir_sched_place){.block_limit = pair->now.block_limit[first ? 1 : 0]};
     } else {
         pair_halves(self, view, index, group);
     }

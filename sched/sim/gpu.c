@@ -245,7 +245,7 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
     return WEIR_OK;
 }
 
-/* Is all of inner's range in outer's, with no smaller quota? */
+/* Is all of inner's range in outer's, with no smaller block limit? */
 static bool is_within(const struct weir_sim_gpu *gpu, const struct weir_sim_place *inner,
                       const struct weir_sim_place *outer)
 {
@@ -255,7 +255,8 @@ static bool is_within(const struct weir_sim_gpu *gpu, const struct weir_sim_plac
     uint32_t inner_end = inner->sm_count ? inner_first + inner->sm_count : sms;
     uint32_t outer_end = outer->sm_count ? outer_first + outer->sm_count : sms;
     return inner_first >= outer_first && inner_end <= outer_end &&
-           (!outer->quota || (inner->quota && inner->quota <= outer->quota));
+           (!outer->block_limit ||
+            (inner->block_limit && inner->block_limit <= outer->block_limit));
 }
 
 enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,

@@ -76,11 +76,11 @@ struct weir_sim_work {
     double tensor;
 };
 
-/* Where it may run; sm_count 0: everywhere; quota 0: as many blocks on an SM as fit. */
+/* Where it may run; sm_count 0: everywhere; block_limit 0: as many blocks on an SM as fit. */
 struct weir_sim_place {
     uint32_t sm_first;
     uint32_t sm_count;
-    uint32_t quota;
+    uint32_t block_limit;
 };
 
 enum weir_sim_event_kind {

@@ -4,9 +4,9 @@
  * Shares. Kernels are served in the order of rank, then of their launches, as the hardware does:
  * the blocks of the first are placed before those of the next, over all SMs alike. What was stopped
  * and goes on is launched again: behind what came meanwhile. A kernel takes what is free within its
- * range and quota until its blocks are placed; no block that runs makes room, so a newcomer of
- * higher rank counts as the last until half a block's time of those it displaces has passed (blocks
- * end at all times; this is the mean).
+ * range and block limit until its blocks are placed; no block that runs makes room, so a newcomer
+ * of higher rank counts as the last until half a block's time of those it displaces has passed
+ * (blocks end at all times; this is the mean).
  *
  * Speeds. A kernel that holds A SMs runs at the part A / (need * full) of its full speed, at most
  * 1: one that is limited by memory needs few of its blocks. Then what all of them together take of
@@ -55,11 +55,12 @@ static size_t sort_units(struct weir_sim_gpu *gpu)
     return n;
 }
 
-static double quota_of(const struct weir_sim_unit *unit)
+static double block_limit_of(const struct weir_sim_unit *unit)
 {
-    uint32_t quota = unit->place.quota;
-    return quota && quota < unit->work.blocks_per_sm ? (double)quota / unit->work.blocks_per_sm
-                                                     : 1.0;
+    uint32_t block_limit = unit->place.block_limit;
+    return block_limit && block_limit < unit->work.blocks_per_sm
+               ? (double)block_limit / unit->work.blocks_per_sm
+               : 1.0;
 }
 
 /* Give a kernel its part of what is free; true: it holds other SMs than before. */
@@ -68,11 +69,11 @@ static bool place_unit(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit, flo
     uint32_t sms = gpu->params.sms;
     uint32_t first = unit->place.sm_count ? unit->place.sm_first : 0;
     uint32_t end = unit->place.sm_count ? first + unit->place.sm_count : sms;
-    double quota = quota_of(unit);
+    double block_limit = block_limit_of(unit);
     double room = 0;
     memset(new_held, 0, sms * sizeof *new_held);
     for (uint32_t sm = first; sm < end; sm++) {
-        room += fmin(gpu->free[sm], quota);
+        room += fmin(gpu->free[sm], block_limit);
     }
     room = room < NOTHING ? 0 : room;
     unit->share = fmin(room, unit->parallel);
@@ -82,7 +83,7 @@ static bool place_unit(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit, flo
     }
     double part = room > 0 ? unit->share / room : 0;
     for (uint32_t sm = first; sm < end && part > 0; sm++) {
-        double take = fmin(gpu->free[sm], quota) * part;
+        double take = fmin(gpu->free[sm], block_limit) * part;
         gpu->free[sm] -= take;
         new_held[sm] = (float)take;
     }

@@ -245,8 +245,8 @@ static double sms_of(const struct reading *r, uint32_t i)
     const struct weir_sim_item *item = &r->load->items[i];
     const struct weir_sched_place *place = &r->stories[i].place;
     double sms = place->sm_count ? place->sm_count : r->load->header.sms;
-    if (place->quota && place->quota < item->blocks_per_sm) {
-        sms *= (double)place->quota / item->blocks_per_sm;
+    if (place->block_limit && place->block_limit < item->blocks_per_sm) {
+        sms *= (double)place->block_limit / item->blocks_per_sm;
     }
     return fmin(sms, (double)item->blocks / item->blocks_per_sm);
 }

@@ -219,7 +219,7 @@ static bool is_same_place(const struct weir_sched_record *a, const struct weir_s
 {
     return a->kind == WEIR_SCHED_REC_ARRIVE ||
            (a->place.sm_first == b->place.sm_first && a->place.sm_count == b->place.sm_count &&
-            a->place.quota == b->place.quota);
+            a->place.block_limit == b->place.block_limit);
 }
 
 static bool is_same(const struct replay *r, const struct weir_sched_record *traced,

@@ -102,7 +102,8 @@ static struct order *note(struct run *run, enum order_kind kind, void *item_user
     *order =
         (struct order){.kind = kind, .item = (uint32_t)((struct fate *)item_user - run->fates)};
     if (place) {
-        order->place = (struct weir_sim_place){place->sm_first, place->sm_count, place->quota};
+        order->place =
+            (struct weir_sim_place){place->sm_first, place->sm_count, place->block_limit};
     }
     return order;
 }

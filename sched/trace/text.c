@@ -81,8 +81,8 @@ static void print_place(FILE *out, const struct weir_sched_place *place)
     } else {
         fprintf(out, " sms=all");
     }
-    if (place->quota) {
-        fprintf(out, " quota=%u", place->quota);
+    if (place->block_limit) {
+        fprintf(out, " block_limit=%u", place->block_limit);
     }
 }
 

@@ -76,11 +76,11 @@ static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_rec
 
 /*
  * In files an arrival may say that it comes at its time, whatever became of those before it in its
- * queue: place.quota is 1. Without that, a simulation has it wait for what it waited for.
+ * queue: place.block_limit is 1. Without that, a simulation has it wait for what it waited for.
  */
 static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arrive)
 {
-    return arrive->place.quota == 1;
+    return arrive->place.block_limit == 1;
 }
 
 /* What kernels of a key are like, in millionths; 0 need: 1. See struct weir_sim_work. */

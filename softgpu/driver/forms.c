@@ -173,7 +173,7 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
     struct weir_ptx_form_args *args = run->args;
     uint32_t left = args->total - control->next;
     bool in_args = random_below(run, 2) == 0;
-    uint32_t first = 0, count = 0, quota = 0;
+    uint32_t first = 0, count = 0, block_limit = 0;
     pthread_t thread;
     bool stopper = false;
 
@@ -189,11 +189,11 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
         count = 1 + (uint32_t)random_below(run, 4);
     }
     if (!last && random_below(run, 2) == 0) {
-        quota = 1 + (uint32_t)random_below(run, 3);
+        block_limit = 1 + (uint32_t)random_below(run, 3);
     }
     args->sm_range = in_args && count ? WEIR_PTX_SM_RANGE(first, count) : 0;
-    args->quota = in_args ? quota : 0;
-    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, quota);
+    args->block_limit = in_args ? block_limit : 0;
+    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, block_limit);
     uint32_t blocks =
         (uint32_t)(persistent ? 1 + random_below(run, 16) : left + random_below(run, 4));
 

@@ -270,7 +270,7 @@ static void choose(struct state *st, struct weir_ptx_form_args *args,
 {
     uint32_t count = below(st, 2) ? 1 + below(st, fb_sm_count()) : 0;
     uint32_t first = count ? below(st, fb_sm_count()) : 0;
-    uint32_t quota = below(st, 2) ? 1 + below(st, 2) : 0;
+    uint32_t block_limit = below(st, 2) ? 1 + below(st, 2) : 0;
     bool in_args = below(st, 2);
 
     args->task_blocks = 1 + below(st, 7);
@@ -278,8 +278,8 @@ static void choose(struct state *st, struct weir_ptx_form_args *args,
     args->end =
         below(st, 3) ? control->next + below(st, args->total - control->next + 1) : args->total;
     args->sm_range = in_args && count ? WEIR_PTX_SM_RANGE(first, count) : 0;
-    args->quota = in_args ? quota : 0;
-    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, quota);
+    args->block_limit = in_args ? block_limit : 0;
+    control->ask = in_args ? 0 : WEIR_PTX_ASK(first, count, block_limit);
     control->stop = below(st, 8) == 0;
     control->ask |= control->stop ? WEIR_PTX_ASK_STOP : 0;
 }

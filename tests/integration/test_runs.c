@@ -305,7 +305,7 @@ static void resize_moves_shrinks_and_grows(void **state)
                      CUDA_SUCCESS);
     for (uint32_t i = 0; i < 12 && state_of(run, NULL) != WEIR_RUN_FINISHED; i++) {
         struct weir_run_place place = {
-            .sm_first = i % SMS, .sm_count = i % 3 == 0 ? 0 : 1 + i % 2, .quota = i % 4};
+            .sm_first = i % SMS, .sm_count = i % 3 == 0 ? 0 : 1 + i % 2, .block_limit = i % 4};
 
         if (place.sm_first + place.sm_count > SMS) {
             place.sm_count = SMS - place.sm_first;
@@ -334,7 +334,7 @@ static uint32_t asked(const struct weir_run *run)
 /* Whatever is asked in between, workers find something asked, and nothing that it is not. */
 static void look_always_is_asked_from_start_to_end(void **state)
 {
-    struct weir_run_place all = {0}, some = {.sm_first = 1, .sm_count = 2, .quota = 1};
+    struct weir_run_place all = {0}, some = {.sm_first = 1, .sm_count = 2, .block_limit = 1};
     struct weir_run *run;
 
     (void)state;

@@ -108,11 +108,12 @@ static double set_rate(const struct tl_sim *sim, struct work *w, double left)
     double part = 1; /* of each of its SMs; what it achieves there */
     double speed = 1;
 
-    if (w->movable && w->place.quota != 0 && w->place.quota < w->blocks_per_sm) {
-        part = (double)w->place.quota / w->blocks_per_sm;
-        speed = w->enough_blocks == 0                ? part
-                : w->place.quota >= w->enough_blocks ? 1
-                                                     : (double)w->place.quota / w->enough_blocks;
+    if (w->movable && w->place.block_limit != 0 && w->place.block_limit < w->blocks_per_sm) {
+        part = (double)w->place.block_limit / w->blocks_per_sm;
+        speed = w->enough_blocks == 0 ? part
+                : w->place.block_limit >= w->enough_blocks
+                    ? 1
+                    : (double)w->place.block_limit / w->enough_blocks;
     }
     sms = sms < w->need_sms ? sms : w->need_sms;
     sms = sms * part < left ? sms : left / part;
@@ -128,7 +129,7 @@ static double left_of_range(const struct work *w, bool *taken, double left)
 {
     double in_range = 0;
 
-    if (!w->movable || w->place.sm_count == 0 || w->place.quota != 0) {
+    if (!w->movable || w->place.sm_count == 0 || w->place.block_limit != 0) {
         return left;
     }
     for (uint32_t i = w->place.sm_first; i < w->place.sm_first + w->place.sm_count; i++) {

@@ -114,19 +114,20 @@ static uint32_t least(uint32_t a, uint32_t b)
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
-    bool all_sms = place->sm_count == 0, no_quota = place->quota == 0;
-    uint32_t quota = no_quota ? WEIR_PTX_ASK_NO_QUOTA : least(place->quota, WEIR_PTX_ASK_NO_QUOTA);
+    bool all_sms = place->sm_count == 0, no_block_limit = place->block_limit == 0;
+    uint32_t block_limit = no_block_limit ? WEIR_PTX_ASK_NO_BLOCK_LIMIT
+                                          : least(place->block_limit, WEIR_PTX_ASK_NO_BLOCK_LIMIT);
 
-    if (all_sms && no_quota && run->args.sm_range == 0 && run->args.quota == 0 &&
+    if (all_sms && no_block_limit && run->args.sm_range == 0 && run->args.block_limit == 0 &&
         !run->p.look_always) {
         return 0;
     }
-    if (no_quota && run->args.quota == 0) {
-        quota = 0; /* as in the parameter; to say that there is none would be one more to look at */
+    if (no_block_limit && run->args.block_limit == 0) {
+        block_limit = 0; /* as in the parameter; "none" would be one more thing to look at */
     }
     return WEIR_PTX_ASK(
         all_sms ? 0 : place->sm_first,
-        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS), quota);
+        all_sms ? WEIR_PTX_ASK_MAX_SMS : least(place->sm_count, WEIR_PTX_ASK_MAX_SMS), block_limit);
 }
 
 CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
@@ -143,7 +144,7 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 
 /*
  * Blocks of a grid. The hardware places them: workers that meet the wrong SM leave, so that a range
- * needs as many as all SMs hold. And so does a quota, for the SMs that are emptiest get more
+ * needs as many as all SMs hold. And so does a block limit, for the SMs that are emptiest get more
  * than it, which leave, and others fewer: of two chains of kernels with no more blocks than wanted,
  * nine and two an SM, half of the SMs had so many, and 16 of 132 none of the first (H200,
  * 2026-11-23).
@@ -158,8 +159,8 @@ static uint32_t grid_blocks(const struct weir_run *run)
         return run->next_block < total ? total - run->next_block : 1;
     }
     tasks = ((uint64_t)total + run->args.task_blocks - 1) / run->args.task_blocks;
-    return (uint32_t)(place->sm_count == 0 && place->quota == 0 && tasks < workers ? tasks
-                                                                                   : workers);
+    return (uint32_t)(place->sm_count == 0 && place->block_limit == 0 && tasks < workers ? tasks
+                                                                                         : workers);
 }
 
 static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_t blocks,
@@ -239,8 +240,8 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     run->args.task_blocks = task < WEIR_PTX_FORM_MAX_TASK ? task : WEIR_PTX_FORM_MAX_TASK;
     run->args.sm_range =
         run->place.sm_count != 0 ? WEIR_PTX_SM_RANGE(run->place.sm_first, run->place.sm_count) : 0;
-    run->args.quota = run->place.quota;
-    run->plain = run->place.sm_count == 0 && run->place.quota == 0;
+    run->args.block_limit = run->place.block_limit;
+    run->plain = run->place.sm_count == 0 && run->place.block_limit == 0;
     memset(run->params, 0, p->param_bytes);
     if (n != 0) { /* a kernel without parameters has no arguments */
         memcpy(run->params, p->arguments, n);
@@ -435,7 +436,8 @@ static bool grows(const struct weir_run *run, const struct weir_run_place *to)
     uint32_t to_first = to->sm_count == 0 ? 0 : to->sm_first;
 
     return to_first < from_first || to_last > from_last ||
-           (to->quota == 0 ? per : to->quota) > (from->quota == 0 ? per : from->quota);
+           (to->block_limit == 0 ? per : to->block_limit) >
+               (from->block_limit == 0 ? per : from->block_limit);
 }
 
 static CUresult resize_locked(struct weir_run *run, const struct weir_run_place *place)
@@ -533,7 +535,7 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 }
 
 /* A plain run comes to its end without us. One that was stopped must be started again, one whose
- * workers all left because of its range or quota, too. */
+ * workers all left because of its range or block limit, too. */
 static bool any_needs_us_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;

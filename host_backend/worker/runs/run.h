@@ -40,7 +40,7 @@ enum weir_run_event {
 struct weir_run_place {
     uint32_t sm_first;
     uint32_t sm_count;    /* 0: all SMs */
-    uint32_t quota;       /* blocks of it per SM, 0: as many as fit. Persistent form */
+    uint32_t block_limit; /* blocks of it per SM, 0: as many as fit. Persistent form */
     uint32_t task_blocks; /* blocks that a worker takes at once, 0: 1. At the start only */
 };
 

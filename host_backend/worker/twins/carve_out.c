@@ -18,10 +18,10 @@ static void note_locked(struct weir_forms_needs *needs, const struct weir_forms_
 }
 
 uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_forms_need *own,
-                              uint32_t quota, uint64_t now_ns)
+                              uint32_t block_limit, uint64_t now_ns)
 {
     uint64_t most = 0;
-    uint32_t left = quota < own->per_sm ? own->per_sm - quota : 0; /* of per_sm */
+    uint32_t left = block_limit < own->per_sm ? own->per_sm - block_limit : 0; /* of per_sm */
 
     pthread_mutex_lock(&needs->lock);
     note_locked(needs, own, now_ns);
@@ -35,7 +35,7 @@ uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_
         }
     }
     pthread_mutex_unlock(&needs->lock);
-    return weir_forms_aside_kib(quota * own->block_bytes + most);
+    return weir_forms_aside_kib(block_limit * own->block_bytes + most);
 }
 
 void weir_forms_carve_out_set(const struct weir_driver *driver, CUfunction twin, int percent,

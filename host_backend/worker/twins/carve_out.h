@@ -56,15 +56,15 @@ struct weir_forms_carve_out {
 /**
  * Note a kernel that is about to be launched, and say what its SMs are to set aside.
  *
- * @param own     what it takes.
- * @param quota   of its blocks on an SM, 1 or more.
- * @param now_ns  weir_clock_now_ns().
- * @return KiB: room for the quota, and in what it leaves of an SM for the kernel that needs most
- *         there of other owners' that were noted within WEIR_FORMS_NEEDS_NS.
+ * @param own          what it takes.
+ * @param block_limit  of its blocks on an SM, 1 or more.
+ * @param now_ns       weir_clock_now_ns().
+ * @return KiB: room for block_limit blocks, and in what they leave of an SM for the kernel that
+ *         needs most there, of other owners' that were noted within WEIR_FORMS_NEEDS_NS.
  * @thread any
  */
 uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_forms_need *own,
-                              uint32_t quota, uint64_t now_ns);
+                              uint32_t block_limit, uint64_t now_ns);
 
 /**
  * See to a twin's carve-out before it is launched. Costs two driver calls where that changes.

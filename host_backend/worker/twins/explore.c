@@ -25,7 +25,8 @@ uint64_t weir_forms_draw(struct weir_forms *forms)
     return z ^ (z >> 31);
 }
 
-struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota)
+struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
+                                            uint32_t most_block_limit)
 {
     uint64_t draw = weir_forms_draw(device->forms);
     struct weir_run_place place = {.task_blocks = 1 + (uint32_t)(draw >> 8) % TASK_MAX};
@@ -35,7 +36,7 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, ui
         place.sm_count = 1 + (uint32_t)(draw >> 32) % (device->sms - place.sm_first);
     }
     if ((draw & 6) == 6) {
-        place.quota = 1 + (uint32_t)(draw >> 48) % most_quota;
+        place.block_limit = 1 + (uint32_t)(draw >> 48) % most_block_limit;
     }
     return place;
 }

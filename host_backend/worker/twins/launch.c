@@ -208,9 +208,9 @@ static void set_carveout(struct weir_session *s, const struct weir_forms_choice 
                                   .owner = s,
                                   .block_bytes = k->fit.block_bytes[c->variant],
                                   .per_sm = c->blocks_per_sm};
-    uint32_t quota = p->place.quota != 0 ? p->place.quota : c->blocks_per_sm;
-    uint32_t kib = weir_forms_needs_kib(&device->needs, &own, quota, weir_clock_now_ns());
-    bool shares = p->place.quota != 0 && p->place.sm_count == 0;
+    uint32_t block_limit = p->place.block_limit != 0 ? p->place.block_limit : c->blocks_per_sm;
+    uint32_t kib = weir_forms_needs_kib(&device->needs, &own, block_limit, weir_clock_now_ns());
+    bool shares = p->place.block_limit != 0 && p->place.sm_count == 0;
 
     weir_forms_carve_out_set(s->driver, p->twin,
                              shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)

@@ -243,7 +243,8 @@ void weir_forms_variant_finish(struct weir_forms_kernel *k);
 /** A random number, the same sequence for the same seed. */
 uint64_t weir_forms_draw(struct weir_forms *forms);
 /** A random place on a device. */
-struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device, uint32_t most_quota);
+struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
+                                            uint32_t most_block_limit);
 /** A run has just been put into its stream. */
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** The thread that stops, resumes and resizes. */

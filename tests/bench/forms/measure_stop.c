@@ -317,7 +317,7 @@ static void random_settings(struct weir_forms_bench *bench,
 
     args->task_blocks = 1 + weir_forms_random(bench) % 5;
     args->sm_range = WEIR_PTX_SM_RANGE(first, count);
-    args->quota = weir_forms_random(bench) % (per_sm + 1);
+    args->block_limit = weir_forms_random(bench) % (per_sm + 1);
 }
 
 /* While it runs: move it elsewhere, then let more workers join it everywhere. */

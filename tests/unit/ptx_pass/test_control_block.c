@@ -85,7 +85,7 @@ static void args_init_asks_for_everything(void **state)
     assert_int_equal(args.first, 0);
     assert_int_equal(args.task_blocks, 1);
     assert_int_equal(args.sm_range, 0);
-    assert_int_equal(args.quota, 0);
+    assert_int_equal(args.block_limit, 0);
     assert_int_equal(args.nearly_at, WEIR_PTX_NO_NEARLY);
 }
 

@@ -69,7 +69,7 @@ static inline void check_places(const struct weir_sched_place *a, const struct w
 {
     if (a->sm_count == 0) {
         assert_int_equal(b->sm_count, 0);
-        assert_true(a->quota != 0 && b->quota != 0);
+        assert_true(a->block_limit != 0 && b->block_limit != 0);
     } else {
         assert_in_range(a->sm_count, 1, SMS - 1);
         assert_int_equal(a->sm_count + b->sm_count, SMS);
@@ -106,10 +106,10 @@ static inline void finish(struct pair_desk *desk, int a, int b, double speed_a, 
         struct weir_policy_measure measure = {
             .key = tenant[i]->kernel.key,
             .sm_count = desk->group.member[i].place.sm_count,
-            .quota = desk->group.member[i].place.quota,
+            .block_limit = desk->group.member[i].place.block_limit,
             .partner_key = tenant[1 - i]->kernel.key,
             .partner_sm_count = desk->group.member[1 - i].place.sm_count,
-            .partner_quota = desk->group.member[1 - i].place.quota,
+            .partner_block_limit = desk->group.member[1 - i].place.block_limit,
             .blocks = 1000,
             .samples = 1,
             .block_ns = 1000 / speed[i],
@@ -150,7 +150,7 @@ static inline void a_pair_of_which_one_is_never_measured_runs_alone(void **state
         const struct weir_sched_place *place = &desk->group.member[1].place;
 
         assert_in_range(++tries, 1, 60);
-        finish(desk, 0, 1, 0.5, place->sm_count != 0 && place->quota != 0 ? 0.5 : 0);
+        finish(desk, 0, 1, 0.5, place->sm_count != 0 && place->block_limit != 0 ? 0.5 : 0);
     }
     assert_in_range(tries, 30, 60);
 }

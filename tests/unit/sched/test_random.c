@@ -43,7 +43,7 @@ static void nonsense_together(struct weir_policy *self,
             any(5) == 0 ? (uint32_t)any(UINT32_MAX) : (i + (uint32_t)any(2)) % view->ready_count;
         group->member[i].place.sm_first = (uint32_t)any(SMS + 2);
         group->member[i].place.sm_count = (uint32_t)any(SMS + 2) / (1 + i);
-        group->member[i].place.quota = (uint32_t)any(4);
+        group->member[i].place.block_limit = (uint32_t)any(4);
     }
     if (any(2) == 0) { /* a sound one, at last */
         group->count = view->ready_count > 1 ? 2 : 1;

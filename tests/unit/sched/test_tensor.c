@@ -88,7 +88,7 @@ static double speed_of(double together, uint32_t enough, const struct weir_sched
     if (place->sm_count == 0) {
         return together;
     }
-    return 0.5 * (place->quota < enough ? (double)place->quota / enough : 1);
+    return 0.5 * (place->block_limit < enough ? (double)place->block_limit / enough : 1);
 }
 
 struct kind {
@@ -125,17 +125,17 @@ static void tensor_and_other_share_each_sm(void **state)
     assert_true(desk->group.sample);
     assert_int_equal(desk->group.member[0].place.sm_first, 64);
     assert_int_equal(desk->group.member[1].place.sm_count, 64);
-    assert_int_equal(desk->group.member[0].place.quota, 8);
+    assert_int_equal(desk->group.member[0].place.block_limit, 8);
 
     /* The first has its 3, the other 5 of the 6 that it would like. */
     assert_int_equal(try_out(desk, "ab", kinds), 1);
     assert_int_equal(desk->group.member[0].place.sm_count, 0);
-    assert_int_equal(desk->group.member[0].place.quota, 3);
-    assert_int_equal(desk->group.member[1].place.quota, 5);
+    assert_int_equal(desk->group.member[0].place.block_limit, 3);
+    assert_int_equal(desk->group.member[1].place.block_limit, 5);
     assert_int_equal(desk->group.valid_ns, 0);
     assert_int_equal(ask(desk, "ba"), 0);
-    assert_int_equal(desk->group.member[0].place.quota, 5);
-    assert_int_equal(desk->group.member[1].place.quota, 3);
+    assert_int_equal(desk->group.member[0].place.block_limit, 5);
+    assert_int_equal(desk->group.member[1].place.block_limit, 3);
 }
 
 static void likes_are_not_paired(void **state)

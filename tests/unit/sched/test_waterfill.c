@@ -93,21 +93,21 @@ static int desk_make(void **state)
     return pair_desk_make(state, "waterfill");
 }
 
-/* Speed of a kernel of 8 blocks per SM with `quota` of them: 'c' gains with each, 'm' up to 4, 's'
- * suffers from company on its SMs. */
+/* Speed of a kernel of 8 blocks per SM with `block limit` of them: 'c' gains with each, 'm' up to
+ * 4, 's' suffers from company on its SMs. */
 static double speed_of(char kind, const struct weir_sched_place *place)
 {
     double part = place->sm_count != 0 ? (double)place->sm_count / SMS : 1;
     double enough = kind == 'm' ? 4 : 8;
-    double quota = place->quota != 0 ? place->quota : 8;
+    double block_limit = place->block_limit != 0 ? place->block_limit : 8;
 
     if (kind == 's' && place->sm_count == 0) {
         return 0.01;
     }
-    if (kind == 'm' && place->quota == 0) {
+    if (kind == 'm' && place->block_limit == 0) {
         return part * 1.5 < 1 ? part * 1.5 : 1;
     }
-    return part * (quota < enough ? quota / enough : 1);
+    return part * (block_limit < enough ? block_limit / enough : 1);
 }
 
 static int try_out(struct pair_desk *desk, const char *ready, const char *kinds,
@@ -130,7 +130,7 @@ static int try_out(struct pair_desk *desk, const char *ready, const char *kinds,
 
 static void samples_are_taken_on_halves(void **state)
 {
-    static const uint32_t quota[] = {8, 4, 2};
+    static const uint32_t block_limit[] = {8, 4, 2};
     struct pair_desk *desk = *state;
 
     for (uint32_t i = 0; i < 3; i++) {
@@ -141,7 +141,7 @@ static void samples_are_taken_on_halves(void **state)
 
             assert_int_equal(desk->group.member[k].place.sm_count, 64);
             assert_int_equal(desk->group.member[k].place.sm_first, first ? 0 : 64);
-            assert_int_equal(desk->group.member[k].place.quota, quota[i]);
+            assert_int_equal(desk->group.member[k].place.block_limit, block_limit[i]);
         }
         finish(desk, i == 1 ? 1 : 0, i == 1 ? 0 : 1, 0.5, 0.5);
     }
@@ -156,10 +156,10 @@ static void memory_and_compute_share_each_sm(void **state)
     /* Three points, together 5 and 3, which the curves give; 6 and 2, 4 and 4, 3 and 5. */
     assert_int_equal(samples, 3 + 4 * 4);
     assert_int_equal(desk->group.member[0].place.sm_count, 0);
-    assert_int_equal(desk->group.member[0].place.quota, 4);
-    assert_int_equal(desk->group.member[1].place.quota, 4);
+    assert_int_equal(desk->group.member[0].place.block_limit, 4);
+    assert_int_equal(desk->group.member[1].place.block_limit, 4);
     assert_int_equal(ask(desk, "ba"), 0);
-    assert_int_equal(desk->group.member[0].place.quota, 4);
+    assert_int_equal(desk->group.member[0].place.block_limit, 4);
     desk->tenant[1].priority = WEIR_PRIORITY_HIGH;
     assert_int_equal(ask(desk, "ba"), -1);
     assert_int_equal(ask(desk, "b"), -1);
@@ -174,11 +174,11 @@ static void who_loses_too_much_gets_its_own_sms(void **state)
     desk->tenant[0].kernel.blocks_per_sm = 1;
     assert_int_equal(try_out(desk, "ab", "mm", &samples), 1);
     assert_int_equal(desk->group.member[0].place.sm_count, 64);
-    assert_int_equal(desk->group.member[0].place.quota, 0);
+    assert_int_equal(desk->group.member[0].place.block_limit, 0);
     /* Divided well, and slow all the same (0.01 and 1): apart, 0.5 and 0.75. */
     assert_int_equal(try_out(desk, "cd", "mmsm", &samples), 3);
     assert_int_equal(desk->group.member[0].place.sm_count, 64);
-    assert_int_equal(desk->group.member[1].place.quota, 0);
+    assert_int_equal(desk->group.member[1].place.block_limit, 0);
 }
 
 static void likes_run_alone(void **state)

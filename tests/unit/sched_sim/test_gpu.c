@@ -204,7 +204,7 @@ static void stop_of_a_ticket_form_drains_what_is_left(void **state)
     weir_sim_gpu_destroy(b.gpu);
 }
 
-static void places_and_quotas_bound_kernels(void **state)
+static void places_and_block_limits_bound_kernels(void **state)
 {
     (void)state;
     struct bench b;
@@ -411,7 +411,7 @@ int main(void)
         cmocka_unit_test(what_goes_on_comes_behind_what_came_meanwhile),
         cmocka_unit_test(stop_of_what_waits_and_what_ends_first),
         cmocka_unit_test(stop_of_a_ticket_form_drains_what_is_left),
-        cmocka_unit_test(places_and_quotas_bound_kernels),
+        cmocka_unit_test(places_and_block_limits_bound_kernels),
         cmocka_unit_test(resize_takes_effect_after_its_time),
         cmocka_unit_test(memory_is_shared_evenly_and_complements_do_not_wait),
         cmocka_unit_test(tensor_cores_are_shared),

@@ -83,7 +83,7 @@ static void refusal_is_asked_again(void **state)
 #define SECOND WEIR_FORMS_NEEDS_NS
 #define BLOCK  1152u /* bytes of a twin without shared memory of its kernel's */
 
-static void room_is_for_the_quota_and_who_needs_most_of_late(void **state)
+static void room_is_for_the_block_limit_and_who_needs_most_of_late(void **state)
 {
     struct weir_forms_needs needs = {.lock = PTHREAD_MUTEX_INITIALIZER};
     static const char names[4];
@@ -93,7 +93,7 @@ static void room_is_for_the_quota_and_who_needs_most_of_late(void **state)
     const struct weir_forms_need of_spmvs_session = {&names[3], &names[1], 65536, 3};
     const struct {
         const struct weir_forms_need *own;
-        uint32_t quota;
+        uint32_t block_limit;
         uint64_t at_ns;
         uint32_t kib;
     } cases[] = {
@@ -112,8 +112,9 @@ static void room_is_for_the_quota_and_who_needs_most_of_late(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(weir_forms_needs_kib(&needs, cases[i].own, cases[i].quota, cases[i].at_ns),
-                         cases[i].kib);
+        assert_int_equal(
+            weir_forms_needs_kib(&needs, cases[i].own, cases[i].block_limit, cases[i].at_ns),
+            cases[i].kib);
     }
 }
 
@@ -140,7 +141,7 @@ int main(void)
         cmocka_unit_test(carveout_is_as_told_while_it_shares_and_its_own_again),
         cmocka_unit_test(driver_is_called_only_where_it_changes),
         cmocka_unit_test(refusal_is_asked_again),
-        cmocka_unit_test(room_is_for_the_quota_and_who_needs_most_of_late),
+        cmocka_unit_test(room_is_for_the_block_limit_and_who_needs_most_of_late),
         cmocka_unit_test(who_was_launched_longest_ago_is_forgotten),
     };
 
