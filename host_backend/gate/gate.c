@@ -3,13 +3,13 @@
  *
  * Past it goes a tenant that is alone (shared->alone), while what the session has given and what is
  * not known to be done is below a bound. Nobody waits for a session that is just passing: what it
- * gave in the moment in which another tenant came is in its ring or its open work, and is told to
- * the scheduler a moment later (weir_gate_adopt_locked()), by the session's next item or by the
+ * gave in the moment in which another tenant came is in its ring or its unmarked work, and is told
+ * to the scheduler a moment later (weir_gate_adopt_locked()), by the session's next item or by the
  * watcher.
  *
- * Work in flight is followed by marks. Work since a stream's last mark is *open*; a mark closes it
- * and makes it an entry of the session's ring. Marks are put when much is open, before the session
- * waits, and when it has nothing more to give.
+ * Work in flight is followed by marks. Work since a stream's last mark is *unmarked*; a mark closes
+ * it and makes it an entry of the session's ring. Marks are put when much is unmarked, before the
+ * session waits, and when it has nothing more to give.
  *
  * Locks: the gate's before a queue's. No driver call is made with either held.
  */
@@ -21,10 +21,10 @@
 #include <string.h>
 
 /* Items behind which a mark is put at the latest: alone, and not. */
-#define OPEN_ALONE     WEIR_GATE_BATCH_MAX
-#define OPEN_CONTENDED 16u
-#define TIMED_EVERY    16u /* of a session's items, contended, one has marks on both sides .. */
-#define TIMED_SURE     64u /* .. and of those whose durations are known */
+#define UNMARKED_ALONE     WEIR_GATE_BATCH_MAX
+#define UNMARKED_CONTENDED 16u
+#define TIMED_EVERY        16u /* of a session's items, contended, one has marks on both sides .. */
+#define TIMED_SURE         64u /* .. and of those whose durations are known */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -119,7 +119,7 @@ static struct weir_gate_queue *queue_of(const struct weir_session *s)
 
 static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
 {
-    struct weir_stream **at = &q->open_streams;
+    struct weir_stream **at = &q->unmarked_streams;
 
     while (*at != stream) {
         at = &(*at)->gate.next;
@@ -128,32 +128,34 @@ static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
     stream->gate.listed = false;
 }
 
-/* Close what is open in a stream. It stays open when that cannot be now. */
+/* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
 static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
 {
-    struct weir_gate_open *open = &stream->gate.open;
+    struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
     struct weir_gate_entry *entry;
     struct weir_mark m;
 
-    if (open->n == 0 || q->n == WEIR_GATE_ENTRIES || weir_stream_capturing(q->session, stream) ||
+    if (unmarked->n == 0 || q->n == WEIR_GATE_ENTRIES ||
+        weir_stream_capturing(q->session, stream) ||
         weir_mark_stream(q->gate->marks, &stream->gate.word, weir_stream_at(stream), &m) !=
             CUDA_SUCCESS) {
         return;
     }
     pthread_mutex_lock(&q->lock);
     entry = &q->ring[(q->first + q->n++) % WEIR_GATE_ENTRIES];
-    *entry = (struct weir_gate_entry){.mark = m, .work = *open, .open = true};
+    *entry = (struct weir_gate_entry){.mark = m, .work = *unmarked, .pending = true};
     pthread_mutex_unlock(&q->lock);
-    atomic_store_explicit(&q->open_ns,
-                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) - open->beside_ns,
+    atomic_store_explicit(&q->unmarked_ns,
+                          atomic_load_explicit(&q->unmarked_ns, memory_order_relaxed) -
+                              unmarked->beside_ns,
                           memory_order_release);
-    *open = (struct weir_gate_open){0};
+    *unmarked = (struct weir_gate_unmarked){0};
     unlist(q, stream);
 }
 
 static void mark_all(struct weir_gate_queue *q)
 {
-    for (struct weir_stream *s = q->open_streams, *next; s != NULL; s = next) {
+    for (struct weir_stream *s = q->unmarked_streams, *next; s != NULL; s = next) {
         next = s->gate.next;
         mark(q, s);
     }
@@ -166,13 +168,13 @@ void weir_gate_look(struct weir_gate_queue *q)
     weir_gate_unlock(q->gate);
 }
 
-bool weir_gate_is_open(const struct weir_session *session)
+bool weir_gate_has_unmarked(const struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
         const struct weir_gate_queue *q =
             atomic_load_explicit(&session->gates[i], memory_order_relaxed);
 
-        if (q != NULL && q->open_streams != NULL) {
+        if (q != NULL && q->unmarked_streams != NULL) {
             return true;
         }
     }
@@ -186,7 +188,7 @@ void weir_gate_idle(struct weir_session *session)
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
         struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
 
-        if (q != NULL && q->open_streams != NULL &&
+        if (q != NULL && q->unmarked_streams != NULL &&
             weir_session_enter(session, i) == CUDA_SUCCESS) {
             mark_all(q);
         }
@@ -244,22 +246,22 @@ void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *
 
 void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream)
 {
-    struct weir_gate_open *open = &stream->gate.open;
+    struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
     struct weir_gate_queue *q = stream->gate.queue;
 
     close_stream(session, stream);
     if (stream->gate.listed) { /* its capture is broken off: there is no mark to be had */
         pthread_mutex_lock(&q->gate->lock);
-        while (open->first != NULL) {
-            struct weir_gate_item *item = open->first;
+        while (unmarked->first != NULL) {
+            struct weir_gate_item *item = unmarked->first;
 
-            open->first = item->next;
+            unmarked->first = item->next;
             weir_gate_withdraw_locked(item, weir_clock_now_ns());
         }
-        atomic_fetch_add(&q->done_ns, open->ns);
+        atomic_fetch_add(&q->done_ns, unmarked->ns);
         weir_gate_unlock(q->gate);
-        atomic_fetch_sub(&q->open_ns, open->beside_ns);
-        *open = (struct weir_gate_open){0};
+        atomic_fetch_sub(&q->unmarked_ns, unmarked->beside_ns);
+        *unmarked = (struct weir_gate_unmarked){0};
         unlist(q, stream);
     }
     if (q != NULL) {
@@ -370,7 +372,7 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     }
     if (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
         !weir_gate_wait_room(q, item)) {
-        mark_all(q); /* it may wait for the end of what is open, or others do */
+        mark_all(q); /* it may wait for the end of unmarked work, or others do */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
@@ -407,27 +409,27 @@ static bool is_timed(const struct weir_gate_pass *pass)
  */
 static void begin_apart(const struct weir_gate_pass *pass)
 {
-    const struct weir_gate_open *open = &pass->stream->gate.open;
+    const struct weir_gate_unmarked *unmarked = &pass->stream->gate.unmarked;
 
-    if (open->n != 0 &&
-        (open->first == NULL || is_timed(pass) ||
-         (weir_gate_is_copy(open->last_class) && pass->class != open->last_class))) {
+    if (unmarked->n != 0 &&
+        (unmarked->first == NULL || is_timed(pass) ||
+         (weir_gate_is_copy(unmarked->last_class) && pass->class != unmarked->last_class))) {
         mark(pass->queue, pass->stream);
     }
 }
 
-/* Is a mark due behind what is open? Sooner, where somebody may wait for a turn of his own. */
+/* Is a mark due behind the unmarked work? Sooner, where somebody may wait for a turn of his own. */
 static bool is_mark_due(const struct weir_gate_pass *pass)
 {
-    const struct weir_gate_open *open = &pass->stream->gate.open;
+    const struct weir_gate_unmarked *unmarked = &pass->stream->gate.unmarked;
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
     uint64_t filler_ns =
         weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->item->fills) / 2;
 
-    return open->guessed || is_timed(pass) ||
+    return unmarked->guessed || is_timed(pass) ||
            (pass->item->fills != WEIR_SCHED_FILL_NONE
-                ? open->n >= OPEN_ALONE || open->ns >= filler_ns
-                : open->n >= OPEN_CONTENDED || open->ns >= least_ns);
+                ? unmarked->n >= UNMARKED_ALONE || unmarked->ns >= filler_ns
+                : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
 static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
@@ -512,37 +514,38 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
     return CUDA_SUCCESS;
 }
 
-/* The work is open now. */
-static void open_work(struct weir_gate_pass *pass)
+/* The work was given to the stream; no mark stands behind it yet. */
+static void add_unmarked(struct weir_gate_pass *pass)
 {
     struct weir_gate_stream *stream = &pass->stream->gate;
-    struct weir_gate_open *open = &stream->open;
+    struct weir_gate_unmarked *unmarked = &stream->unmarked;
     struct weir_gate_queue *q = pass->queue;
 
-    if (open->n == 0) {
-        *open = (struct weir_gate_open){.key = pass->key,
-                                        .size = pass->size,
-                                        .class = pass->class,
-                                        .since_ns = weir_clock_now_ns(),
-                                        .alike = true};
+    if (unmarked->n == 0) {
+        *unmarked = (struct weir_gate_unmarked){.key = pass->key,
+                                                .size = pass->size,
+                                                .class = pass->class,
+                                                .since_ns = weir_clock_now_ns(),
+                                                .alike = true};
         stream->queue = q;
-        stream->next = q->open_streams;
-        q->open_streams = pass->stream;
+        stream->next = q->unmarked_streams;
+        q->unmarked_streams = pass->stream;
         stream->listed = true;
     }
-    open->last_class = pass->class;
-    open->alike &= open->key == pass->key && open->size == pass->size && open->class == pass->class;
-    open->guessed |= pass->guessed;
-    open->ns += pass->ns;
-    open->n++;
+    unmarked->last_class = pass->class;
+    unmarked->alike &= unmarked->key == pass->key && unmarked->size == pass->size &&
+                       unmarked->class == pass->class;
+    unmarked->guessed |= pass->guessed;
+    unmarked->ns += pass->ns;
+    unmarked->n++;
     if (pass->item != NULL) {
-        *(open->last != NULL ? &open->last->next : &open->first) = pass->item;
-        open->last = pass->item;
+        *(unmarked->last != NULL ? &unmarked->last->next : &unmarked->first) = pass->item;
+        unmarked->last = pass->item;
         return;
     }
-    open->beside_ns += pass->ns;
-    atomic_store_explicit(&q->open_ns,
-                          atomic_load_explicit(&q->open_ns, memory_order_relaxed) + pass->ns,
+    unmarked->beside_ns += pass->ns;
+    atomic_store_explicit(&q->unmarked_ns,
+                          atomic_load_explicit(&q->unmarked_ns, memory_order_relaxed) + pass->ns,
                           memory_order_release);
 }
 
@@ -558,7 +561,7 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
 void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
 {
     struct weir_gate_queue *q = pass->queue;
-    struct weir_gate_open *open;
+    struct weir_gate_unmarked *unmarked;
     struct weir_gate *gate;
 
     if (q == NULL) {
@@ -580,19 +583,19 @@ void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
         atomic_fetch_add_explicit(&q->bytes[pass->class == WEIR_SCHED_D2H], pass->size,
                                   memory_order_relaxed);
     }
-    open = &pass->stream->gate.open;
+    unmarked = &pass->stream->gate.unmarked;
     if (pass->item == NULL) {
         atomic_store_explicit(&q->passed,
                               atomic_load_explicit(&q->passed, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        open_work(pass);
-        if (open->n >= OPEN_ALONE || open->ns >= gate->alone_limit_ns / 4) {
+        add_unmarked(pass);
+        if (unmarked->n >= UNMARKED_ALONE || unmarked->ns >= gate->alone_limit_ns / 4) {
             mark(q, pass->stream);
             weir_gate_look(q);
         }
         return;
     }
-    open_work(pass);
+    add_unmarked(pass);
     if (pass->item->order.run != NULL || pass->item->stoppable) {
         give(gate, pass->item);
         mark(q, pass->stream);
@@ -691,7 +694,7 @@ static void finish_queue(struct weir_gate_queue *q)
         weir_mark_put(gate->marks, &e->mark);
         q->n--;
     }
-    if (q->open_started != 0) {
+    if (q->unmarked_started != 0) {
         gate->n_items--;
     }
     (void)weir_sched_queue_remove(gate->sched, now_ns, q->id);

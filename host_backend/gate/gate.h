@@ -50,7 +50,7 @@ struct weir_gate_hint {
 };
 
 /* Work that a stream has been given since its last mark. */
-struct weir_gate_open {
+struct weir_gate_unmarked {
     struct weir_gate_item *first, *last; /* that the scheduler knows */
     uint64_t ns, since_ns;               /* predicted; when the first was given */
     uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
@@ -63,9 +63,9 @@ struct weir_gate_open {
 /* In each stream. Session thread. */
 struct weir_gate_stream {
     struct weir_mark_word word;
-    struct weir_gate_open open;
-    struct weir_gate_queue *queue; /* of open */
-    struct weir_stream *next;      /* in the queue's list of streams with open work */
+    struct weir_gate_unmarked unmarked;
+    struct weir_gate_queue *queue; /* of unmarked */
+    struct weir_stream *next;      /* in the queue's list of streams with unmarked work */
     bool listed;
     uint32_t priority_epoch; /* of the tenant's, that was last applied */
     bool filler;             /* the same */
@@ -168,14 +168,14 @@ bool weir_gate_contends(const struct weir_session *session);
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
 
 /**
- * The session will give nothing more for a while: marks behind all that is open, so that its end is
- * seen. Costs nothing where nothing is.
+ * The session will give nothing more for a while: marks behind all unmarked work, so that its end
+ * is seen. Costs nothing where nothing is.
  * @thread session
  */
 void weir_gate_idle(struct weir_session *session);
 
 /** Has the session work that no mark stands behind yet? @thread session */
-bool weir_gate_is_open(const struct weir_session *session);
+bool weir_gate_has_unmarked(const struct weir_session *session);
 
 /** The guest waits for what a stream has been given: its end matters now. @thread session */
 void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
@@ -185,7 +185,7 @@ void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *
 void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream);
 
 /**
- * A stream is about to be captured (marks behind what is open; all of the session's streams are
+ * A stream is about to be captured (marks behind unmarked work; all of the session's streams are
  * whole while any is) or destroyed. @thread session
  */
 void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);

@@ -44,7 +44,7 @@ struct weir_mark_word {
 enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
                                    struct weir_marks **ret_marks) WEIR_MUST_CHECK;
 
-/** No mark may be open. Accepts NULL. @thread any with the context */
+/** No mark may be pending. Accepts NULL. @thread any with the context */
 void weir_marks_destroy(struct weir_marks *marks);
 
 /**

@@ -50,9 +50,9 @@ struct weir_gate_item {
 /* Work in a stream up to a mark. */
 struct weir_gate_entry {
     struct weir_mark mark;
-    struct weir_gate_open work;
+    struct weir_gate_unmarked work;
     weir_sched_id started; /* the scheduler's name for all that it had not been told of; or 0 */
-    bool open;             /* the mark is not reached, as far as is known */
+    bool pending;          /* the mark is not reached, as far as is known */
 };
 
 /* A session on a device. */
@@ -65,11 +65,11 @@ struct weir_gate_queue {
     uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
-    struct weir_stream *open_streams;
+    struct weir_stream *unmarked_streams;
     const struct weir_gate_hint *last; /* of what was launched last, alone; never followed */
     uint32_t gated;                    /* items that the scheduler decided about */
     atomic_uint_fast64_t given_ns;     /* predicted, of all that was given */
-    atomic_uint_fast64_t open_ns;      /* of what passed beside, and no mark stands behind */
+    atomic_uint_fast64_t unmarked_ns;  /* of what passed beside, and no mark stands behind */
     atomic_uint_fast64_t passed;       /* items that passed beside the scheduler */
     atomic_uint_fast64_t bytes[2];     /* of all copies: to the device, from it */
     atomic_uint_fast64_t stalled_at;   /* done_ns, and one, when it was let through for standing
@@ -77,7 +77,8 @@ struct weir_gate_queue {
 
     /* Under the gate's lock, but for reading done_ns. */
     atomic_uint_fast64_t done_ns; /* of given_ns */
-    weir_sched_id open_started;   /* the scheduler's name for open_ns when it was first told */
+    weir_sched_id
+        unmarked_started; /* the scheduler's name for unmarked_ns when it was first told */
     uint64_t looked_ns, done_seen_ns;
     uint64_t done_late_ns;          /* so long before done_seen_ns it may have been done */
     struct weir_gate_item *waiting; /* brought, and not yet granted */
@@ -245,7 +246,7 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
  * scheduler? */
 bool weir_gate_is_blind(struct weir_gate_queue *queue, struct weir_gate_hint *hint);
 
-/** Then, with marks behind all that is open: wait, and predict again.
+/** Then, with marks behind all unmarked work: wait, and predict again.
  * false: the session is over. */
 bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass);

@@ -78,7 +78,7 @@ struct oldest {
 
 static struct oldest oldest_of(struct weir_gate_queue *q)
 {
-    const struct weir_gate_open *work;
+    const struct weir_gate_unmarked *work;
     struct oldest oldest;
 
     pthread_mutex_lock(&q->lock);

@@ -342,7 +342,7 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
 }
 
 /* What it took, as far as marks say: since it was given, or what was before it was seen done. */
-static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work,
+static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
                         uint64_t now_ns)
 {
     uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
@@ -351,14 +351,15 @@ static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_
 }
 
 /* It may have begun so long before that. */
-static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_open *work)
+static uint64_t begin_late_ns(const struct weir_gate_queue *q,
+                              const struct weir_gate_unmarked *work)
 {
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
 }
 
 /* What passed beside the scheduler took so long:
  * charged to the tenant, and learned from if alike. */
-static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open *work,
+static void account_alone(struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
     struct weir_gate_member *m = q->member;
@@ -390,7 +391,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_open
 }
 
 /* The scheduler learns from their sum, or, where they are alike, from the first for all. */
-static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_open *work,
+static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
                                  uint64_t now_ns)
 {
     weir_sched_id ids[WEIR_GATE_BATCH_MAX];
@@ -408,7 +409,7 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
 /* Of several it is only known how long they took together. A kernel was granted before its thread,
  * which may have slept, gave it to the device. What is known is not made worse by an end that was
  * seen late: a part of that time was the next one's. */
-static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_open *work,
+static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_unmarked *work,
                                 uint64_t now_ns, uint64_t late_ns)
 {
     uint64_t all_ns = span_ns(q, work, now_ns);
@@ -452,7 +453,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     }
     finish_items_locked(q, &e->work, now_ns, late_ns);
     weir_mark_put(gate->marks, &e->mark);
-    e->open = false;
+    e->pending = false;
     atomic_store_explicit(&q->done_ns,
                           atomic_load_explicit(&q->done_ns, memory_order_relaxed) + e->work.ns,
                           memory_order_release);
@@ -460,22 +461,23 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     q->done_late_ns = late_ns;
 }
 
-/* What was open when it was adopted, and is now behind marks: its end is the last mark's. */
-static void settle_open_locked(struct weir_gate_queue *q, uint64_t now_ns)
+/* Unmarked when it was adopted, now with marks behind it: its end is the last mark's. */
+static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate_entry *last;
 
-    if (q->open_started == 0 || atomic_load_explicit(&q->open_ns, memory_order_acquire) != 0) {
+    if (q->unmarked_started == 0 ||
+        atomic_load_explicit(&q->unmarked_ns, memory_order_acquire) != 0) {
         return;
     }
     last = q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
     if (last != NULL && last->started == 0 && last->work.first == NULL) {
-        last->started = q->open_started;
+        last->started = q->unmarked_started;
     } else {
-        (void)weir_sched_finished(q->gate->sched, now_ns, q->open_started, 0);
+        (void)weir_sched_finished(q->gate->sched, now_ns, q->unmarked_started, 0);
         q->gate->n_items--;
     }
-    q->open_started = 0;
+    q->unmarked_started = 0;
 }
 
 void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
@@ -483,16 +485,16 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
     uint64_t late_ns = now_ns - q->looked_ns;
 
     pthread_mutex_lock(&q->lock);
-    settle_open_locked(q, now_ns);
+    settle_unmarked_locked(q, now_ns);
     for (uint32_t i = 0; i < q->n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
-        if (e->open && weir_mark_reached(q->gate->marks, &e->mark)) {
+        if (e->pending && weir_mark_reached(q->gate->marks, &e->mark)) {
             entry_done_locked(q, e, now_ns, late_ns);
             q->gate->event_ns = now_ns;
         }
     }
-    while (q->n != 0 && !q->ring[q->first].open) {
+    while (q->n != 0 && !q->ring[q->first].pending) {
         q->first = (q->first + 1) % WEIR_GATE_ENTRIES;
         q->n--;
         q->first_ns = now_ns;
@@ -517,7 +519,7 @@ static weir_sched_id adopt_one(struct weir_gate_queue *q, enum weir_sched_class 
 
 void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    uint64_t open_ns = atomic_load_explicit(&q->open_ns, memory_order_acquire);
+    uint64_t unmarked_ns = atomic_load_explicit(&q->unmarked_ns, memory_order_acquire);
     uint32_t n;
 
     pthread_mutex_lock(&q->lock);
@@ -525,13 +527,13 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     for (uint32_t i = 0; i < n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
-        if (e->open && e->started == 0 && e->work.first == NULL) {
+        if (e->pending && e->started == 0 && e->work.first == NULL) {
             e->started = adopt_one(q, (enum weir_sched_class)e->work.class, e->work.ns, now_ns);
         }
     }
     pthread_mutex_unlock(&q->lock);
-    if (open_ns != 0 && q->open_started == 0) {
-        q->open_started = adopt_one(q, WEIR_SCHED_KERNEL, open_ns, now_ns);
+    if (unmarked_ns != 0 && q->unmarked_started == 0) {
+        q->unmarked_started = adopt_one(q, WEIR_SCHED_KERNEL, unmarked_ns, now_ns);
     }
     weir_gate_kick_locked(q->gate);
 }
@@ -541,7 +543,7 @@ static void adopt_stragglers_locked(struct weir_gate *gate, struct weir_gate_que
                                     uint64_t now_ns)
 {
     if (atomic_load(&gate->shared->alone) != q->member->id && q->waiting == NULL &&
-        (q->n != 0 || atomic_load(&q->open_ns) != 0)) {
+        (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
         weir_gate_adopt_locked(q, now_ns);
     }
 }
@@ -549,7 +551,7 @@ static void adopt_stragglers_locked(struct weir_gate *gate, struct weir_gate_que
 static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
 {
     for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
-        if (q->n != 0 || q->open_started != 0) {
+        if (q->n != 0 || q->unmarked_started != 0) {
             weir_gate_look_locked(q, now_ns);
         }
         adopt_stragglers_locked(gate, q, now_ns);

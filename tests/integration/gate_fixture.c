@@ -484,7 +484,7 @@ void finish(struct guest *guest)
     weir_gate_idle(&guest->session);
     device_reaches(guest);
     weir_gate_look(q);
-    await(locked(q->n == 0 && q->open_started == 0) &&
+    await(locked(q->n == 0 && q->unmarked_started == 0) &&
           atomic_load(&q->done_ns) == atomic_load(&q->given_ns));
 }
 

@@ -123,7 +123,7 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     launch_end(&waits); /* 240 us in flight, of 200 */
     launch_begin(&waits, a, known);
     launch_await_waiting(&waits);
-    await(marks_in(a) > marks && !weir_gate_is_open(&a->session));
+    await(marks_in(a) > marks && !weir_gate_has_unmarked(&a->session));
     device_reaches(a);
     launch_end(&waits);
     finish(a);
@@ -185,7 +185,7 @@ static void a_failed_call_leaves_nothing_behind(void **state)
         l.driver_says = CUDA_ERROR_INVALID_VALUE;
         launch_end(&l);
         assert_int_equal(atomic_load(&queue_of(a)->given_ns), given_ns);
-        assert_false(weir_gate_is_open(&a->session));
+        assert_false(weir_gate_has_unmarked(&a->session));
         assert_int_equal(counts_now().withdrawals - before.withdrawals, contended);
         launch_once(b, kernel_of(2, 0)); /* now it is contended */
         finish(b);

@@ -53,11 +53,11 @@ static void alone_marks_are_put_seldom(void **state)
         launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
         assert_int_equal(marks_in(a) - marks, i / 64);
     }
-    assert_true(weir_gate_is_open(&a->session));
+    assert_true(weir_gate_has_unmarked(&a->session));
     weir_gate_idle(&a->session);
-    assert_false(weir_gate_is_open(&a->session));
+    assert_false(weir_gate_has_unmarked(&a->session));
     assert_int_equal(marks_in(a) - marks, 4);
-    weir_gate_idle(&a->session); /* nothing is open: no mark */
+    weir_gate_idle(&a->session); /* nothing is unmarked: no mark */
     assert_int_equal(marks_in(a) - marks, 4);
     close_alone(a);
 }
@@ -265,7 +265,7 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
 
     (void)state;
     open_two(&a, &b);
-    for (int i = 0; i < 70; i++) { /* 64 behind a mark, six open */
+    for (int i = 0; i < 70; i++) { /* 64 behind a mark, six unmarked */
         launch_once(a, kernel_of(1, 0));
     }
     counts = counts_now();
@@ -274,8 +274,8 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
     launch_await_waiting(&newcomer); /* for what a has queued, but not for long */
     assert_false(is_alone(a));
     counts = counts_now();
-    assert_int_equal(counts.items, 3); /* what stands behind the mark, what is open, and b's */
-    assert_true(locked(queue_of(a)->open_started != 0));
+    assert_int_equal(counts.items, 3); /* what stands behind the mark, what is unmarked, and b's */
+    assert_true(locked(queue_of(a)->unmarked_started != 0));
     clock_forward(2 * WEIR_NS_PER_MS);
     launch_end(&newcomer);
     finish(a);

@@ -416,7 +416,7 @@ void weir_session_run(struct weir_session *session)
         if (session->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
         }
-        given = given && weir_gate_is_open(session);
+        given = given && weir_gate_has_unmarked(session);
         if (given) {
             uint64_t quiet_ns = weir_gate_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
 
