@@ -287,7 +287,7 @@ CUresult weir_vmm_import(int fd, uint64_t *ret_handle)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     in.h = made->handle;
-    CUresult rc = weir_share_token(fd, in.token)
+    CUresult rc = weir_export_token(fd, in.token)
                       ? weir_call_vmm_import(weir_guest_channel(), &in, &out)
                       : CUDA_ERROR_INVALID_VALUE;
     if (rc != CUDA_SUCCESS) {

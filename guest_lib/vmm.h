@@ -60,11 +60,11 @@ CUresult weir_vmm_export(uint64_t handle, int *ret_fd);
 CUresult weir_vmm_import(int fd, uint64_t *ret_handle);
 
 /** The token in an exported descriptor; false: it is none. @thread any */
-bool weir_share_token(int fd, uint8_t ret_token[16]);
+bool weir_export_token(int fd, uint8_t ret_token[16]);
 
 /** The same for a pool's name of 16 bytes. */
-CUresult weir_share_export_pool(const uint8_t name[16], int *ret_fd);
-CUresult weir_share_import_pool(int fd, uint8_t ret_name[16]);
+CUresult weir_export_pool(const uint8_t name[16], int *ret_fd);
+CUresult weir_import_pool(int fd, uint8_t ret_name[16]);
 
 /** Granularity of memory and addresses. */
 uint64_t weir_vmm_unit(void);

@@ -525,7 +525,7 @@ CUresult weir_guest_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryP
         handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->exportable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    rc = weir_share_export_pool(found->name, &fd);
+    rc = weir_export_pool(found->name, &fd);
     if (rc == CUDA_SUCCESS) {
         memcpy(handle_out, &fd, sizeof fd);
     }
@@ -541,7 +541,7 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_share_import_pool((int)(intptr_t)handle, name);
+    CUresult rc = weir_import_pool((int)(intptr_t)handle, name);
     rc = rc == CUDA_SUCCESS ? new_pool(0, false, &made) : rc;
     if (rc == CUDA_SUCCESS) {
         made->imported = true;

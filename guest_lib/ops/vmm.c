@@ -199,7 +199,7 @@ CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocatio
 
 /* ---------------------------------------------------------------- between processes */
 
-static CUresult check_share_type(CUmemAllocationHandleType type)
+static CUresult check_export_type(CUmemAllocationHandleType type)
 {
     switch ((int)type) {
     case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
@@ -223,7 +223,7 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     }
     int fd;
-    CUresult rc = check_share_type(handleType);
+    CUresult rc = check_export_type(handleType);
     if (rc == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -242,7 +242,7 @@ CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
     if (!handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = check_share_type(shHandleType);
+    CUresult rc = check_export_type(shHandleType);
     rc = rc == CUDA_SUCCESS ? weir_vmm_import((int)(intptr_t)osHandle, &made) : rc;
     if (rc == CUDA_SUCCESS) {
         *handle = made;

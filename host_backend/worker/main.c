@@ -7,12 +7,12 @@
  */
 #include "host_backend/gate/trace.h"
 #include "host_backend/worker/guests.h"
-#include "host_backend/worker/ports.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
+#include "host_backend/worker/stream_ports.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "base/clock.h"
@@ -315,7 +315,7 @@ static bool on_message(struct weir_worker *worker)
 static void loop(struct weir_worker *worker)
 {
     struct pollfd waits[3] = {
-        {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->shares_fd, POLLIN, 0}};
+        {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->exports_fd, POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
         if (poll(waits, 3, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
@@ -326,7 +326,7 @@ static void loop(struct weir_worker *worker)
             return;
         }
         if (waits[2].revents != 0) {
-            weir_shares_look(worker);
+            weir_exports_look(worker);
         }
     }
 }
@@ -368,8 +368,8 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    worker->shares_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->wake_fd < 0 || worker->shares_fd < 0) {
+    worker->exports_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->wake_fd < 0 || worker->exports_fd < 0) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     status = weir_worker_open_device(worker);
@@ -417,7 +417,7 @@ static void close_worker(struct weir_worker *worker)
     weir_prints_finish(&worker->prints);
     weir_stats_finish(worker);
     close(worker->wake_fd);
-    close(worker->shares_fd);
+    close(worker->exports_fd);
     weir_window_finish(&worker->vmm_area);
     pthread_mutex_destroy(&worker->vmm_lock);
     pthread_cond_destroy(&worker->idle);
@@ -462,7 +462,7 @@ int weir_worker_main(int argc, char **argv)
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
     worker->tcp_fd = -1;
-    worker->wake_fd = worker->shares_fd = worker->prints.fd = worker->region_fd = -1;
+    worker->wake_fd = worker->exports_fd = worker->prints.fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
     weir_device_idle_init(&worker->device_idle);

@@ -119,8 +119,8 @@ CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_a
 
 /* ---------------------------------------------------------------- between processes */
 
-static CUresult send_share(struct weir_session *s, struct weir_vmm_alloc *alloc,
-                           const uint8_t name[16])
+static CUresult send_export(struct weir_session *s, struct weir_vmm_alloc *alloc,
+                            const uint8_t name[16])
 {
     enum weir_status status;
     int fd;
@@ -128,7 +128,7 @@ static CUresult send_share(struct weir_session *s, struct weir_vmm_alloc *alloc,
     if (s->transport->ops->send_fd == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    WEIR_TRY(weir_share_create(s->tenant, alloc, name, &fd));
+    WEIR_TRY(weir_export_create(s->tenant, alloc, name, &fd));
     status = s->transport->ops->send_fd(s->transport, fd);
     close(fd);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -149,13 +149,13 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
     WEIR_TRY(weir_session_enter(s, handle->alloc->device));
     WEIR_TRY(weir_session_work_stream(s, &work));
     WEIR_TRY(weir_vmm_alloc_clear(handle->alloc, work));
-    return send_share(s, handle->alloc, no_name);
+    return send_export(s, handle->alloc, no_name);
 }
 
 CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_import_in *in,
                               struct weir_op_vmm_import_out *out)
 {
-    struct weir_vmm_alloc *alloc = weir_share_find_alloc(s->tenant, in->token);
+    struct weir_vmm_alloc *alloc = weir_export_find_alloc(s->tenant, in->token);
 
     if (alloc == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -170,12 +170,12 @@ CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool
                                struct weir_op_pool_export_out *out)
 {
     (void)out;
-    return send_share(s, NULL, in->name);
+    return send_export(s, NULL, in->name);
 }
 
 CUresult weir_host_pool_import(struct weir_session *s, const struct weir_op_pool_import_in *in,
                                struct weir_op_pool_import_out *out)
 {
-    return weir_share_find_name(s->tenant, in->token, out->name) ? CUDA_SUCCESS
-                                                                 : CUDA_ERROR_INVALID_VALUE;
+    return weir_export_find_name(s->tenant, in->token, out->name) ? CUDA_SUCCESS
+                                                                  : CUDA_ERROR_INVALID_VALUE;
 }

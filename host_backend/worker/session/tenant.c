@@ -117,7 +117,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     uint64_t half = tenant->worker->config.window_bytes / 2;
 
     weir_gates_tenant_gone(tenant);
-    weir_shares_drop_all(tenant);
+    weir_exports_drop_all(tenant);
     if (tenant->reserved) {
         (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);
         munmap((void *)(uintptr_t)tenant->host_window.base, half);

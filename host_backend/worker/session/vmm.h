@@ -3,8 +3,8 @@
  * session's reservations and mappings of it.
  *
  * Memory lives while somebody refers to it: a session's handle, a mapping, an exported descriptor
- * that is open somewhere (session/share.c). It is cleared before any guest can read it: where it is
- * first made accessible, or, if it is exported before that, then.
+ * that is open somewhere (session/export.c). It is cleared before any guest can read it: where it
+ * is first made accessible, or, if it is exported before that, then.
  *
  * Source: docs/design/vmm.md
  */
@@ -57,24 +57,24 @@ void weir_vmm_finish(struct weir_session *session);
 /** What a session's object held is given up. */
 void weir_vmm_handle_drop(struct weir_session *session, struct weir_vmm_handle *handle);
 
-/* share.c */
+/* export.c */
 
 /**
  * Make a descriptor for other processes of the tenant.
  * @param alloc   gets one more reference until the last copy of the descriptor is closed; or NULL.
- * @param name    of a pool when alloc is NULL: what weir_share_find() tells; 16 bytes.
+ * @param name    of a pool when alloc is NULL: what weir_export_find() tells; 16 bytes.
  * @param ret_fd  gives it.
  */
-CUresult weir_share_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
-                           const uint8_t name[16], int *ret_fd);
+CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
+                            const uint8_t name[16], int *ret_fd);
 /** The memory of a token, with a reference; NULL: none, or of another tenant. */
-struct weir_vmm_alloc *weir_share_find_alloc(struct weir_tenant *tenant, const uint8_t token[16]);
+struct weir_vmm_alloc *weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16]);
 /** The pool's name of a token. */
-bool weir_share_find_name(struct weir_tenant *tenant, const uint8_t token[16],
-                          uint8_t ret_name[16]);
-/** Descriptors were closed: forget their shares. @thread main */
-void weir_shares_look(struct weir_worker *worker);
+bool weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
+                           uint8_t ret_name[16]);
+/** Descriptors were closed: forget their exports. @thread main */
+void weir_exports_look(struct weir_worker *worker);
 /** Forget all of a tenant that is being destroyed. */
-void weir_shares_drop_all(struct weir_tenant *tenant);
+void weir_exports_drop_all(struct weir_tenant *tenant);
 
 #endif

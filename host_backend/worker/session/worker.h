@@ -18,7 +18,7 @@ struct weir_forms;
 struct weir_nvml;
 struct region;
 struct weir_region_end;
-struct weir_share;
+struct weir_export;
 struct weir_zmq_server;
 
 struct weir_ipc_token {
@@ -75,8 +75,8 @@ struct weir_tenant {
     struct weir_window host_window;
     struct weir_ipc_token *tokens;
     struct weir_ipc_event *events;
-    struct weir_share *shares;
-    uint32_t n_shares;
+    struct weir_export *exports;
+    uint32_t n_exports;
     uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
 
     struct weir_image_store images; /* internally locked */
@@ -124,7 +124,7 @@ struct weir_worker {
     int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
     int region_fd; /* of a region whose bell has not come yet; -1 */
     struct weir_link_region region;
-    int shares_fd; /* an epoll set of the shares' descriptors (session/share.c) */
+    int exports_fd; /* an epoll set of the exports' descriptors (session/export.c) */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t idle;  /* n_sessions became smaller */
@@ -136,7 +136,7 @@ struct weir_worker {
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_ended_session *ended; /* the last ones' statistics, newest first */
     struct region *regions;           /* of virtual machines (worker/regions.c) */
-    struct served_port *ports;        /* likewise (worker/ports.c) */
+    struct served_port *ports;        /* likewise (worker/stream_ports.c) */
 
     pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */

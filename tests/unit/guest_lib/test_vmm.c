@@ -3,7 +3,7 @@
 #include "guest_lib/vmm.h"
 #include "proto/common/ctx_stack.h"
 #include "proto/guest_hand.h"
-#include "proto/wire/share.h"
+#include "proto/wire/export.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_host.h"
 #include <string.h>
@@ -187,21 +187,21 @@ static void what_is_not_carried_is_refused(void **state)
 static void token_is_read_without_taking_it(void **state)
 {
     (void)state;
-    struct weir_share_message message = {.magic = WEIR_SHARE_MAGIC, .token = {1, 2, 3}};
+    struct weir_export_message message = {.magic = WEIR_EXPORT_MAGIC, .token = {1, 2, 3}};
     uint8_t token[16];
     int pair[2], ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    assert_false(weir_share_token(pair[1], token));
+    assert_false(weir_export_token(pair[1], token));
     assert_int_equal(send(pair[0], &message, sizeof message, 0), sizeof message);
     for (int i = 0; i < 3; i++) {
-        assert_true(weir_share_token(pair[1], token));
+        assert_true(weir_export_token(pair[1], token));
         assert_memory_equal(token, message.token, sizeof token);
     }
     assert_int_equal(send(pair[1], "something else", 14, 0), 14);
-    assert_false(weir_share_token(pair[0], token));
+    assert_false(weir_export_token(pair[0], token));
     assert_int_equal(pipe(ends), 0);
-    assert_false(weir_share_token(ends[0], token));
-    assert_false(weir_share_token(-1, token));
+    assert_false(weir_export_token(ends[0], token));
+    assert_false(weir_export_token(-1, token));
     close(pair[0]);
     close(pair[1]);
     close(ends[0]);

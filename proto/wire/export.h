@@ -8,18 +8,18 @@
  *
  * Source: docs/design/vmm.md
  */
-#ifndef WEIR_PROTO_WIRE_SHARE_H
-#define WEIR_PROTO_WIRE_SHARE_H
+#ifndef WEIR_PROTO_WIRE_EXPORT_H
+#define WEIR_PROTO_WIRE_EXPORT_H
 
 #include <stdint.h>
 
-#define WEIR_SHARE_MAGIC       "weirshr1"
-#define WEIR_SHARE_TOKEN_BYTES 16
+#define WEIR_EXPORT_MAGIC       "weirshr1"
+#define WEIR_EXPORT_TOKEN_BYTES 16
 
-struct weir_share_message {
+struct weir_export_message {
     char magic[8];
-    uint8_t token[WEIR_SHARE_TOKEN_BYTES]; /* random; good for the tenant that made it alone */
+    uint8_t token[WEIR_EXPORT_TOKEN_BYTES]; /* random; good for the tenant that made it alone */
 };
-_Static_assert(sizeof(struct weir_share_message) == 24, "on the wire");
+_Static_assert(sizeof(struct weir_export_message) == 24, "on the wire");
 
 #endif

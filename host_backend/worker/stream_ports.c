@@ -1,4 +1,4 @@
-#include "host_backend/worker/ports.h"
+#include "host_backend/worker/stream_ports.h"
 
 #include "base/log.h"
 #include "host_backend/worker/guests.h"

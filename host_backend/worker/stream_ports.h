@@ -2,8 +2,8 @@
  * virtio-serial ports: QEMU's connections, on each of which one process of the machine after the
  * other has a session (proto/transport/stream_port.h). A thread a port.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_PORTS_H
-#define WEIR_HOST_BACKEND_WORKER_PORTS_H
+#ifndef WEIR_HOST_BACKEND_WORKER_STREAM_PORTS_H
+#define WEIR_HOST_BACKEND_WORKER_STREAM_PORTS_H
 
 #include "host_backend/worker/session/worker.h"
 

@@ -1,25 +1,25 @@
-/* Reading what stands in an exported descriptor, and the pools' share of it. */
-#include "proto/wire/share.h"
+/* Reading what stands in an exported descriptor, and the pools' part in it. */
+#include "proto/wire/export.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
 #include <string.h>
 #include <sys/socket.h>
 
-bool weir_share_token(int fd, uint8_t ret_token[16])
+bool weir_export_token(int fd, uint8_t ret_token[16])
 {
     WEIR_GUEST_KEEP_ERRNO;
-    struct weir_share_message message;
+    struct weir_export_message message;
     ssize_t n = recv(fd, &message, sizeof message, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC);
     if (n != (ssize_t)sizeof message ||
-        memcmp(message.magic, WEIR_SHARE_MAGIC, sizeof message.magic) != 0) {
+        memcmp(message.magic, WEIR_EXPORT_MAGIC, sizeof message.magic) != 0) {
         return false;
     }
     memcpy(ret_token, message.token, sizeof message.token);
     return true;
 }
 
-CUresult weir_share_export_pool(const uint8_t name[16], int *ret_fd)
+CUresult weir_export_pool(const uint8_t name[16], int *ret_fd)
 {
     struct weir_op_pool_export_in in;
     memcpy(in.name, name, sizeof in.name);
@@ -30,11 +30,11 @@ CUresult weir_share_export_pool(const uint8_t name[16], int *ret_fd)
     return rc;
 }
 
-CUresult weir_share_import_pool(int fd, uint8_t ret_name[16])
+CUresult weir_import_pool(int fd, uint8_t ret_name[16])
 {
     struct weir_op_pool_import_in in;
     struct weir_op_pool_import_out out;
-    if (!weir_share_token(fd, in.token)) {
+    if (!weir_export_token(fd, in.token)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult rc = weir_call_pool_import(weir_guest_channel(), &in, &out);
