@@ -235,5 +235,12 @@ CUresult weir_guest_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction fun
 
 CUresult weir_guest_cuFuncLoad(CUfunction function)
 {
-    return weir_function_get(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct weir_function *f = weir_function_get(function);
+
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const struct weir_op_function_load_in in = {
+        .f = f->handle, .device = weir_guest.devices[weir_device_current()].host_ordinal};
+    return weir_call_function_load(weir_guest_channel(), &in, NULL);
 }

@@ -378,7 +378,9 @@ static int open_worker(struct weir_worker *worker)
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
-    if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
+    if (worker->driver.cuFuncLoad == NULL) {
+        weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
+    } else if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     if (weir_gates_create(worker) != WEIR_OK) {

@@ -34,6 +34,21 @@ static void block_sum(CUfunction function)
     DRV(cu.MemFree_v2(device_out));
 }
 
+/* Code that is loaded ahead: launches wait for nothing then. */
+static void load_ahead(CUfunction function)
+{
+    CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_MAX;
+    CUresult (*load)(CUfunction);
+    CUresult (*is_loaded)(CUfunctionLoadingState *, CUfunction);
+
+    *(void **)&load = check_driver_symbol(RTLD_DEFAULT, "cuFuncLoad");
+    *(void **)&is_loaded = check_driver_symbol(RTLD_DEFAULT, "cuFuncIsLoaded");
+    DRV(load(function));
+    DRV(load(function));
+    DRV(is_loaded(&state, function));
+    check_int((int)state, CU_FUNCTION_LOADING_STATE_LOADED, "loaded ahead");
+}
+
 int main(void)
 {
     CUmodule module, seen = NULL;
@@ -64,6 +79,7 @@ int main(void)
                CUDA_ERROR_INVALID_VALUE, "16 MB of it");
     check_code(cu.FuncGetAttribute(&value, (CUfunction_attribute)999, sum),
                CUDA_ERROR_INVALID_VALUE, "unknown attribute");
+    load_ahead(sum);
     block_sum(sum);
     DRV(cu.FuncGetName(&name, sum));
     check_true(name != NULL && strcmp(name, "block_sum") == 0, "name");

@@ -154,6 +154,18 @@ class Forms(lib.Case):
         self.assertEqual(counts["stuck"], 0)
         self.assertEqual(self.said(host, "forms: a stopped kernel does not end"), [])
 
+    def test_work_that_waits_for_work(self):
+        """Twins are built and loaded beside it: nobody may wait for the device then who keeps out what it waits for."""
+        for seed in range(lib.FORMS_SEED, lib.FORMS_SEED + 3):
+            host = self.explored(seed=seed)
+            for mode, rounds in (("value", 40), ("event", 40), ("host", 2), ("graph", 40), ("spin", 40)):
+                with self.subTest(mode=mode, seed=seed):
+                    self.finished(host, "e2e_waits", mode, rounds)
+            host.wait_idle()
+            counts = self.counts(host)
+            self.assertEqual(counts["started"], counts["finished"])
+            self.assertEqual(counts["stuck"], 0)
+
     def run_with(self, folder):
         """One host's life; whether its twins came out of the cache, file by file, and the host."""
         host = self.explored(folder)

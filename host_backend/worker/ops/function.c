@@ -284,6 +284,37 @@ CUresult weir_function_here(struct weir_session *s, struct weir_function *f, CUf
     return CUDA_SUCCESS;
 }
 
+CUresult weir_function_load(struct weir_session *s, struct weir_function *f, CUfunction native)
+{
+    CUresult result;
+    uint32_t idle;
+
+    if ((f->loaded_on >> s->device & 1) != 0) {
+        return CUDA_SUCCESS;
+    }
+    idle = weir_forms_device_idle_begin(s->worker->forms);
+    result =
+        s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
+    weir_forms_device_idle_end(s->worker->forms, idle);
+    f->loaded_on |= result == CUDA_SUCCESS ? 1u << s->device : 0;
+    return result;
+}
+
+CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in,
+                                 struct weir_op_function_load_out *out)
+{
+    struct weir_function *f = weir_ops_function(s, in->f);
+    CUfunction native;
+
+    (void)out;
+    if (f == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(enter_device(s, f, in->device));
+    WEIR_TRY(weir_function_here(s, f, &native));
+    return weir_function_load(s, f, native);
+}
+
 CUresult weir_host_function_attribute_set(struct weir_session *s,
                                           const struct weir_op_function_attribute_set_in *in,
                                           struct weir_op_function_attribute_set_out *out)

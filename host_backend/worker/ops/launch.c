@@ -215,24 +215,6 @@ static CUresult launch_original(struct weir_session *s, const struct weir_op_lau
                                      extra);
 }
 
-/* The driver loads a kernel's code when it is first launched, and may wait for the device then. */
-static CUresult launch_original_idle(struct weir_session *s, const struct weir_op_launch_in *in,
-                                     struct weir_function *f, CUfunction native, CUstream stream,
-                                     void **extra)
-{
-    CUresult result;
-    uint32_t idle;
-
-    if (f->launched || s->worker->forms == NULL) {
-        return launch_original(s, in, native, stream, extra);
-    }
-    f->launched = true;
-    idle = weir_forms_device_idle_begin(s->worker->forms);
-    result = launch_original(s, in, native, stream, extra);
-    weir_forms_device_idle_end(s->worker->forms, idle);
-    return result;
-}
-
 /* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
 static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunction native,
                         const struct weir_stream *stream, const struct weir_op_launch_in *in,
@@ -271,6 +253,9 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)params,
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     WEIR_TRY(weir_function_here(s, f, &native));
+    if (s->worker->forms != NULL) {
+        WEIR_TRY(weir_function_load(s, f, native));
+    }
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
         s->uses_printf = true;
@@ -293,8 +278,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;
     if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
-        result = launch_original_idle(s, in, f, native, weir_stream_at(stream),
-                                      bytes != 0 ? extra : NULL);
+        result = launch_original(s, in, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
         if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
             weir_gate_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
             result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);

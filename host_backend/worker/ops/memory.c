@@ -159,7 +159,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         }
     }
     weir_range_remove(&session->ranges, registration);
-    idle = weir_device_idle_begin(session->worker);
+    idle = weir_device_idle_begin(session->worker, session);
     (void)session->driver->cuMemHostUnregister(at);
     weir_device_idle_end(session->worker, idle);
     if (registration->in_window) {

@@ -39,6 +39,7 @@ static void unbind_kernel(weir_handle handle, void *object, void *user)
         f->form = NULL;
         free(f->elsewhere);
         f->elsewhere = NULL;
+        f->loaded_on = 0;
     }
 }
 

@@ -295,7 +295,7 @@ static void unmap(struct weir_chunk *chunk)
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
 
     if (chunk->pinned) {
-        uint32_t idle = weir_device_idle_begin(chunk->tenant->worker);
+        uint32_t idle = weir_device_idle_begin(chunk->tenant->worker, NULL);
 
         (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
         weir_device_idle_end(chunk->tenant->worker, idle);

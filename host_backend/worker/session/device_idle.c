@@ -78,19 +78,23 @@ void weir_device_barrier_leave(struct weir_session *session)
 
 /* ---------------------------------------------------------------- the barrier */
 
-/* May anybody else give the device work? A monitor, which each program that loads NVML has beside
- * its session, may not. */
-static bool others_there(struct weir_worker *w)
+/*
+ * May anybody but the caller give the device work? A monitor, which each program that loads NVML
+ * has beside its session, may not.
+ *
+ * @param self  the caller's session; NULL: it has none, and every session is another
+ */
+static bool others_there(struct weir_worker *w, const struct weir_session *self)
 {
     uint32_t others;
 
     pthread_mutex_lock(&w->lock);
-    others = w->n_sessions;
+    others = w->n_sessions - (self != NULL); /* with those that are just coming, or going */
     for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
-        others -= s->monitor;
+        others -= s->monitor && s != self;
     }
     pthread_mutex_unlock(&w->lock);
-    return others > 1;
+    return others != 0;
 }
 
 /* Its own capture ends after this call, so there is nothing to wait for; and as long as it is open
@@ -206,19 +210,20 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
     return false;
 }
 
-uint32_t weir_device_idle_begin(struct weir_worker *worker)
+uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller)
 {
-    struct weir_session *self = inside_of;
+    struct weir_session *inside = inside_of;
+    const struct weir_session *self = caller != NULL ? caller : inside;
     struct weir_device_idle *d = &worker->device_idle;
     uint64_t end_ns = weir_clock_now_ns() + WEIR_DEVICE_IDLE_LIMIT_NS, moment_ns = MOMENT_NS;
     uint32_t idle;
 
-    if (self != NULL) { /* or two that wait for an idle device wait for each other */
-        atomic_store_explicit(&self->inside, 0, memory_order_release);
+    if (inside != NULL) { /* or two that wait for an idle device wait for each other */
+        atomic_store_explicit(&inside->inside, 0, memory_order_release);
     }
     idle = weir_forms_device_idle_begin(worker->forms);
     pthread_mutex_lock(&d->lock);
-    if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker)) {
+    if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker, self)) {
         return idle;
     }
     while (!turn(worker, moment_ns, end_ns)) {

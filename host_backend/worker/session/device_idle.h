@@ -61,10 +61,13 @@ void weir_device_barrier_leave(struct weir_session *session);
  * Wait until the device is idle, and keep it so. At once where no other session is there that may
  * give it work, where the caller's own session is capturing, or where the driver is softgpu, which
  * keeps nobody out. Calls nest.
+ *
+ * @param caller  the session whose thread calls; NULL: the one in whose handler this thread is, or,
+ * on a thread of the worker's own, none: then a single session is another one, too.
  * @return for weir_device_idle_end()
  * @thread any with a context, holding no lock; within a handler, too
  */
-uint32_t weir_device_idle_begin(struct weir_worker *worker);
+uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
 
 #endif

@@ -289,7 +289,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
         return destroy_event(session, (struct weir_event *)o);
     case WEIR_KIND_ARRAY:
     case WEIR_KIND_MIPMAP: {
-        uint32_t idle = weir_device_idle_begin(session->worker);
+        uint32_t idle = weir_device_idle_begin(session->worker, session);
         CUresult result = destroy_handle(session->driver, o->kind, o->native);
 
         weir_device_idle_end(session->worker, idle);

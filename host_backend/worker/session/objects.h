@@ -41,6 +41,20 @@ void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
 CUresult weir_function_here(struct weir_session *session, struct weir_function *function,
                             CUfunction *ret_native);
 
+/**
+ * Load a function's code on the session's current device: later launches of it wait for nothing.
+ * The driver may wait for the device's work meanwhile, so what is stopped goes on first. Nothing
+ * where it is loaded.
+ *
+ * @param native  weir_function_here()'s.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_NOT_SUPPORTED  a driver before CUDA 12.4
+ * @return the driver's
+ * @thread session, holding no lock
+ */
+CUresult weir_function_load(struct weir_session *session, struct weir_function *function,
+                            CUfunction native);
+
 /** Destroy a context's objects, then the context. */
 void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx);
 

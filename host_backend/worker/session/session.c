@@ -267,7 +267,7 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
 
     if (waits_for_device(op)) {
         weir_gate_idle(s);
-        idle = weir_device_idle_begin(s->worker);
+        idle = weir_device_idle_begin(s->worker, s);
         result = weir_host_table[op](s, in, out);
         weir_device_idle_end(s->worker, idle);
         return result;
@@ -545,7 +545,7 @@ void weir_session_device_idle(struct weir_session *session)
         end_device_idle(s);
     }
     if (s->goes && s->device_idle_since_ns == 0) {
-        s->device_idle = weir_device_idle_begin(s->worker);
+        s->device_idle = weir_device_idle_begin(s->worker, s);
         s->device_idle_since_ns = weir_clock_now_ns();
     }
 }
@@ -619,7 +619,7 @@ void weir_session_destroy(struct weir_session *session)
             (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
         }
     }
-    idle = weir_device_idle_begin(s->worker);
+    idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
     weir_objects_finish(s);

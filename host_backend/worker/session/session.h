@@ -30,7 +30,7 @@
 #include <stdatomic.h>
 
 struct weir_chunk;
-#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
+#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
 struct weir_forms_exposure;
 struct weir_forms_kernel;
@@ -126,7 +126,7 @@ struct weir_function {
     uint32_t set_mask;                          /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
     bool uses_printf;
-    bool launched; /* once: its code is loaded */
+    uint32_t loaded_on; /* devices where its code is known to be loaded, a bit each */
     bool layout_known;
     struct weir_gate_hint hint;
     uint32_t param_bytes; /* what a launch must bring at least */

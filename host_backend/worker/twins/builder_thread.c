@@ -23,9 +23,8 @@
 #define BUILD_NICE 10
 
 /* How long a call may wait until no run needs us. */
-#define IDLE_LIMIT_NS (20 * WEIR_NS_PER_S)  /* the driver would block other threads as long */
-#define SOFT_LIMIT_NS WEIR_NS_PER_S         /* softgpu never blocks other threads */
-#define TRY_LIMIT_NS  (20 * WEIR_NS_PER_MS) /* of one that need not be made */
+#define IDLE_LIMIT_NS (20 * WEIR_NS_PER_S) /* the driver would block other threads as long */
+#define SOFT_LIMIT_NS WEIR_NS_PER_S        /* softgpu never blocks other threads */
 
 /* ---------------------------------------------------------------- a module */
 
@@ -64,7 +63,7 @@ static void module_destroy(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
     const struct weir_driver *d = &worker->driver;
-    uint32_t idle = weir_device_idle_begin(worker);
+    uint32_t idle = weir_device_idle_begin(worker, NULL);
     CUcontext before;
 
     if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
@@ -146,7 +145,18 @@ static enum weir_status extract(struct weir_forms_module *m, struct weir_image *
     return status;
 }
 
-/* Looking a kernel up may load its code, for which all of the device's later work waits. */
+/*
+ * Look a twin up and load its code now, while the device is idle: left alone, the driver loads it
+ * at the first launch or question, and lets all of the device's later work wait for that.
+ */
+static CUresult find_twin(const struct weir_driver *d, CUmodule module, const char *name,
+                          CUfunction *ret_twin)
+{
+    CUresult result = d->cuModuleGetFunction(ret_twin, module, name);
+
+    return result == CUDA_SUCCESS ? d->cuFuncLoad(*ret_twin) : result;
+}
+
 static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module *m)
 {
     CUresult result = CUDA_SUCCESS;
@@ -158,13 +168,13 @@ static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             const char *name = k->info->twins[form].name;
 
-            k->useless |= name != NULL &&
-                          d->cuModuleGetFunction(&k->twins[form], m->twins, name) != CUDA_SUCCESS;
+            k->useless |=
+                name != NULL && find_twin(d, m->twins, name, &k->twins[form]) != CUDA_SUCCESS;
         }
         ticket |= k->twins[WEIR_PTX_FORM_TICKET] != NULL;
     }
     if (ticket) {
-        result = d->cuModuleGetFunction(&m->finish, m->twins, WEIR_PTX_FINISH_NAME);
+        result = find_twin(d, m->twins, WEIR_PTX_FINISH_NAME, &m->finish);
     }
     return result;
 }
@@ -183,7 +193,7 @@ static enum weir_status load(struct weir_forms_module *m)
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
     }
-    idle = weir_device_idle_begin(m->device->forms->worker);
+    idle = weir_device_idle_begin(m->device->forms->worker, NULL);
     loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
@@ -271,12 +281,12 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
     if (twin->name == NULL) {
         return false;
     }
-    idle = weir_device_idle_begin(k->module->device->forms->worker);
+    idle = weir_device_idle_begin(k->module->device->forms->worker, NULL);
     loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         c->module = NULL;
     } else {
-        loaded = d->cuModuleGetFunction(&c->twin, c->module, twin->name);
+        loaded = find_twin(d, c->module, twin->name, &c->twin);
     }
     weir_device_idle_end(k->module->device->forms->worker, idle);
     return loaded == CUDA_SUCCESS;
@@ -524,42 +534,27 @@ void weir_forms_destroy(struct weir_forms *forms)
 }
 
 /* A device that gets its runs later is not asked; weir_forms_device_idle_end() leaves it out. */
-static bool idle_within(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle)
+uint32_t weir_forms_device_idle_begin(struct weir_forms *forms)
 {
-    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
+    uint64_t end_ns;
+    uint32_t idle = 0;
     bool all = true;
 
-    *ret_idle = 0;
+    if (forms == NULL) {
+        return 0;
+    }
+    end_ns = weir_clock_now_ns() + (forms->worker->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
         uint64_t now_ns = weir_clock_now_ns();
 
         if (runs != NULL) {
             all &= weir_runs_device_idle_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
-            *ret_idle |= 1u << i;
+            idle |= 1u << i;
         }
     }
-    return all;
-}
-
-uint32_t weir_forms_device_idle_begin(struct weir_forms *forms)
-{
-    uint32_t idle = 0;
-
-    if (forms != NULL &&
-        !idle_within(forms, forms->worker->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS, &idle)) {
+    if (!all) {
         weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
-    }
-    return idle;
-}
-
-bool weir_forms_device_idle_try(struct weir_forms *forms, uint32_t *ret_idle)
-{
-    bool idle = idle_within(forms, TRY_LIMIT_NS, ret_idle);
-
-    if (!idle) {
-        weir_forms_device_idle_end(forms, *ret_idle);
-        *ret_idle = 0;
     }
     return idle;
 }

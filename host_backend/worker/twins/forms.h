@@ -38,16 +38,7 @@ struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
  * @thread any with the context, holding no lock
  */
 uint32_t weir_forms_device_idle_begin(struct weir_forms *forms);
-/**
- * The same before a call that can be left out: it does not wait for long.
- *
- * @param forms     not NULL.
- * @param ret_idle  for weir_forms_device_idle_end(); 0 on failure.
- * @return whether the call may be made.
- * @thread any with the context, holding no lock
- */
-bool weir_forms_device_idle_try(struct weir_forms *forms, uint32_t *ret_idle) WEIR_MUST_CHECK;
-/** @param idle  what begin or try gave. @thread any */
+/** @param idle  what begin gave. @thread any */
 void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 
 /* ---- a module's life (module_life.c) */

@@ -288,33 +288,6 @@ static enum weir_forms_launched start_as(struct weir_session *s, const struct we
                                                           : WEIR_FORMS_LAUNCHED_TICKET;
 }
 
-/* The driver loads a kernel's code when it is first launched, and may wait for the device then. A
- * twin is not worth a wait for that. */
-static enum weir_forms_launched start_idle(struct weir_session *s,
-                                           const struct weir_forms_choice *c, CUstream stream,
-                                           const struct weir_op_launch_in *in,
-                                           struct weir_forms_order *order)
-{
-    struct weir_forms_kernel *k = c->kernel;
-    struct weir_forms *forms = k->module->device->forms;
-    enum weir_forms_launched launched;
-    uint32_t idle;
-
-    if (k->launches[c->form] != 0 &&
-        (c->variant == WEIR_FORMS_PLAIN || k->others[c->variant].launched)) {
-        return start_as(s, c, stream, in, order);
-    }
-    if (!weir_forms_device_idle_try(forms, &idle)) {
-        if (order != NULL) {
-            order->ended(order->item);
-        }
-        return WEIR_FORMS_LAUNCHED_NOT_IDLE;
-    }
-    launched = start_as(s, c, stream, in, order);
-    weir_forms_device_idle_end(forms, idle);
-    return launched;
-}
-
 bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
 {
     const struct weir_forms_module *m = function->forms;
@@ -404,7 +377,7 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
 {
     struct weir_forms_kernel *k = choice->kernel;
     enum weir_forms_launched launched =
-        start_idle(session, choice, weir_stream_at(stream), in, order);
+        start_as(session, choice, weir_stream_at(stream), in, order);
 
     weir_forms_note(session, launched);
     if (launched != WEIR_FORMS_LAUNCHED_PERSISTENT && launched != WEIR_FORMS_LAUNCHED_TICKET) {
@@ -412,6 +385,5 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
         return false;
     }
     k->launches[choice->form]++;
-    k->others[choice->variant].launched = true;
     return true;
 }

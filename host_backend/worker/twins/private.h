@@ -31,7 +31,6 @@ enum weir_forms_other_state {
 struct weir_forms_other {
     atomic_int state; /* enum weir_forms_other_state */
     bool taken;       /* the session has seen that it is READY */
-    bool launched;
     uint32_t max_regs;
     struct weir_image *image; /* a reference, until the text is out of it */
     struct weir_forms_set *set;

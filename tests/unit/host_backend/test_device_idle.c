@@ -108,12 +108,27 @@ static void *pass_on_and_on(void *unused)
 static void begin_alone_asks_nothing(void **state)
 {
     (void)state;
+    f.worker.sessions = f.sessions[1];
     f.worker.n_sessions = 1;
-    uint32_t idle = weir_device_idle_begin(&f.worker);
+    uint32_t idle = weir_device_idle_begin(&f.worker, f.sessions[1]);
 
     assert_int_equal(atomic_load(&f.records), 0);
     assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
     weir_device_idle_end(&f.worker, idle);
+}
+
+/* The builder of twins is a thread of the worker's own: whoever is alone may still give work. */
+static void begin_by_the_worker_itself_asks_beside_one_session(void **state)
+{
+    (void)state;
+    f.worker.sessions = f.sessions[1];
+    f.worker.n_sessions = 1;
+    uint32_t idle = weir_device_idle_begin(&f.worker, NULL);
+
+    assert_int_equal(atomic_load(&f.records), 1);
+    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 1);
+    weir_device_idle_end(&f.worker, idle);
+    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
 }
 
 /* PyTorch loads NVML, which has a session of its own. */
@@ -121,7 +136,7 @@ static void begin_beside_a_monitor_asks_nothing(void **state)
 {
     (void)state;
     f.sessions[1]->monitor = true;
-    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
     assert_int_equal(atomic_load(&f.records), 0);
     assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
 }
@@ -134,7 +149,7 @@ static void begin_within_an_own_capture_does_not_wait(void **state)
     f.sessions[0]->n_captures = 1;
     atomic_store(&f.worker.device_idle.captures, 1);
     weir_device_barrier_enter(f.sessions[0]);
-    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, NULL));
     weir_device_barrier_leave(f.sessions[0]);
     assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
     assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
@@ -150,8 +165,8 @@ static void begin_keeps_the_others_out_until_the_end(void **state)
     while (atomic_load(&f.let_in) < 100) {
     }
     for (int turn = 0; turn < 200; turn++) {
-        uint32_t idle = weir_device_idle_begin(&f.worker);
-        uint32_t inner = weir_device_idle_begin(&f.worker); /* they nest */
+        uint32_t idle = weir_device_idle_begin(&f.worker, NULL);
+        uint32_t inner = weir_device_idle_begin(&f.worker, NULL); /* they nest */
 
         before = atomic_load(&f.let_in);
         weir_device_idle_end(&f.worker, inner);
@@ -176,7 +191,7 @@ static void begin_opens_while_the_device_does_not_end(void **state)
     (void)state;
     atomic_store(&f.busy_looks, 5000);
     assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
-    idle = weir_device_idle_begin(&f.worker);
+    idle = weir_device_idle_begin(&f.worker, NULL);
     assert_true(atomic_load(&f.busy_looks) <= 0);
     assert_true(atomic_load(&f.worker.device_idle.turns) > 0);
     assert_true(atomic_load(&f.let_in) > 0);
@@ -202,7 +217,7 @@ static void begin_waits_for_the_end_of_a_capture(void **state)
     (void)state;
     atomic_store(&f.worker.device_idle.captures, 1);
     assert_int_equal(pthread_create(&other, NULL, end_capture, NULL), 0);
-    idle = weir_device_idle_begin(&f.worker); /* record() asserts that there is none */
+    idle = weir_device_idle_begin(&f.worker, NULL); /* record() asserts that there is none */
     assert_true(atomic_load(&f.records) > 0);
     weir_device_idle_end(&f.worker, idle);
     pthread_join(other, NULL);
@@ -213,7 +228,7 @@ static void *begin_inside(void *session)
 {
     for (int i = 0; i < 50; i++) {
         weir_device_barrier_enter(session);
-        weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker));
+        weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, NULL));
         weir_device_barrier_leave(session);
     }
     return NULL;
@@ -235,6 +250,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(begin_alone_asks_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_by_the_worker_itself_asks_beside_one_session, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(begin_beside_a_monitor_asks_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(begin_within_an_own_capture_does_not_wait, set_up,
                                         tear_down),
