@@ -1,22 +1,22 @@
 /*
- * The session's side of the gate: past the scheduler, or through it.
+ * A session's work at the gate: past the scheduler, or through it.
  *
  * Past it goes a tenant that is alone (shared->alone), while what the session has given and what is
  * not known to be done is below a bound. Nobody waits for a session that is just passing: what it
- * gave in the moment in which another tenant came is in its ring or its unmarked work, and is told
+ * gave in the moment in which another tenant came is in its ring or its open batches, and is told
  * to the scheduler a moment later (weir_gate_adopt_locked()), by the session's next item or by the
  * watcher.
  *
- * Work in flight is followed by marks. Work since a stream's last mark is *unmarked*; a mark closes
- * it and makes it an entry of the session's ring. Marks are put when much is unmarked, before the
- * session waits, and when it has nothing more to give.
+ * Work in flight is followed by marks. Work since a stream's last mark is *unmarked*, a batch; a
+ * mark closes it and makes it an entry of the session's ring. Marks are put when much is unmarked,
+ * before the session waits, and when it has nothing more to give.
  *
- * Locks: the gate's before a queue's. No driver call is made with either held.
+ * Locks: the gate's before a queue's. Nothing of the worker's is called with either held, but for
+ * weir_gate_ops.item_gone().
  */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/order.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,70 +28,51 @@
 
 /* ---------------------------------------------------------------- queues */
 
-static struct weir_gate *gate_of(const struct weir_session *s)
+bool weir_gate_contends(const struct weir_gate_queue *queue)
 {
-    return s->worker->gates[s->device];
+    return atomic_load_explicit(&queue->gate->shared->alone, memory_order_relaxed) !=
+           queue->member->id;
 }
 
-bool weir_gate_may_want_runs(const struct weir_session *session)
+static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
+                                          const struct weir_gate_tenant *tenant)
 {
-    struct weir_worker *worker = session->worker;
-    uint32_t n = 0;
-
-    if (gate_of(session) == NULL || weir_gate_sm_limit_pct(session) < 100) {
-        return gate_of(session) != NULL;
-    }
-    pthread_mutex_lock(&worker->lock);
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
-    }
-    pthread_mutex_unlock(&worker->lock);
-    return n > 1;
-}
-
-bool weir_gate_contends(const struct weir_session *session)
-{
-    const struct weir_gate *gate = gate_of(session);
-    weir_sched_id alone =
-        gate != NULL ? atomic_load_explicit(&gate->shared->alone, memory_order_relaxed) : 0;
-    const struct weir_gate_queue *q =
-        atomic_load_explicit(&session->gates[session->device], memory_order_relaxed);
-
-    return gate != NULL && q != NULL && alone != q->member->id;
-}
-
-static enum weir_status add_member_locked(struct weir_gate *gate, struct weir_tenant *tenant)
-{
-    struct weir_gate_member *member = &gate->members[tenant->index];
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
+    struct weir_gate_member *member = &gate->members[slot];
+    struct weir_sched_tenant_params params;
     enum weir_status status;
 
     if (member->id != 0) {
         return WEIR_OK;
     }
-    member->tenant = tenant;
+    member->settings = *tenant;
+    atomic_store(&member->sm_limit_pct, tenant->sm_limit_pct);
+    params = weir_gate_tenant_params(&member->settings);
     status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
     weir_gate_trace_name_locked(gate, member);
     return status;
 }
 
-static struct weir_gate_queue *make_queue(struct weir_session *s)
+enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
+                                        const struct weir_gate_tenant *tenant,
+                                        uint32_t sm_limit_pct,
+                                        const struct weir_gate_session_ops *ops, void *session,
+                                        struct weir_gate_queue **ret_queue)
 {
-    struct weir_gate *gate = gate_of(s);
     struct weir_gate_queue *q = calloc(1, sizeof *q);
     enum weir_status status;
 
     if (q == NULL) {
-        return NULL;
+        return WEIR_ERR_NO_MEMORY;
     }
     q->gate = gate;
-    q->session = s;
-    q->sm_limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
+    q->ops = ops;
+    q->session = session;
+    q->sm_limit_pct = sm_limit_pct;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
-    status = add_member_locked(gate, s->tenant);
+    status = add_member_locked(gate, slot, tenant);
     if (status == WEIR_OK) {
-        q->member = &gate->members[s->tenant->index];
+        q->member = &gate->members[slot];
         status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, &q->id);
     }
     if (status == WEIR_OK) {
@@ -103,170 +84,61 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     if (status != WEIR_OK) {
         pthread_mutex_destroy(&q->lock);
         free(q);
-        return NULL;
+        return status;
     }
-    /* Q1: publishes the queue; meets the acquire in weir_gate_session_wake(). */
-    atomic_store_explicit(&s->gates[s->device], q, memory_order_release);
-    return q;
+    *ret_queue = q;
+    return WEIR_OK;
 }
 
-static struct weir_gate_queue *queue_of(const struct weir_session *s)
+/* ---------------------------------------------------------------- batches */
+
+bool weir_gate_batch_may_close(const struct weir_gate_queue *queue)
 {
-    return atomic_load_explicit(&s->gates[s->device], memory_order_relaxed);
+    return queue->n != WEIR_GATE_ENTRIES;
 }
 
-/* ---------------------------------------------------------------- marks */
-
-static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
+void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch *batch,
+                           const struct weir_gate_mark *mark)
 {
-    struct weir_stream **at = &q->unmarked_streams;
-
-    while (*at != stream) {
-        at = &(*at)->gate.next;
-    }
-    *at = stream->gate.next;
-    stream->gate.listed = false;
-}
-
-/* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
-static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
-{
-    struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
+    struct weir_gate_queue *q = queue;
     struct weir_gate_entry *entry;
-    struct weir_mark m;
 
-    if (unmarked->n == 0 || q->n == WEIR_GATE_ENTRIES ||
-        weir_stream_capturing(q->session, stream) ||
-        weir_mark_stream(q->gate->marks, &stream->gate.word, weir_stream_at(stream), &m) !=
-            CUDA_SUCCESS) {
-        return;
-    }
     pthread_mutex_lock(&q->lock);
     entry = &q->ring[(q->first + q->n++) % WEIR_GATE_ENTRIES];
-    *entry = (struct weir_gate_entry){.mark = m, .work = *unmarked, .pending = true};
+    *entry = (struct weir_gate_entry){.mark = *mark, .work = *batch, .pending = true};
     pthread_mutex_unlock(&q->lock);
     atomic_store_explicit(&q->unmarked_ns,
                           atomic_load_explicit(&q->unmarked_ns, memory_order_relaxed) -
-                              unmarked->beside_ns,
+                              batch->beside_ns,
                           memory_order_release);
-    *unmarked = (struct weir_gate_unmarked){0};
-    unlist(q, stream);
+    *batch = (struct weir_gate_batch){0};
 }
 
-static void mark_all(struct weir_gate_queue *q)
+void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch)
 {
-    for (struct weir_stream *s = q->unmarked_streams, *next; s != NULL; s = next) {
-        next = s->gate.next;
-        mark(q, s);
+    pthread_mutex_lock(&queue->gate->lock);
+    while (batch->first != NULL) {
+        struct weir_gate_item *item = batch->first;
+
+        batch->first = item->next;
+        weir_gate_withdraw_locked(item, weir_clock_now_ns());
     }
+    atomic_fetch_add(&queue->done_ns, batch->ns);
+    weir_gate_unlock(queue->gate);
+    atomic_fetch_sub(&queue->unmarked_ns, batch->beside_ns);
+    *batch = (struct weir_gate_batch){0};
 }
 
-void weir_gate_look(struct weir_gate_queue *q)
+void weir_gate_look(struct weir_gate_queue *queue)
 {
-    pthread_mutex_lock(&q->gate->lock);
-    weir_gate_look_locked(q, weir_clock_now_ns());
-    weir_gate_unlock(q->gate);
+    pthread_mutex_lock(&queue->gate->lock);
+    weir_gate_look_locked(queue, weir_clock_now_ns());
+    weir_gate_unlock(queue->gate);
 }
 
-bool weir_gate_has_unmarked(const struct weir_session *session)
+bool weir_gate_in_flight(const struct weir_gate_queue *queue)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        const struct weir_gate_queue *q =
-            atomic_load_explicit(&session->gates[i], memory_order_relaxed);
-
-        if (q != NULL && q->unmarked_streams != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void weir_gate_idle(struct weir_session *session)
-{
-    uint32_t here = session->device;
-
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
-
-        if (q != NULL && q->unmarked_streams != NULL &&
-            weir_session_enter(session, i) == CUDA_SUCCESS) {
-            mark_all(q);
-        }
-        if (q != NULL && q->n != 0) {
-            weir_gate_look(q);
-        }
-    }
-    if (session->device != here) { /* a handler may be about to begin */
-        (void)weir_session_enter(session, here);
-    }
-}
-
-/* In the part of the device that a kernel that is launched as it is is to have; 0: all of it. */
-static void place_stream(const struct weir_gate *gate, struct weir_stream *stream, uint32_t sms)
-{
-    if (gate->parts != NULL && (sms != 0 || stream->parts != NULL)) {
-        /* Where it cannot be moved it stays, and what it is given is done there. */
-        (void)weir_parts_move(gate->parts, stream, sms);
-    }
-}
-
-void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream)
-{
-    if (stream->parts != NULL) {
-        place_stream(session->worker->gates[stream->o.device], stream, 0);
-    }
-}
-
-static void close_stream(struct weir_session *session, struct weir_stream *stream)
-{
-    uint32_t here = session->device;
-
-    if (stream->gate.listed && weir_session_enter(session, stream->o.device) == CUDA_SUCCESS) {
-        mark(stream->gate.queue, stream);
-        (void)weir_session_enter(session, here);
-    }
-}
-
-void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
-{
-    close_stream(session, stream);
-    for (struct weir_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
-        for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
-            weir_gate_stream_whole(session, s); /* events may draw any of them into it */
-        }
-    }
-}
-
-void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream)
-{
-    if (stream->gate.listed && weir_gate_contends(session)) {
-        mark(stream->gate.queue, stream);
-    }
-}
-
-void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream)
-{
-    struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
-    struct weir_gate_queue *q = stream->gate.queue;
-
-    close_stream(session, stream);
-    if (stream->gate.listed) { /* its capture is broken off: there is no mark to be had */
-        pthread_mutex_lock(&q->gate->lock);
-        while (unmarked->first != NULL) {
-            struct weir_gate_item *item = unmarked->first;
-
-            unmarked->first = item->next;
-            weir_gate_withdraw_locked(item, weir_clock_now_ns());
-        }
-        atomic_fetch_add(&q->done_ns, unmarked->ns);
-        weir_gate_unlock(q->gate);
-        atomic_fetch_sub(&q->unmarked_ns, unmarked->beside_ns);
-        *unmarked = (struct weir_gate_unmarked){0};
-        unlist(q, stream);
-    }
-    if (q != NULL) {
-        weir_mark_word_put(q->gate->marks, &stream->gate.word);
-    }
+    return queue->n != 0;
 }
 
 /* ---------------------------------------------------------------- through the scheduler */
@@ -278,16 +150,14 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
 
     if (item != NULL) {
         gate->free_items = item->next;
-        memset(item, 0, sizeof *item);
+        memset(item, 0, sizeof *item + gate->item_room);
     } else {
-        item = calloc(1, sizeof *item);
+        item = calloc(1, sizeof *item + gate->item_room);
     }
     if (item != NULL) {
         item->gate = gate;
         item->queue = q;
         item->refs = 1;
-        item->order = (struct weir_forms_order){
-            .item = item, .notify = weir_gate_run_event, .ended = weir_gate_run_ended};
     }
     return item;
 }
@@ -353,8 +223,8 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     return WEIR_OK;
 }
 
-static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *work,
-                        struct weir_gate_pass *pass)
+static enum weir_status through(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                                struct weir_gate_pass *pass)
 {
     struct weir_gate *gate = q->gate;
     uint64_t now_ns = weir_clock_now_ns();
@@ -368,20 +238,24 @@ static CUresult through(struct weir_gate_queue *q, const struct weir_gate_work *
     status = bring_locked(q, work, pass, &item);
     weir_gate_unlock(gate);
     if (status != WEIR_OK) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return WEIR_ERR_NO_MEMORY;
     }
     if (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
         !weir_gate_wait_room(q, item)) {
-        mark_all(q); /* it may wait for the end of unmarked work, or others do */
+        q->ops->mark_all(q->session,
+                         q); /* it may wait for the end of unmarked work, or others do */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
         weir_gate_withdraw_locked(item, weir_clock_now_ns());
         weir_gate_unlock(gate);
-        return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
+        return WEIR_ERR_CLOSED;
     }
     pass->item = item;
-    return CUDA_SUCCESS;
+    pass->place = item->place;
+    pass->fills = item->fills;
+    pass->stoppable = item->stoppable;
+    return WEIR_OK;
 }
 
 /* ---------------------------------------------------------------- enter, leave */
@@ -400,137 +274,87 @@ static bool is_timed(const struct weir_gate_pass *pass)
     bool each = !sure && pass->queue->gate->config.fill >= WEIR_SCHED_FILL_ALL;
 
     return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) &&
-           pass->item->fills == WEIR_SCHED_FILL_NONE;
+           pass->fills == WEIR_SCHED_FILL_NONE;
 }
 
 /*
  * A mark before the item: what passed beside the scheduler is not its, nor is another's time. And
  * whoever wants the copy engine waits for a copy's end, not for the kernels behind it.
  */
-static void begin_apart(const struct weir_gate_pass *pass)
+bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch)
 {
-    const struct weir_gate_unmarked *unmarked = &pass->stream->gate.unmarked;
-
-    if (unmarked->n != 0 &&
-        (unmarked->first == NULL || is_timed(pass) ||
-         (weir_gate_is_copy(unmarked->last_class) && pass->class != unmarked->last_class))) {
-        mark(pass->queue, pass->stream);
-    }
+    return pass->item != NULL && batch->n != 0 &&
+           (batch->first == NULL || is_timed(pass) ||
+            (weir_gate_is_copy(batch->last_class) && pass->class != batch->last_class));
 }
 
 /* Is a mark due behind the unmarked work? Sooner, where somebody may wait for a turn of his own. */
-static bool is_mark_due(const struct weir_gate_pass *pass)
+static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gate_batch *unmarked)
 {
-    const struct weir_gate_unmarked *unmarked = &pass->stream->gate.unmarked;
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
-    uint64_t filler_ns =
-        weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->item->fills) / 2;
+    uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->fills) / 2;
 
     return unmarked->guessed || is_timed(pass) ||
-           (pass->item->fills != WEIR_SCHED_FILL_NONE
+           (pass->fills != WEIR_SCHED_FILL_NONE
                 ? unmarked->n >= UNMARKED_ALONE || unmarked->ns >= filler_ns
                 : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
+/* Past the scheduler, while that may be. WEIR_ERR_AGAIN: the tenant is not alone any more. */
+static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                               struct weir_gate_pass *pass)
 {
-    uint32_t epoch =
-        atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
-
-    if (__builtin_expect(stream->gate.priority_epoch != epoch || stream->gate.filler != filler,
-                         0)) {
-        weir_gate_priority_apply(q->session, stream, filler);
-        stream->gate.priority_epoch = epoch;
-        stream->gate.filler = filler;
+    weir_gate_predict(q->gate, work, pass);
+    if (weir_gate_is_blind(q, work->hint)) {
+        q->ops->mark_all(q->session, q);
+        if (!weir_gate_see(q, work, pass)) {
+            return WEIR_ERR_CLOSED;
+        }
     }
+    if (weir_gate_below(q, pass->ns) && weir_gate_is_alone(q)) {
+        return WEIR_OK;
+    }
+    q->ops->mark_all(q->session, q);
+    if (!weir_gate_wait_below(q, pass->ns)) {
+        return WEIR_ERR_CLOSED;
+    }
+    return weir_gate_is_alone(q) ? WEIR_OK : WEIR_ERR_AGAIN;
 }
 
-/* What a stream has of the device is for the kernels that come now; copies need no SMs. */
-static void apply_place(const struct weir_gate_pass *pass)
+enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct weir_gate_work *work,
+                                 struct weir_gate_pass *ret_pass)
 {
-    const struct weir_gate_item *item = pass->item;
-    bool heeds = pass->class == WEIR_SCHED_KERNEL && item != NULL && !item->stoppable &&
-                 pass->queue->session->n_captures == 0;
+    struct weir_gate_queue *q = queue;
+    enum weir_status status = WEIR_ERR_AGAIN;
 
-    if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
-        place_stream(pass->queue->gate, pass->stream, heeds ? item->order.place.sm_count : 0);
-    }
-}
-
-/* It may go to its stream now, which is made such as it is to have. */
-static void let_pass(struct weir_gate_pass *pass)
-{
-    apply_priority(pass->queue, pass->stream,
-                   pass->item != NULL && pass->item->fills != WEIR_SCHED_FILL_NONE);
-    apply_place(pass);
-    add_given(pass->queue, pass->ns);
-}
-
-CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
-                         const struct weir_gate_work *work, struct weir_gate_pass *ret_pass)
-{
-    struct weir_gate_pass *pass = ret_pass;
-    struct weir_gate_queue *q;
-
-    pass->queue = NULL;
-    pass->item = NULL;
-    if (gate_of(session) == NULL || weir_stream_capturing(session, stream)) {
-        return CUDA_SUCCESS;
-    }
-    q = queue_of(session);
-    if (q == NULL && (q = make_queue(session)) == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pass->queue = q;
-    pass->stream = stream;
-    pass->class = (uint8_t)work->class;
-    pass->key = work->key;
-    pass->size = weir_gate_size_of(work);
+    *ret_pass = (struct weir_gate_pass){.queue = q,
+                                        .class = (uint8_t)work->class,
+                                        .key = work->key,
+                                        .size = weir_gate_size_of(work)};
     if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
-        weir_gate_predict(q->gate, work, pass);
-        if (weir_gate_is_blind(q, work->hint)) {
-            mark_all(q);
-            if (!weir_gate_see(q, work, pass)) {
-                return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
-            }
-        }
-        if (weir_gate_below(q, pass->ns) && weir_gate_is_alone(q)) {
-            let_pass(pass);
-            return CUDA_SUCCESS;
-        }
-        mark_all(q);
-        if (!weir_gate_wait_below(q, pass->ns)) {
-            return CUDA_ERROR_DEVICE_UNAVAILABLE; /* the session ends */
-        }
-        if (weir_gate_is_alone(q)) {
-            let_pass(pass);
-            return CUDA_SUCCESS;
-        }
+        status = beside(q, work, ret_pass);
     }
-    WEIR_TRY(through(q, work, pass));
-    q->gated++;
-    begin_apart(pass);
-    let_pass(pass);
-    return CUDA_SUCCESS;
+    if (status == WEIR_ERR_AGAIN) {
+        status = through(q, work, ret_pass);
+        q->gated += status == WEIR_OK;
+    }
+    if (status == WEIR_OK) {
+        add_given(q, ret_pass->ns);
+    }
+    return status;
 }
 
 /* The work was given to the stream; no mark stands behind it yet. */
-static void add_unmarked(struct weir_gate_pass *pass)
+static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_batch *unmarked)
 {
-    struct weir_gate_stream *stream = &pass->stream->gate;
-    struct weir_gate_unmarked *unmarked = &stream->unmarked;
     struct weir_gate_queue *q = pass->queue;
 
     if (unmarked->n == 0) {
-        *unmarked = (struct weir_gate_unmarked){.key = pass->key,
-                                                .size = pass->size,
-                                                .class = pass->class,
-                                                .since_ns = weir_clock_now_ns(),
-                                                .alike = true};
-        stream->queue = q;
-        stream->next = q->unmarked_streams;
-        q->unmarked_streams = pass->stream;
-        stream->listed = true;
+        *unmarked = (struct weir_gate_batch){.key = pass->key,
+                                             .size = pass->size,
+                                             .class = pass->class,
+                                             .since_ns = weir_clock_now_ns(),
+                                             .alike = true};
     }
     unmarked->last_class = pass->class;
     unmarked->alike &= unmarked->key == pass->key && unmarked->size == pass->size &&
@@ -558,121 +382,93 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
-void weir_gate_leave(struct weir_gate_pass *pass, CUresult result)
+/* Nothing was given: as if it had not come. */
+static void take_back(const struct weir_gate_pass *pass)
 {
     struct weir_gate_queue *q = pass->queue;
-    struct weir_gate_unmarked *unmarked;
-    struct weir_gate *gate;
 
-    if (q == NULL) {
-        return;
+    atomic_store_explicit(&q->given_ns,
+                          atomic_load_explicit(&q->given_ns, memory_order_relaxed) - pass->ns,
+                          memory_order_relaxed);
+    if (pass->item != NULL) {
+        pthread_mutex_lock(&q->gate->lock);
+        weir_gate_withdraw_locked(pass->item, weir_clock_now_ns());
+        weir_gate_unlock(q->gate);
     }
-    gate = q->gate;
-    if (result != CUDA_SUCCESS) {
-        atomic_store_explicit(&q->given_ns,
-                              atomic_load_explicit(&q->given_ns, memory_order_relaxed) - pass->ns,
-                              memory_order_relaxed);
-        if (pass->item != NULL) {
-            pthread_mutex_lock(&gate->lock);
-            weir_gate_withdraw_locked(pass->item, weir_clock_now_ns());
-            weir_gate_unlock(gate);
-        }
-        return;
+}
+
+bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch, bool given)
+{
+    struct weir_gate_queue *q = pass->queue;
+
+    if (!given) {
+        take_back(pass);
+        return false;
     }
     if (weir_gate_is_copy(pass->class)) {
         atomic_fetch_add_explicit(&q->bytes[pass->class == WEIR_SCHED_D2H], pass->size,
                                   memory_order_relaxed);
     }
-    unmarked = &pass->stream->gate.unmarked;
+    add_unmarked(pass, batch);
     if (pass->item == NULL) {
         atomic_store_explicit(&q->passed,
                               atomic_load_explicit(&q->passed, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        add_unmarked(pass);
-        if (unmarked->n >= UNMARKED_ALONE || unmarked->ns >= gate->alone_limit_ns / 4) {
-            mark(q, pass->stream);
-            weir_gate_look(q);
-        }
-        return;
+        return batch->n >= UNMARKED_ALONE || batch->ns >= q->gate->alone_limit_ns / 4;
     }
-    add_unmarked(pass);
-    if (pass->item->order.run != NULL || pass->item->stoppable) {
-        give(gate, pass->item);
-        mark(q, pass->stream);
-    } else if (is_mark_due(pass)) {
-        mark(q, pass->stream);
+    if (pass->stoppable) {
+        give(q->gate, pass->item);
+        return true;
     }
-}
-
-struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass)
-{
-    struct weir_gate_item *item = pass->item;
-
-    if (item == NULL) {
-        return NULL;
-    }
-    pthread_mutex_lock(&item->gate->lock);
-    item->refs++; /* the run's: weir_gate_run_ended() drops it */
-    pthread_mutex_unlock(&item->gate->lock);
-    return &item->order;
+    return is_mark_due(pass, batch);
 }
 
 /* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
-static uint64_t worth_stopping_ns(const struct weir_session *session, const struct weir_gate *gate,
+static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limit_pct,
                                   enum weir_sched_unpaired unpaired)
 {
-    if (weir_gate_sm_limit_pct(session) < 100) {
-        return MOVABLE_NS;
+    if (sm_limit_pct < 100) {
+        return WEIR_GATE_MOVABLE_NS;
     }
     if (!gate->levels || unpaired == WEIR_SCHED_NOT_UNPAIRED) {
         return atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
     }
-    return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? STEADY_TURN_NS : TURN_NS;
+    return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? WEIR_GATE_STEADY_TURN_NS : WEIR_GATE_TURN_NS;
 }
 
-bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint)
+bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
+                          uint32_t sm_limit_pct, const struct weir_gate_hint *hint)
 {
-    const struct weir_gate *gate = gate_of(session);
-
-    if (gate == NULL) {
-        return true;
-    }
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(session, gate, hint->unpaired)) {
+    if (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, sm_limit_pct, hint->unpaired)) {
         return false;
     }
-    return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, session->tenant)],
+    return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, priority)],
                                 memory_order_relaxed) ||
-           weir_gate_sm_limit_pct(session) < 100;
+           sm_limit_pct < 100;
 }
 
 /* ---------------------------------------------------------------- a session's end */
 
-void weir_gate_session_ends(struct weir_session *session)
+void weir_gate_queue_ends(struct weir_gate_queue *queue)
 {
+    struct weir_gate_queue *q = queue;
     uint64_t now_ns = weir_clock_now_ns();
 
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
+    pthread_mutex_lock(&q->gate->lock);
+    weir_gate_look_locked(q, now_ns);
+    for (uint32_t k = 0; k < q->n; k++) {
+        struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
 
-        if (q == NULL || weir_session_enter(session, i) != CUDA_SUCCESS) {
-            continue;
+        for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
+            (void)weir_sched_running(q->gate->sched, now_ns, item->id, false);
         }
-        mark_all(q);
-        pthread_mutex_lock(&q->gate->lock);
-        weir_gate_look_locked(q, now_ns);
-        for (uint32_t k = 0; k < q->n; k++) {
-            struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
-
-            for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
-                (void)weir_sched_running(q->gate->sched, now_ns, item->id, false);
-            }
-        }
-        weir_gate_unlock(q->gate);
     }
+    weir_gate_unlock(q->gate);
 }
 
-static void finish_queue(struct weir_gate_queue *q)
+void weir_gate_queue_destroy(struct weir_gate_queue *queue)
 {
+    struct weir_gate_queue *q = queue;
     struct weir_gate *gate = q->gate;
     uint64_t now_ns = weir_clock_now_ns();
     struct weir_gate_queue **at;
@@ -691,7 +487,7 @@ static void finish_queue(struct weir_gate_queue *q)
         if (e->started != 0) {
             gate->n_items--;
         }
-        weir_mark_put(gate->marks, &e->mark);
+        weir_gate_mark_put(gate, &e->mark);
         q->n--;
     }
     if (q->unmarked_started != 0) {
@@ -707,16 +503,4 @@ static void finish_queue(struct weir_gate_queue *q)
     weir_gate_unlock(gate);
     pthread_mutex_destroy(&q->lock);
     free(q);
-}
-
-void weir_gate_session_gone(struct weir_session *session)
-{
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_relaxed);
-
-        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
-            atomic_store(&session->gates[i], NULL);
-            finish_queue(q);
-        }
-    }
 }

@@ -1,38 +1,45 @@
 /*
- * The gate: where a session's work passes the scheduler before it is given to a stream.
+ * The gate: the live scheduler of one GPU, and the interface between it and whoever gives that GPU
+ * work.
  *
- *     WEIR_TRY(weir_gate_enter(session, stream, &work, &pass));
- *     result = the driver's call
- *     weir_gate_leave(&pass, result);
+ * The gate knows no CUDA, no session and no stream. A worker tells it
  *
- * One struct weir_gate a device. While a tenant is alone and has little in flight, its work passes
- * with a few loads and stores; otherwise the session's thread takes the gate's lock, brings the
- * item to the scheduler (sched/sched.h) and waits for the grant. Without [scheduler] there is no
- * gate and a call costs one load.
+ *     tenants      weir_gate_tenant_set(), weir_gate_tenant_remove()
+ *     arrivals     weir_gate_enter(): work that is about to be given to a stream
+ *     what it gave weir_gate_leave(): the work went to the stream, or nothing was given
+ *     completion   weir_gate_batch_close(): a word that the GPU writes behind what a stream was
+ * given withdrawals  weir_gate_batch_drop(), weir_gate_queue_destroy() runs
+ * weir_gate_run_stopped(), weir_gate_run_goes_on()
  *
- * Not everything that a stream is given is work: events, waits, values and host functions pass
- * beside the gate, and so does what is captured.
+ * and hears from it grants (struct weir_gate_pass) and orders about runs (struct weir_gate_ops).
+ * All of it is plain data, so that the gate can move into a process of its own without a change in
+ * a handler.
  *
- * Source: docs/design/scheduling.md
+ * While a tenant is alone and has little in flight, its work passes with a few loads and stores;
+ * otherwise the session's thread takes the gate's lock, brings the item to the scheduler
+ * (sched/sched.h) and waits for the grant.
+ *
+ * Source: docs/design/scheduling.md, docs/design/gate.md
  */
 #ifndef WEIR_HOST_BACKEND_GATE_GATE_H
 #define WEIR_HOST_BACKEND_GATE_GATE_H
 
+#include "base/priority.h"
 #include "base/status.h"
-#include "host_backend/gate/mark.h"
-#include "proto/cuda_abi.h"
+#include "host_backend/config/scheduler.h"
+#include "host_backend/config/spin.h"
+#include "sched/policy.h"
 #include "sched/sched.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-struct weir_forms_order;
-struct weir_gate;
-struct weir_gate_item;
-struct weir_gate_queue;
-struct weir_session;
-struct weir_stream;
-struct weir_tenant;
-struct weir_worker;
+struct weir_gate;       /* of a GPU. Internally locked */
+struct weir_gate_item;  /* work that the scheduler decides about */
+struct weir_gate_queue; /* of a session on that GPU */
+struct weir_status_prediction;
+
+/* ---------------------------------------------------------------- plain data */
 
 /* What is known of a kernel's or a graph's duration, beside it. Zeroed: nothing. Session thread. */
 struct weir_gate_hint {
@@ -49,29 +56,7 @@ struct weir_gate_hint {
     uint64_t blind_given_ns;           /* the queue's given_ns */
 };
 
-/* Work that a stream has been given since its last mark. */
-struct weir_gate_unmarked {
-    struct weir_gate_item *first, *last; /* that the scheduler knows */
-    uint64_t ns, since_ns;               /* predicted; when the first was given */
-    uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
-    uint64_t key, size;                  /* of all of them, while they are alike */
-    uint32_t n;
-    uint8_t class, last_class;
-    bool alike, guessed;
-};
-
-/* In each stream. Session thread. */
-struct weir_gate_stream {
-    struct weir_mark_word word;
-    struct weir_gate_unmarked unmarked;
-    struct weir_gate_queue *queue; /* of unmarked */
-    struct weir_stream *next;      /* in the queue's list of streams with unmarked work */
-    bool listed;
-    uint32_t priority_epoch; /* of the tenant's, that was last applied */
-    bool filler;             /* the same */
-};
-
-/* What is about to be given to a stream. */
+/* An arrival: what is about to be given to a stream. */
 struct weir_gate_work {
     enum weir_sched_class class;
     uint64_t key;                /* kernels and graphs */
@@ -82,44 +67,47 @@ struct weir_gate_work {
     struct weir_gate_hint *hint; /* of a kernel or graph; or NULL */
 };
 
-/* From enter to leave. */
+/* A grant, from enter to leave. */
 struct weir_gate_pass {
-    struct weir_gate_queue *queue; /* NULL: there is no gate */
-    struct weir_stream *stream;
+    struct weir_gate_queue *queue;
     struct weir_gate_item *item; /* NULL: passed as its tenant is alone */
     uint64_t ns, key, size;
     uint8_t class; /* enum weir_sched_class */
     bool guessed;  /* ns is not a prediction */
+    /* Of an item; zero without one. */
+    struct weir_sched_place place; /* what it is to have of the device */
+    enum weir_sched_fill fills;    /* it fills what another's turn leaves */
+    bool stoppable;                /* as the work said */
 };
 
-/**
- * Make the gates of a worker's devices, if its configuration wants a scheduler; worker->gates.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_INVALID (no such policy)
- * @thread the worker's main thread
- */
-enum weir_status weir_gates_create(struct weir_worker *worker) WEIR_MUST_CHECK;
+/* Work that a stream has been given since its last completion word. Zeroed: none. */
+struct weir_gate_batch {
+    struct weir_gate_item *first, *last; /* that the scheduler knows */
+    uint64_t ns, since_ns;               /* predicted; when the first was given */
+    uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
+    uint64_t key, size;                  /* of all of them, while they are alike */
+    uint32_t n;
+    uint8_t class, last_class;
+    bool alike, guessed;
+};
 
-/** No session and no tenant may be left. @thread main */
-void weir_gates_destroy(struct weir_worker *worker);
+/* How it is seen that a stream has got somewhere: one of the two. */
+struct weir_gate_mark {
+    const uint32_t *word; /* the GPU writes value there, or a larger one */
+    uint32_t value;
+    void *event; /* where it cannot write words: weir_gate_ops.event_reached() tells */
+};
 
-struct weir_status_prediction;
-/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
-bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
-                           struct weir_status_prediction *row);
+/* A tenant as the scheduler sees it. */
+struct weir_gate_tenant {
+    char name[64];
+    uint32_t weight;
+    uint32_t sm_limit_pct; /* 1 .. 100 */
+    enum weir_priority priority;
+    bool exclusive; /* it shares the device with nobody in its turn */
+};
 
-/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
-void weir_gates_keep(struct weir_worker *worker);
-
-/** Other policies, as of [scheduler]; what is no list of them changes nothing. @thread main */
-void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
-
-/** Weight, priority or SM limit may be others. @thread main */
-void weir_gates_tenant_changed(struct weir_tenant *tenant);
-
-/** The tenant goes. @thread main */
-void weir_gates_tenant_gone(struct weir_tenant *tenant);
-
-/* What a tenant was given, over all devices. Totals since the worker began. */
+/* What a tenant was given of a device. Totals since the gate began. */
 struct weir_gate_usage {
     uint64_t sm_ns;          /* of compute */
     uint64_t h2d_ns, d2h_ns; /* of the copies' directions */
@@ -129,77 +117,184 @@ struct weir_gate_usage {
     uint64_t gated;   /* of them, that the scheduler decided about */
     uint64_t stops;
 };
-/** @return false: there is no scheduler. @thread any */
-bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage);
+
+/* ---------------------------------------------------------------- what the gate asks for */
+
+enum weir_gate_stop { WEIR_GATE_STOPS, WEIR_GATE_STOPS_NOT_NOW, WEIR_GATE_STOPS_NEVER };
+
+/*
+ * Of a device. Called without the gate's lock, by any thread that uses the gate, but for
+ * item_gone(). What is handed over of an item is weir_gate_item_room().
+ */
+struct weir_gate_ops {
+    void (*thread_begins)(void *user); /* by the gate's own thread, first */
+    bool (*event_reached)(void *user, void *event);
+    void (*event_put)(void *user, void *event); /* nobody asks for it any more */
+    /** @param lease_ns  it goes on by itself after that. */
+    enum weir_gate_stop (*stop)(void *user, void *item, uint64_t lease_ns);
+    void (*resume)(void *user, void *item, const struct weir_sched_place *place);
+    void (*resize)(void *user, void *item, const struct weir_sched_place *place);
+    void (*describe)(const void *item, char *text, size_t bytes); /* for the log */
+    void (*item_gone)(void *item); /* with the gate's lock: its room is free for another */
+};
+
+/* Of a session. Called by its own thread, without a lock. */
+struct weir_gate_session_ops {
+    bool (*is_over)(void *session); /* nobody is there any more who wants its work done */
+    bool (*attend)(void *session);  /* to what cannot wait; true: again within a millisecond */
+    void (*rests)(void *session, bool rests); /* it waits in the gate from now on, or no more */
+    /** Put completion words behind all that its streams were given. */
+    void (*mark_all)(void *session, struct weir_gate_queue *queue);
+};
+
+/* ---------------------------------------------------------------- a gate */
+
+struct weir_gate_params {
+    uint32_t device;           /* the worker's index, for the log */
+    uint32_t sms;              /* 1 or more */
+    bool levels;               /* streams of a higher class go first on the device */
+    bool real;                 /* a GPU, not softgpu: threads may spin where there are cores */
+    enum weir_sched_fill fill; /* what the device can do of the settings' */
+    const struct weir_sched_settings *settings; /* borrowed for the call */
+    const struct weir_policy_set *policies;     /* likewise */
+    const struct weir_spin_page *spin;          /* borrowed: who may spin now */
+    const char
+        *times_dir; /* borrowed for the call: where what is learned is kept (base/file_cache.h) */
+    const char *times_of; /* borrowed for the call: what it holds for (GPU, driver, worker) */
+    size_t item_room;     /* bytes that each item has for the worker's own use, zeroed at first */
+    const struct weir_gate_ops *ops; /* borrowed */
+    void *user;                      /* for ops */
+};
 
 /**
- * Wait until work may be given to a stream, which is in order already and whose device is current.
+ * Make a device's gate, and its thread.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (sched/sched.h)
+ * @thread main
+ */
+enum weir_status weir_gate_create(const struct weir_gate_params *params,
+                                  struct weir_gate **ret_gate) WEIR_MUST_CHECK;
+
+/** No queue may be left. Accepts NULL. Keeps what was learned. @thread main, with the context */
+void weir_gate_destroy(struct weir_gate *gate);
+
+/** What is known of durations. @thread any */
+void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row);
+
+/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
+void weir_gate_keep(struct weir_gate *gate);
+
+/** Other policies. @thread main */
+void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies);
+
+/** @param slot  of the tenant: below WEIR_CONFIG_TENANTS_MAX. @thread main */
+void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
+                          const struct weir_gate_tenant *tenant);
+/** It goes; it has no queue. @thread main */
+void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
+/** Adds to usage. @thread any */
+void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
+
+/**
+ * Begin to record. While that lasts, nothing passes beside the scheduler.
+ *
+ * @param fd    takes it; a regular file.
+ * @param text  gets what came of it: "recording ...", or "error: ...".
+ * @thread main
+ */
+void weir_gate_trace_start(struct weir_gate *gate, int fd, char *text, size_t bytes);
+/** End a recording. @param text  gets what is in the file. @return false: there was none. @thread
+ * main */
+bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
+
+/* ---------------------------------------------------------------- a session on a device */
+
+/**
+ * @param tenant  as of weir_gate_tenant_set(), for the first queue of a slot.
+ * @param sm_limit_pct  that the session asks for itself; 100: none.
+ * @param ops     borrowed.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_MANY
+ * @thread session
+ */
+enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
+                                        const struct weir_gate_tenant *tenant,
+                                        uint32_t sm_limit_pct,
+                                        const struct weir_gate_session_ops *ops, void *session,
+                                        struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
+
+/** The session ends: its runs will not be stopped again. @thread session, with the context */
+void weir_gate_queue_ends(struct weir_gate_queue *queue);
+/** Its work is done or given up: what is left of it is withdrawn. @thread session, with the context
+ */
+void weir_gate_queue_destroy(struct weir_gate_queue *queue);
+/** The session's thread is to look up from its wait. @thread any, while the queue lives */
+void weir_gate_queue_wake(struct weir_gate_queue *queue);
+
+/** May what its work looks like matter to others now? @thread session */
+bool weir_gate_contends(const struct weir_gate_queue *queue);
+
+/**
+ * Is a kernel to be launched so that it can be stopped?
+ *
+ * @param sm_limit_pct  the lower of the tenant's and the session's.
+ * @thread any
+ */
+bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
+                          uint32_t sm_limit_pct, const struct weir_gate_hint *hint);
+
+/* ---------------------------------------------------------------- a piece of work */
+
+/**
+ * Wait until work may be given to a stream.
  *
  * @param ret_pass  for weir_gate_leave(), which must follow if this succeeds.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
- * @thread session
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @return WEIR_ERR_CLOSED  the session is over
+ * @thread session, with the context
  */
-CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
-                         const struct weir_gate_work *work, struct weir_gate_pass *ret_pass);
+enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct weir_gate_work *work,
+                                 struct weir_gate_pass *ret_pass) WEIR_MUST_CHECK;
 
-/** What came of it. @param result  of the driver: other than CUDA_SUCCESS: nothing was given. */
-void weir_gate_leave(struct weir_gate_pass *pass, CUresult result);
+/** Is a completion word to be put behind what the stream has, before this goes there? @thread
+ * session */
+bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch);
 
 /**
- * How work that can be stopped is launched: for weir_forms_launch(), once, which must follow.
- * NULL: nobody looks after it.
+ * What came of it.
+ *
+ * @param batch  of the stream that it was given to.
+ * @param given  false: nothing was given.
+ * @return whether a completion word is to be put behind the batch now.
+ * @thread session, with the context
  */
-struct weir_forms_order *weir_gate_order(const struct weir_gate_pass *pass);
+bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch, bool given);
 
-/**
- * Is a kernel to be launched so that it can be stopped? Without a scheduler: as its forms say.
- * @thread session
- */
-bool weir_gate_wants_runs(const struct weir_session *session, const struct weir_gate_hint *hint);
+/** Is there room for one more closed batch? @thread session */
+bool weir_gate_batch_may_close(const struct weir_gate_queue *queue);
+/** A mark stands behind a batch: takes it, and leaves the batch zeroed. @thread session */
+void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch *batch,
+                           const struct weir_gate_mark *mark);
+/** Its stream goes, and no mark is to be had behind it. @thread session, with the context */
+void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch);
 
-/** Is there a scheduler, and an SM limit, or another tenant that may come? @thread session */
-bool weir_gate_may_want_runs(const struct weir_session *session);
+/** Look which marks are reached, and tell the scheduler. @thread session, with the context */
+void weir_gate_look(struct weir_gate_queue *queue);
+/** Are there closed batches whose end is not known yet? @thread session */
+bool weir_gate_in_flight(const struct weir_gate_queue *queue);
 
-/** May what the session's work looks like matter to others now? @thread session */
-bool weir_gate_contends(const struct weir_session *session);
+/* ---------------------------------------------------------------- runs */
+
+/** The worker's room in an item. @thread any that holds the item */
+void *weir_gate_item_room(struct weir_gate_item *item);
+/** A run refers to its item, until weir_gate_item_drop(). @thread any */
+void weir_gate_item_hold(struct weir_gate_item *item);
+void weir_gate_item_drop(struct weir_gate_item *item);
+/** The item's run has stopped. @param done_blocks  of its grid. @thread any with the context */
+void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks);
+/** It goes on, or does not stop. @param may_stop  it may be asked again. @thread any with the
+ * context */
+void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop);
 
 /** The key of a kernel with a block's geometry. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
-
-/**
- * The session will give nothing more for a while: marks behind all unmarked work, so that its end
- * is seen. Costs nothing where nothing is.
- * @thread session
- */
-void weir_gate_idle(struct weir_session *session);
-
-/** Has the session work that no mark stands behind yet? @thread session */
-bool weir_gate_has_unmarked(const struct weir_session *session);
-
-/** The guest waits for what a stream has been given: its end matters now. @thread session */
-void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
-
-/** What a stream is given next may have all SMs, in the stream that it was made as.
- * @thread session */
-void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream);
-
-/**
- * A stream is about to be captured (marks behind unmarked work; all of the session's streams are
- * whole while any is) or destroyed. @thread session
- */
-void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
-void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
-
-/** The priority for a stream of the session:
- * the tenant's class, within it what the guest asks for. */
-int weir_gate_stream_priority(const struct weir_session *session, int asked);
-
-/** The session's runs will not be stopped again (weir_forms_session_ends()). @thread session */
-void weir_gate_session_ends(struct weir_session *session);
-/** Its streams are drained and gone. @thread session */
-void weir_gate_session_gone(struct weir_session *session);
-/** Somebody wants the session to look up from its wait. @thread any, while the session lives */
-void weir_gate_session_wake(struct weir_session *session);
 
 #endif

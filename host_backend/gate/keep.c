@@ -1,11 +1,12 @@
 /*
  * What was learned of durations: how good it is, and how it comes from one worker's life to the
  * next: a file per GPU, driver and worker beside the forms' cache, and with its manners
- * (twins/cache.h): written beside and renamed, bounded, a damaged one is removed and said so.
+ * (base/file_cache.h): written beside and renamed, bounded, a damaged one is removed and said so.
  *
  * It is written when the worker ends and every KEEP_NS while something was learned. The gate's lock
  * is held while the table is copied; so that waits for a moment without work, but not for ever.
  */
+#include "host_backend/config/control.h"
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
@@ -18,31 +19,17 @@
 #define KEEP_NS     (60 * WEIR_NS_PER_S)
 #define WAIT_NS     (600 * WEIR_NS_PER_S)
 
-/* A worker that serves one tenant learns for itself: the two would overwrite each other's. */
-static struct weir_hash key_of(const struct weir_gate *gate)
-{
-    const struct weir_device *about = &gate->worker->devices[gate->device].about;
-    char text[256];
-    int n = snprintf(text, sizeof text, "times\n%s\n%s\n%d\n%u\n", gate->worker->config.name,
-                     about->name, (int)about->driver_version, gate->sms);
-
-    for (size_t i = 0; i < sizeof about->uuid && n >= 0 && (size_t)n < sizeof text; i++) {
-        n += snprintf(text + n, sizeof text - (size_t)n, "%02x", about->uuid[i]);
-    }
-    return weir_hash_of(text, strnlen(text, sizeof text));
-}
-
-void weir_gate_times_open(struct weir_gate *gate)
+void weir_gate_times_open(struct weir_gate *gate, const char *dir, const char *times_of)
 {
     struct weir_predict_stats stats;
     enum weir_status status;
     uint8_t *bytes;
     size_t n_bytes;
 
-    weir_forms_cache_init(&gate->times, gate->worker->config.forms.cache_dir, FILES_BYTES, SUFFIX);
-    gate->times_key = key_of(gate);
+    weir_file_cache_init(&gate->times, dir, FILES_BYTES, SUFFIX);
+    gate->times_key = weir_hash_of(times_of, strlen(times_of));
     gate->kept_ns = weir_clock_now_ns();
-    if (weir_forms_cache_get(&gate->times, &gate->times_key, &bytes, &n_bytes) != WEIR_OK) {
+    if (weir_file_cache_get(&gate->times, &gate->times_key, &bytes, &n_bytes) != WEIR_OK) {
         return;
     }
     status = weir_predict_load(gate->predict, bytes, n_bytes);
@@ -83,7 +70,7 @@ static void keep(struct weir_gate *gate, bool when_idle)
     if (bytes == NULL) {
         return;
     }
-    if (weir_forms_cache_put(&gate->times, &gate->times_key, bytes, n_bytes) != WEIR_OK &&
+    if (weir_file_cache_put(&gate->times, &gate->times_key, bytes, n_bytes) != WEIR_OK &&
         !gate->told_not_kept) {
         gate->told_not_kept = true;
         weir_log_warn("sched: durations cannot be kept dir=%s", gate->times.dir);
@@ -92,28 +79,19 @@ static void keep(struct weir_gate *gate, bool when_idle)
     gate->kept_ns = weir_clock_now_ns();
 }
 
-void weir_gates_keep(struct weir_worker *worker)
+void weir_gate_keep(struct weir_gate *gate)
 {
     uint64_t now_ns = weir_clock_now_ns();
 
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
-        struct weir_gate *gate = worker->gates[i];
-
-        if (gate != NULL && now_ns - gate->kept_ns >= KEEP_NS) {
-            keep(gate, now_ns - gate->kept_ns < WAIT_NS);
-        }
+    if (now_ns - gate->kept_ns >= KEEP_NS) {
+        keep(gate, now_ns - gate->kept_ns < WAIT_NS);
     }
 }
 
-bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
-                           struct weir_status_prediction *row)
+void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row)
 {
-    struct weir_gate *gate = worker->gates[device];
     struct weir_predict_stats stats;
 
-    if (gate == NULL) {
-        return false;
-    }
     pthread_mutex_lock(&gate->lock);
     weir_predict_stats(gate->predict, &stats);
     pthread_mutex_unlock(&gate->lock);
@@ -127,11 +105,10 @@ bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
     row->copies = stats.copies.count;
     row->copy_mean = stats.copies.mean;
     row->copy_median = stats.copies.median;
-    return true;
 }
 
 void weir_gate_times_close(struct weir_gate *gate)
 {
     keep(gate, false);
-    weir_forms_cache_finish(&gate->times);
+    weir_file_cache_finish(&gate->times);
 }

@@ -3,26 +3,23 @@
 #define WEIR_HOST_BACKEND_GATE_PRIVATE_H
 
 #include "base/clock.h"
+#include "base/file_cache.h"
+#include "host_backend/config/config.h"
 #include "host_backend/gate/gate.h"
-#include "host_backend/gate/part.h"
-#include "host_backend/worker/runs/run.h"
-#include "host_backend/worker/session/worker.h"
-#include "host_backend/worker/twins/cache.h"
-#include "host_backend/worker/twins/forms.h"
-#include "sched/policy.h"
 #include "sched/predict.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define WEIR_GATE_ENTRIES   256u /* marks that a session may have under way on a device */
 #define WEIR_GATE_BATCH_MAX 64u  /* items in front of each of them, at the most */
 /* Kernels worth stopping: where they are moved and share SMs, or stopped for a higher class; and
  * where equals take turns, who can wait for the end of a shorter one and are paid back for it;
  * longer where all of these have long ones themselves, always the same. */
-#define MOVABLE_NS         (500 * WEIR_NS_PER_US)
-#define TURN_NS            (5 * WEIR_NS_PER_MS)
-#define STEADY_TURN_NS     (9 * WEIR_NS_PER_MS)
-#define WEIR_GATE_GUESS_NS (20 * WEIR_NS_PER_US) /* of what nothing is known about */
-#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* alone, nothing done for so long is strange */
+#define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
+#define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
+#define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
+#define WEIR_GATE_GUESS_NS       (20 * WEIR_NS_PER_US) /* of what nothing is known about */
+#define WEIR_GATE_STALL_NS       (20 * WEIR_NS_PER_MS) /* alone, nothing done for so long is strange */
 
 /* A piece of work that the scheduler decides about. */
 struct weir_gate_item {
@@ -31,12 +28,12 @@ struct weir_gate_item {
     struct weir_gate_queue *queue; /* while it is not gone */
     weir_sched_id id;
     uint64_t brought_ns;
-    struct weir_forms_order order; /* where and how; the forms' own while a run is under way */
     bool stoppable;
-    enum weir_sched_fill fills; /* valid when granted */
-    bool sure;                  /* what it takes is known */
-    atomic_bool halted;         /* its run is stopped, or about to be */
-    atomic_bool soon;           /* it will be granted soon: its thread may spin */
+    enum weir_sched_fill fills; /* valid when granted, as is .. */
+    struct weir_sched_place place;
+    bool sure;          /* what it takes is known */
+    atomic_bool halted; /* its run is stopped, or about to be */
+    atomic_bool soon;   /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* the queue's, an action's, the run's */
     bool given;                  /* to the stream */
@@ -45,12 +42,13 @@ struct weir_gate_item {
     uint64_t lease_ns;           /* of a late stop */
     struct weir_sched_place late_place;
     atomic_bool granted;
+    _Alignas(max_align_t) char room[]; /* the worker's */
 };
 
 /* Work in a stream up to a mark. */
 struct weir_gate_entry {
-    struct weir_mark mark;
-    struct weir_gate_unmarked work;
+    struct weir_gate_mark mark;
+    struct weir_gate_batch work;
     weir_sched_id started; /* the scheduler's name for all that it had not been told of; or 0 */
     bool pending;          /* the mark is not reached, as far as is known */
 };
@@ -60,12 +58,12 @@ struct weir_gate_queue {
     struct weir_gate_queue *next; /* of the gate, under its lock */
     struct weir_gate *gate;
     struct weir_gate_member *member;
-    struct weir_session *session;
+    const struct weir_gate_session_ops *ops;
+    void *session; /* for ops */
     weir_sched_id id;
     uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
-    struct weir_stream *unmarked_streams;
     const struct weir_gate_hint *last; /* of what was launched last, alone; never followed */
     uint32_t gated;                    /* items that the scheduler decided about */
     atomic_uint_fast64_t given_ns;     /* predicted, of all that was given */
@@ -93,16 +91,17 @@ struct weir_gate_queue {
     uint32_t word; /* a futex: changes when there is something to look at; atomic */
 };
 
-/* A tenant on a device. Under the gate's lock. */
+/* A tenant on a device. Under the gate's lock, but for sm_limit_pct. */
 struct weir_gate_member {
     weir_sched_id id;
-    struct weir_tenant *tenant;
-    uint64_t seen_ns;     /* it last came by the slow way */
-    uint64_t alone_sm_ns; /* what it was given beside the scheduler */
-    uint64_t alone_ns[2]; /* the same of copies: to the device, from it */
-    uint64_t bytes[2];    /* of copies, of sessions that are gone */
-    uint64_t passed;      /* items beside it, likewise */
-    uint64_t gated;       /* items that the scheduler decided about */
+    struct weir_gate_tenant settings;
+    atomic_uint sm_limit_pct; /* the settings' */
+    uint64_t seen_ns;         /* it last came by the slow way */
+    uint64_t alone_sm_ns;     /* what it was given beside the scheduler */
+    uint64_t alone_ns[2];     /* the same of copies: to the device, from it */
+    uint64_t bytes[2];        /* of copies, of sessions that are gone */
+    uint64_t passed;          /* items beside it, likewise */
+    uint64_t gated;           /* items that the scheduler decided about */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
@@ -118,15 +117,15 @@ struct weir_gate_action {
 struct weir_gate_trace;
 
 struct weir_gate {
-    struct weir_worker *worker;
-    const struct weir_driver *driver;
+    const struct weir_gate_ops *ops;
+    void *user; /* for ops */
+    const struct weir_spin_page *spin_page;
+    size_t item_room;
     uint32_t device;
     uint32_t sms;
     uint64_t alone_limit_ns, inflight_ns;
     struct weir_sched_config config; /* of sched */
     struct weir_policy_set policies; /* main thread */
-    struct weir_marks *marks;
-    struct weir_parts *parts; /* NULL: kernels as they are have all SMs */
     const struct weir_sched_shared *shared;
     bool spin;             /* the machine has many cores: weir_gate_may_spin() */
     uint32_t spinners_max; /* sessions that do so at a time */
@@ -135,10 +134,9 @@ struct weir_gate {
     atomic_uint_fast64_t worth_stopping_ns;   /* of kernels that take so long: by the policies */
     atomic_bool crowded[WEIR_PRIORITY_COUNT]; /* several tenants of a class came within the
                                                        last second; without levels: of any */
-    int priority_least, priority_greatest;
 
     /* Main thread: what is kept of durations (keep.c). */
-    struct weir_forms_cache times;
+    struct weir_file_cache times;
     struct weir_hash times_key;
     uint64_t kept_ns, kept_learned;
     uint32_t keys_found; /* on disk */
@@ -170,7 +168,7 @@ struct weir_gate {
 /** May threads wait by spinning for a while? @thread any */
 static inline bool weir_gate_may_spin(const struct weir_gate *gate)
 {
-    return gate->spin && weir_spin_host_may(gate->worker->spin);
+    return gate->spin && weir_spin_host_may(gate->spin_page);
 }
 
 /* watch.c: the scheduler's side */
@@ -189,6 +187,9 @@ void weir_gate_unlock(struct weir_gate *gate);
 
 /** Look which marks of a queue are reached, and tell the scheduler. */
 void weir_gate_look_locked(struct weir_gate_queue *queue, uint64_t now_ns);
+
+/** Nobody asks for a mark any more. */
+void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mark *mark);
 
 /** Tell the scheduler of work of a queue that passed beside it. */
 void weir_gate_adopt_locked(struct weir_gate_queue *queue, uint64_t now_ns);
@@ -215,11 +216,6 @@ void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char 
 
 /** A tenant is new to the scheduler: say what it is called. */
 void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
-
-/* gate.c */
-
-/** weir_gate_look_locked() with the lock, and what follows from it. */
-void weir_gate_look(struct weir_gate_queue *queue);
 
 /* predict.c. Session threads. */
 
@@ -284,30 +280,29 @@ bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item
 /* keep.c. Main thread. */
 
 /** Take over what is on disk, if anything. */
-void weir_gate_times_open(struct weir_gate *gate);
+void weir_gate_times_open(struct weir_gate *gate, const char *dir, const char *times_of);
 /** Keep what is known now. */
 void weir_gate_times_close(struct weir_gate *gate);
 
-/* gates.c */
+/* make.c */
 
-/**
- * Among which a tenant's kernels are to be stoppable: its class, where the device itself lets
- * higher classes go first; else all are one.
+/** Among which a tenant's kernels are to be stoppable: its class, where the device itself lets
+ * higher classes go first; else all are one. */
+static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_priority priority)
+{
+    return gate->levels ? (unsigned)priority : 0;
+}
+
+/** A tenant as the scheduler is told of it. */
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_gate_tenant *tenant);
+
+/** Of the SMs, that a queue's work may use: the lower of its tenant's limit and what it asks for.
  */
-unsigned weir_gate_peers(const struct weir_gate *gate, const struct weir_tenant *tenant);
+static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queue)
+{
+    uint32_t granted = atomic_load_explicit(&queue->member->sm_limit_pct, memory_order_relaxed);
 
-/** A tenant as the scheduler sees it. */
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant *tenant);
-
-/** Of the SMs, that a session may use: the lower of its tenant's limit and what it asks for. */
-uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
-
-/** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,
-                              bool filler);
-
-/** Runs of an item: see struct weir_forms_order. */
-void weir_gate_run_event(void *item, struct weir_run *run, enum weir_run_event event);
-void weir_gate_run_ended(void *item);
+    return queue->sm_limit_pct < granted ? queue->sm_limit_pct : granted;
+}
 
 #endif

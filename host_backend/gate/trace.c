@@ -6,10 +6,9 @@
  * gone past it before is told to it first. A scheduler that has tenants already knows what no file
  * says: such a recording is marked as begun in the middle, and cannot be replayed exactly.
  */
-#include "host_backend/gate/trace.h"
+#include "host_backend/gate/private.h"
 
 #include "base/log.h"
-#include "host_backend/gate/private.h"
 #include "sched/trace/trace.h"
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -42,7 +41,7 @@ void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_
 {
     if (gate->trace != NULL && member->id != 0) {
         weir_sched_trace_tenant_name(gate->trace->trace, weir_clock_now_ns(), member->id,
-                                     member->tenant->name);
+                                     member->settings.name);
     }
 }
 
@@ -85,26 +84,22 @@ static uint64_t wall_ns(void)
 static void put_tenant(struct weir_gate_trace *t, const struct weir_gate_member *member,
                        uint64_t now_ns)
 {
-    const struct weir_sched_tenant_params p = weir_gate_tenant_params(member->tenant);
+    const struct weir_sched_tenant_params p = weir_gate_tenant_params(&member->settings);
     const struct weir_sched_record record = {.at_ns = now_ns,
                                              .tenant = member->id,
                                              .kind = WEIR_SCHED_REC_TENANT_ADD,
                                              .value = weir_sched_tenant_packed(&p)};
 
     t->records += weir_sched_trace_put(t->trace, &record);
-    weir_sched_trace_tenant_name(t->trace, now_ns, member->id, member->tenant->name);
+    weir_sched_trace_tenant_name(t->trace, now_ns, member->id, member->settings.name);
 }
 
 /* What the scheduler knows at the beginning. */
 static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace *t, uint64_t now_ns)
 {
-    struct weir_policy_set policies;
-
-    if (weir_policy_set_parse(gate->worker->config.scheduler.policy, &policies, NULL) == WEIR_OK) {
-        for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
-            if (policies.policy[kind] != NULL) {
-                weir_sched_trace_policy(t->trace, now_ns, kind, policies.policy[kind]->name);
-            }
+    for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (gate->policies.policy[kind] != NULL) {
+            weir_sched_trace_policy(t->trace, now_ns, kind, gate->policies.policy[kind]->name);
         }
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -201,20 +196,15 @@ static enum weir_status start(struct weir_gate *gate, int fd)
     return status;
 }
 
-void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd)
+void weir_gate_trace_start(struct weir_gate *gate, int fd, char *text, size_t bytes)
 {
-    struct weir_gate *gate = device < worker->n_devices ? worker->gates[device] : NULL;
-    char *text = worker->trace_text;
-    size_t bytes = sizeof worker->trace_text;
     enum weir_status status;
     struct stat info;
 
-    if (gate == NULL || gate->trace != NULL || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (gate->trace != NULL || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         snprintf(text, bytes, "error: %s",
-                 device >= worker->n_devices ? "there is no such device"
-                 : gate == NULL              ? "there is no scheduler (policy \"off\")"
-                 : gate->trace != NULL       ? "the device is being recorded already"
-                                             : "a regular file is wanted");
+                 gate->trace != NULL ? "the device is being recorded already"
+                                     : "a regular file is wanted");
         close(fd);
         return;
     }
@@ -223,13 +213,13 @@ void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd)
         snprintf(text, bytes, "error: %s", weir_status_text(status));
         return;
     }
-    snprintf(text, bytes, "recording device %u", device);
-    weir_log_info("sched: recording device=%u", device);
+    snprintf(text, bytes, "recording device %u", gate->device);
+    weir_log_info("sched: recording device=%u", gate->device);
 }
 
 /* ---------------------------------------------------------------- stop */
 
-static void stop(struct weir_worker *worker, struct weir_gate *gate)
+bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes)
 {
     struct weir_gate_trace *t;
     uint64_t lost, records;
@@ -238,8 +228,13 @@ static void stop(struct weir_worker *worker, struct weir_gate *gate)
     pthread_mutex_lock(&gate->lock);
     t = gate->trace;
     gate->trace = NULL;
-    weir_sched_allow_alone(gate->sched, true);
+    if (t != NULL) {
+        weir_sched_allow_alone(gate->sched, true);
+    }
     pthread_mutex_unlock(&gate->lock);
+    if (t == NULL) {
+        return false;
+    }
     pthread_mutex_lock(&t->lock);
     t->quit = true;
     pthread_cond_signal(&t->wake);
@@ -251,20 +246,11 @@ static void stop(struct weir_worker *worker, struct weir_gate *gate)
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t);
-    snprintf(
-        worker->trace_text, sizeof worker->trace_text, "%sdevice %u: %llu records, %llu lost%s",
-        status == WEIR_OK ? "" : "error: ", gate->device, (unsigned long long)records,
-        (unsigned long long)lost, status == WEIR_OK ? "" : ", and the file could not be written");
+    snprintf(text, bytes, "%sdevice %u: %llu records, %llu lost%s",
+             status == WEIR_OK ? "" : "error: ", gate->device, (unsigned long long)records,
+             (unsigned long long)lost,
+             status == WEIR_OK ? "" : ", and the file could not be written");
     weir_log_info("sched: recorded device=%u records=%llu lost=%llu status=\"%s\"", gate->device,
                   (unsigned long long)records, (unsigned long long)lost, weir_status_text(status));
-}
-
-void weir_gates_trace_stop(struct weir_worker *worker)
-{
-    snprintf(worker->trace_text, sizeof worker->trace_text, "nothing was being recorded");
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
-        if (worker->gates[i] != NULL && worker->gates[i]->trace != NULL) {
-            stop(worker, worker->gates[i]);
-        }
-    }
+    return true;
 }

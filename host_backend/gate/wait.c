@@ -1,12 +1,11 @@
 /*
  * A session's thread waits at the gate: until less of its tenant's is in flight, while that is
  * alone, or for the scheduler's grant. It holds nothing meanwhile, looks up when its session ends
- * or its guest goes, and answers a remote guest's waits for words.
+ * or its guest goes, and lets the session attend to what cannot wait.
  */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/device_idle.h"
 #include <time.h>
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
@@ -17,7 +16,7 @@
 #define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
 #define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
-#define WAIT_WORDS_NS     WEIR_NS_PER_MS /* while a remote guest waits for words */
+#define WAIT_SOON_NS      WEIR_NS_PER_MS /* while the session has something to attend to */
 #define EARLY_PART        8u             /* of what is in flight, so long before its end .. */
 #define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. at most, and what may be in flight, contended */
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
@@ -32,19 +31,6 @@ static void nap(uint64_t ns)
     struct timespec pause = {0, (long)ns};
 
     nanosleep(&pause, NULL);
-}
-
-/*
- * Nobody is there any more who wants the work done. A session whose guest has gone ends here: the
- * error of what waited is the guest's first news of that, so nothing that stands behind it in the
- * ring may be done and seem to succeed.
- */
-static bool end_if_over(struct weir_session *s)
-{
-    if (s->transport->ops->peer_gone(s->transport)) {
-        weir_session_end(s);
-    }
-    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
 }
 
 static uint64_t flying_ns(const struct weir_gate_queue *q)
@@ -78,7 +64,7 @@ struct oldest {
 
 static struct oldest oldest_of(struct weir_gate_queue *q)
 {
-    const struct weir_gate_unmarked *work;
+    const struct weir_gate_batch *work;
     struct oldest oldest;
 
     pthread_mutex_lock(&q->lock);
@@ -117,12 +103,10 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
 /* Between two looks at what is in flight, waited for since then. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
-    if (end_if_over(q->session)) {
+    if (q->ops->is_over(q->session)) {
         return false;
     }
-    if (q->session->n_waits != 0) {
-        weir_session_answer_waits(q->session);
-    }
+    (void)q->ops->attend(q->session);
     nap(until_look_ns(q, since_ns));
     return true;
 }
@@ -198,7 +182,7 @@ static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
 /* How long an item waits before it passes because what the session has in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
-    uint32_t limit_pct = weir_gate_sm_limit_pct(q->session);
+    uint32_t limit_pct = weir_gate_sm_limit_pct(q);
     uint64_t most_ns = limit_pct < 100 ? STUCK_LIMITED_NS : STUCK_PACE_MAX_NS;
     struct oldest oldest = oldest_of(q);
 
@@ -214,22 +198,17 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     const struct weir_gate_entry *oldest = &q->ring[q->first];
     const struct weir_gate_item *item = oldest->work.first;
-    struct weir_run_info run = {.state = WEIR_RUN_FINISHED};
+    char run[160] = "";
 
     if (q->n == 0 || q->gate->passed_stuck >= STUCK_LINES) {
         return;
     }
-    if (item != NULL && item->order.run != NULL) {
-        weir_run_query(item->order.run, &run);
+    if (item != NULL) {
+        q->gate->ops->describe(item->room, run, sizeof run);
     }
-    weir_log_warn(
-        "sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu run=%d state=%d "
-        "begun=%d done=%u total=%u workers=%u grids=%u first_sm=%u sms=%u block_limit=%u",
-        q->session->tenant->name, oldest->work.class,
-        (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS),
-        item != NULL && item->order.run != NULL, (int)run.state, run.begun, run.done_blocks,
-        run.total, run.workers, run.grids, run.place.sm_first, run.place.sm_count,
-        run.place.block_limit);
+    weir_log_warn("sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu %s",
+                  q->member->settings.name, oldest->work.class,
+                  (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS), run);
 }
 
 /*
@@ -281,18 +260,15 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
     (void)spin(q->gate, item, SPIN_NS);
     for (;;) {
         uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
-        uint64_t slice_ns = q->session->n_waits != 0 ? WAIT_WORDS_NS : WAIT_SLICE_NS;
-        uint64_t now_ns = weir_clock_now_ns(), patience_ns;
+        uint64_t now_ns = weir_clock_now_ns(), slice_ns, patience_ns;
 
         if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
             return true;
         }
-        if (end_if_over(q->session)) {
+        if (q->ops->is_over(q->session)) {
             return false;
         }
-        if (q->session->n_waits != 0) {
-            weir_session_answer_waits(q->session);
-        }
+        slice_ns = q->ops->attend(q->session) ? WAIT_SOON_NS : WAIT_SLICE_NS;
         if (atomic_exchange_explicit(&item->soon, false, memory_order_acquire)) {
             (void)spin(q->gate, item, SOON_NS);
             continue;
@@ -306,14 +282,13 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
     }
 }
 
-/* weir_device_idle_begin() does not wait for a session that waits here. */
 bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
 {
     bool good;
 
-    weir_device_barrier_leave(q->session);
+    q->ops->rests(q->session, true);
     good = below_at_last(q, ns);
-    weir_device_barrier_enter(q->session);
+    q->ops->rests(q->session, false);
     return good;
 }
 
@@ -321,9 +296,9 @@ bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
 {
     bool good;
 
-    weir_device_barrier_leave(q->session);
+    q->ops->rests(q->session, true);
     good = done_at_last(q, given_ns, ret_done);
-    weir_device_barrier_enter(q->session);
+    q->ops->rests(q->session, false);
     return good;
 }
 
@@ -357,20 +332,14 @@ bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *it
     if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
         return true;
     }
-    weir_device_barrier_leave(q->session);
+    q->ops->rests(q->session, true);
     good = granted_at_last(q, item, ns);
-    weir_device_barrier_enter(q->session);
+    q->ops->rests(q->session, false);
     return good;
 }
 
-void weir_gate_session_wake(struct weir_session *session)
+void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
-
-        if (q != NULL) {
-            __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
-            weir_futex_wake(&q->word, 1);
-        }
-    }
+    __atomic_fetch_add(&queue->word, 1, __ATOMIC_RELEASE);
+    weir_futex_wake(&queue->word, 1);
 }

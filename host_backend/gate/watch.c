@@ -35,10 +35,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
     if (--item->refs != 0) {
         return;
     }
-    if (item->order.run != NULL) {
-        weir_run_put(item->order.run);
-        item->order.run = NULL;
-    }
+    gate->ops->item_gone(item->room);
     item->next = gate->free_items;
     gate->free_items = item;
 }
@@ -74,7 +71,7 @@ void weir_gate_kick_locked(struct weir_gate *gate)
 
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
 {
-    unsigned peers = weir_gate_peers(gate, member->tenant);
+    unsigned peers = weir_gate_peers(gate, member->settings.priority);
 
     member->seen_ns = now_ns;
     if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
@@ -125,9 +122,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
 
     (void)user;
     (void)id;
-    item->order.place = (struct weir_run_place){.sm_first = place->sm_first,
-                                                .sm_count = place->sm_count,
-                                                .block_limit = place->block_limit};
+    item->place = *place;
     item->fills = fills;
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
@@ -233,46 +228,28 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item)
     item->resize_late = item->stop_late = false;
 }
 
-static struct weir_run_place run_place(const struct weir_sched_place *place)
-{
-    return (struct weir_run_place){.sm_first = place->sm_first,
-                                   .sm_count = place->sm_count,
-                                   .block_limit = place->block_limit};
-}
-
 /* Without the lock; what the scheduler must hear of it is said with it. */
 static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 {
-    struct weir_run_place place = run_place(&a->place);
-    struct weir_run *run = a->item->order.run;
-    CUresult result = CUDA_ERROR_NOT_PERMITTED;
+    enum weir_gate_stop says;
 
     switch (a->act) {
     case WEIR_GATE_STOP:
-        if (run != NULL) {
-            result = weir_run_stop(run, a->lease_ns);
-        } else {
-            weir_forms_stop_missed(gate->worker->forms, gate->device);
-        }
-        if (result != CUDA_SUCCESS) { /* it was launched as it was, or must not stop now */
+        says = gate->ops->stop(gate->user, a->item->room, a->lease_ns);
+        if (says != WEIR_GATE_STOPS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
             atomic_store(&a->item->halted, false);
             (void)weir_sched_running(gate->sched, weir_clock_now_ns(), a->item->id,
-                                     result == CUDA_ERROR_NOT_READY);
+                                     says == WEIR_GATE_STOPS_NOT_NOW);
             pthread_mutex_unlock(&gate->lock);
         }
         return;
     case WEIR_GATE_RESUME:
-        if (run != NULL) {
-            (void)weir_run_resize(run, &place);
-            (void)weir_run_resume(run);
-        }
+        gate->ops->resume(gate->user, a->item->room, &a->place);
         return;
     case WEIR_GATE_RESIZE:
     default:
-        if (run != NULL) {
-            (void)weir_run_resize(run, &place);
-        }
+        gate->ops->resize(gate->user, a->item->room, &a->place);
         return;
     }
 }
@@ -302,30 +279,20 @@ void weir_gate_unlock(struct weir_gate *gate)
 
 /* ---------------------------------------------------------------- runs */
 
-void weir_gate_run_event(void *user, struct weir_run *run, enum weir_run_event event)
+void *weir_gate_item_room(struct weir_gate_item *item)
 {
-    struct weir_gate_item *item = user;
-    struct weir_gate *gate = item->gate;
-    uint64_t now_ns = weir_clock_now_ns();
-    struct weir_run_info info;
-
-    if (event == WEIR_RUN_HAS_FINISHED) {
-        return; /* the mark behind it says so, and when */
-    }
-    weir_run_query(run, &info);
-    pthread_mutex_lock(&gate->lock);
-    if (!item->gone && event == WEIR_RUN_HAS_STOPPED) {
-        (void)weir_sched_stopped(gate->sched, now_ns, item->id, info.done_blocks);
-    } else if (!item->gone) {
-        atomic_store(&item->halted, false);
-        (void)weir_sched_running(gate->sched, now_ns, item->id, event != WEIR_RUN_DOES_NOT_STOP);
-    }
-    weir_gate_unlock(gate);
+    return item->room;
 }
 
-void weir_gate_run_ended(void *user)
+void weir_gate_item_hold(struct weir_gate_item *item)
 {
-    struct weir_gate_item *item = user;
+    pthread_mutex_lock(&item->gate->lock);
+    item->refs++;
+    pthread_mutex_unlock(&item->gate->lock);
+}
+
+void weir_gate_item_drop(struct weir_gate_item *item)
+{
     struct weir_gate *gate = item->gate;
 
     pthread_mutex_lock(&gate->lock);
@@ -333,7 +300,47 @@ void weir_gate_run_ended(void *user)
     pthread_mutex_unlock(&gate->lock);
 }
 
+void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    pthread_mutex_lock(&item->gate->lock);
+    if (!item->gone) {
+        (void)weir_sched_stopped(item->gate->sched, now_ns, item->id, done_blocks);
+    }
+    weir_gate_unlock(item->gate);
+}
+
+void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    pthread_mutex_lock(&item->gate->lock);
+    if (!item->gone) {
+        atomic_store(&item->halted, false);
+        (void)weir_sched_running(item->gate->sched, now_ns, item->id, may_stop);
+    }
+    weir_gate_unlock(item->gate);
+}
+
 /* ---------------------------------------------------------------- looking */
+
+/* The GPU has written the word, or it has reached the event. After an error of the device: yes. */
+static bool is_reached(const struct weir_gate *gate, const struct weir_gate_mark *mark)
+{
+    if (mark->word != NULL) {
+        /* A1: acquires what the stream has done; meets the GPU's write behind it. */
+        return (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0;
+    }
+    return gate->ops->event_reached(gate->user, mark->event);
+}
+
+void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mark *mark)
+{
+    if (mark->event != NULL) {
+        gate->ops->event_put(gate->user, mark->event);
+    }
+}
 
 /* Seen so late at most, is it known how long the work took? */
 static bool is_exact(uint64_t late_ns, uint64_t took_ns)
@@ -342,7 +349,7 @@ static bool is_exact(uint64_t late_ns, uint64_t took_ns)
 }
 
 /* What it took, as far as marks say: since it was given, or what was before it was seen done. */
-static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
+static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work,
                         uint64_t now_ns)
 {
     uint64_t since_ns = work->since_ns > q->done_seen_ns ? work->since_ns : q->done_seen_ns;
@@ -351,15 +358,14 @@ static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_
 }
 
 /* It may have begun so long before that. */
-static uint64_t begin_late_ns(const struct weir_gate_queue *q,
-                              const struct weir_gate_unmarked *work)
+static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work)
 {
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
 }
 
 /* What passed beside the scheduler took so long:
  * charged to the tenant, and learned from if alike. */
-static void account_alone(struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
+static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
     struct weir_gate_member *m = q->member;
@@ -391,7 +397,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_unma
 }
 
 /* The scheduler learns from their sum, or, where they are alike, from the first for all. */
-static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_unmarked *work,
+static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                                  uint64_t now_ns)
 {
     weir_sched_id ids[WEIR_GATE_BATCH_MAX];
@@ -409,7 +415,7 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
 /* Of several it is only known how long they took together. A kernel was granted before its thread,
  * which may have slept, gave it to the device. What is known is not made worse by an end that was
  * seen late: a part of that time was the next one's. */
-static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_unmarked *work,
+static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batch *work,
                                 uint64_t now_ns, uint64_t late_ns)
 {
     uint64_t all_ns = span_ns(q, work, now_ns);
@@ -452,7 +458,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
         account_alone(q, &e->work, now_ns, late_ns);
     }
     finish_items_locked(q, &e->work, now_ns, late_ns);
-    weir_mark_put(gate->marks, &e->mark);
+    weir_gate_mark_put(gate, &e->mark);
     e->pending = false;
     atomic_store_explicit(&q->done_ns,
                           atomic_load_explicit(&q->done_ns, memory_order_relaxed) + e->work.ns,
@@ -489,7 +495,7 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
     for (uint32_t i = 0; i < q->n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
-        if (e->pending && weir_mark_reached(q->gate->marks, &e->mark)) {
+        if (e->pending && is_reached(q->gate, &e->mark)) {
             entry_done_locked(q, e, now_ns, late_ns);
             q->gate->event_ns = now_ns;
         }
@@ -608,7 +614,7 @@ void *weir_gate_watch(void *user)
 
     (void)prctl(PR_SET_NAME, "weir-sched");
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    (void)gate->driver->cuCtxSetCurrent(gate->worker->devices[gate->device].context);
+    gate->ops->thread_begins(gate->user);
     pthread_mutex_lock(&gate->lock);
     while (!gate->quit) {
         uint64_t now_ns = weir_clock_now_ns(), event_ns;

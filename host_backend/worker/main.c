@@ -5,7 +5,8 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
-#include "host_backend/gate/trace.h"
+#include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/twins/orders.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/bus_guard.h"
@@ -383,7 +384,7 @@ static int open_worker(struct weir_worker *worker)
     } else if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    if (weir_gates_create(worker) != WEIR_OK) {
+    if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     while (!worker->may_listen) {

@@ -1,4 +1,5 @@
 /* Statistics of sessions, live and ended, as `weir stats` asks for them. */
+#include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/stats.h"
 
 #include "base/clock.h"

@@ -107,7 +107,7 @@ void device_reaches_some(struct guest *guest, uint32_t marks)
         if (is_of(guest, m->stream) && !m->reached) {
             m->reached = true;
             marks--;
-            __atomic_store_n(m->word, m->value, __ATOMIC_RELEASE); /* meets A1 in mark.c */
+            __atomic_store_n(m->word, m->value, __ATOMIC_RELEASE); /* meets A1 in watch.c */
         }
     }
     pthread_mutex_unlock(&device.lock);
@@ -345,6 +345,20 @@ void __wrap_weir_run_put(struct weir_run *run)
     atomic_fetch_add(&runs.puts, 1);
 }
 
+void run_says(struct weir_gate_item *item, struct weir_run *run, enum weir_run_event event)
+{
+    struct weir_forms_order *order = weir_gate_item_room(item);
+
+    order->notify(order->item, run, event);
+}
+
+void run_ends(struct weir_gate_item *item)
+{
+    struct weir_forms_order *order = weir_gate_item_room(item);
+
+    order->ended(order->item);
+}
+
 /* ---------------------------------------------------------------- worker, tenants */
 
 static void make_tenant(uint32_t index, const char *name, enum weir_priority priority)
@@ -400,8 +414,8 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     make_tenant(0, "normal", WEIR_PRIORITY_NORMAL);
     make_tenant(1, "high", WEIR_PRIORITY_HIGH);
     make_tenant(2, "other", WEIR_PRIORITY_NORMAL);
-    assert_int_equal(weir_gates_create(w), WEIR_OK);
-    fx.gate = w->gates[0];
+    assert_int_equal(weir_gates_create(w, &weir_orders_of_runs, WEIR_ORDERS_ROOM), WEIR_OK);
+    fx.gate = w->gates[0]->gate;
 }
 
 void gate_open(const char *policy)
@@ -481,7 +495,7 @@ void finish(struct guest *guest)
 {
     struct weir_gate_queue *q = queue_of(guest);
 
-    weir_gate_idle(&guest->session);
+    weir_admission_idle(&guest->session);
     device_reaches(guest);
     weir_gate_look(q);
     await(locked(q->n == 0 && q->unmarked_started == 0) &&
@@ -490,14 +504,14 @@ void finish(struct guest *guest)
 
 void guest_gone(struct guest *guest)
 {
-    weir_gate_session_ends(&guest->session);
+    weir_admission_session_ends(&guest->session);
     device_reaches(guest);
-    weir_gate_stream_gone(&guest->session, &guest->stream);
+    weir_admission_stream_gone(&guest->session, &guest->stream);
     weir_parts_stream_gone(&fx.worker.driver, &guest->stream);
     if (guest->stream.join != NULL) {
         (void)fx.worker.driver.cuEventDestroy_v2(guest->stream.join);
     }
-    weir_gate_session_gone(&guest->session);
+    weir_admission_session_gone(&guest->session);
     free(guest);
 }
 
@@ -509,7 +523,8 @@ static void *go_through(void *user)
     struct timespec pause = {0, 20 * 1000};
 
     in_gate = true;
-    l->result = weir_gate_enter(&l->guest->session, &l->guest->stream, &l->work, &l->pass);
+    l->result =
+        weir_admission_enter(&l->guest->session, &l->guest->stream, &l->work, &l->admission);
     in_gate = false;
     atomic_store(&l->state, LAUNCH_GIVEN);
     while (!atomic_load(&l->may_leave)) {
@@ -517,9 +532,9 @@ static void *go_through(void *user)
     }
     if (l->result == CUDA_SUCCESS) {
         if (l->run != NULL) {
-            weir_gate_order(&l->pass)->run = l->run;
+            weir_orders_begin(&l->admission.pass)->run = l->run;
         }
-        weir_gate_leave(&l->pass, l->driver_says);
+        weir_admission_leave(&l->admission, l->driver_says);
     }
     atomic_store(&l->state, LAUNCH_LEFT);
     return NULL;
@@ -596,7 +611,7 @@ void looks_up(const struct launch *launch)
     struct guest *guest = launch->guest;
     unsigned looks = atomic_load(&guest->looks);
 
-    weir_gate_session_wake(&guest->session);
+    weir_admission_session_wake(&guest->session);
     await(atomic_load(&guest->looks) >= looks + 2);
     assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
 }

@@ -8,6 +8,10 @@
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/orders.h"
 
 #define GATE_SMS 16u
 
@@ -53,8 +57,8 @@ struct launch {
     struct weir_gate_work work;
     CUresult driver_says; /* of the driver's call */
     struct weir_run *run; /* it is one, once given */
-    struct weir_gate_pass pass;
-    CUresult result; /* of weir_gate_enter() */
+    struct weir_admission admission;
+    CUresult result; /* of weir_admission_enter() */
     pthread_t thread;
     atomic_int state; /* enum launch_state */
     atomic_bool may_leave;
@@ -110,6 +114,10 @@ struct part_log {
     CUstream from, to; /* of which one waits for what the other has been given */
 };
 extern struct part_log parts;
+
+/* The run of an item tells what has happened to it; it ends. */
+void run_says(struct weir_gate_item *item, struct weir_run *run, enum weir_run_event event);
+void run_ends(struct weir_gate_item *item);
 
 /* Wait until an expression holds; fails the test after ten seconds. */
 #define await(expression)                                                                          \

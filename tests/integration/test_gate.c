@@ -123,7 +123,7 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     launch_end(&waits); /* 240 us in flight, of 200 */
     launch_begin(&waits, a, known);
     launch_await_waiting(&waits);
-    await(marks_in(a) > marks && !weir_gate_has_unmarked(&a->session));
+    await(marks_in(a) > marks && !weir_admission_has_unmarked(&a->session));
     device_reaches(a);
     launch_end(&waits);
     finish(a);
@@ -145,19 +145,19 @@ static void unpaired_kernels_are_launched_as_they_are(void **state)
     a = guest_new(0, 0);
     b = guest_new(2, 0);
     limited = guest_new(0, 50);
-    assert_false(weir_gate_wants_runs(&a->session, &hint)); /* nobody else is there */
+    assert_false(weir_admission_wants_runs(&a->session, &hint)); /* nobody else is there */
     launch_once(a, kernel_of(1, 0));
     launch_once(b, kernel_of(1, 0));
-    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    assert_true(weir_admission_wants_runs(&a->session, &hint));
     hint.unpaired = WEIR_SCHED_UNPAIRED;
-    assert_false(weir_gate_wants_runs(&a->session, &hint));
-    assert_true(weir_gate_wants_runs(&limited->session, &hint));
+    assert_false(weir_admission_wants_runs(&a->session, &hint));
+    assert_true(weir_admission_wants_runs(&limited->session, &hint));
     hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long .. */
-    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    assert_true(weir_admission_wants_runs(&a->session, &hint));
     hint.unpaired = WEIR_SCHED_STEADY_UNPAIRED; /* .. unless all have such kernels */
-    assert_false(weir_gate_wants_runs(&a->session, &hint));
+    assert_false(weir_admission_wants_runs(&a->session, &hint));
     hint.ns = 11 * WEIR_NS_PER_MS;
-    assert_true(weir_gate_wants_runs(&a->session, &hint));
+    assert_true(weir_admission_wants_runs(&a->session, &hint));
     finish(a);
     finish(b);
     guest_gone(a);
@@ -185,7 +185,7 @@ static void a_failed_call_leaves_nothing_behind(void **state)
         l.driver_says = CUDA_ERROR_INVALID_VALUE;
         launch_end(&l);
         assert_int_equal(atomic_load(&queue_of(a)->given_ns), given_ns);
-        assert_false(weir_gate_has_unmarked(&a->session));
+        assert_false(weir_admission_has_unmarked(&a->session));
         assert_int_equal(counts_now().withdrawals - before.withdrawals, contended);
         launch_once(b, kernel_of(2, 0)); /* now it is contended */
         finish(b);
@@ -245,7 +245,7 @@ static void work_that_moves_on_lets_nothing_pass(void **state)
     b = guest_new(2, 0);
     make_alone(a);
     launch_once(a, kernel_of(7, LONG_NS));
-    weir_gate_idle(&a->session); /* a mark between them */
+    weir_admission_idle(&a->session); /* a mark between them */
     launch_begin(&l, a, kernel_of(7, LONG_NS));
     looks_up(&l);
     clock_forward(4 * LONG_NS + WEIR_NS_PER_MS); /* too long to be the first one's own time */
@@ -308,7 +308,7 @@ static void a_session_that_ends_in_the_gate_leaves_it(void **state)
     fill(a, &waits, kernel_of(7, LONG_NS));
     before = counts_now();
     atomic_store(&a->session.ending, true);
-    weir_gate_session_wake(&a->session);
+    weir_admission_session_wake(&a->session);
     launch_leave(&waits);
     assert_int_equal(waits.result, CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(counts_now().withdrawals, before.withdrawals + 1);
@@ -329,12 +329,6 @@ static struct weir_gate_work run_of(uint64_t key)
     return work;
 }
 
-/* The run's last event, and that nothing of it is left. */
-static void run_ends(struct weir_gate_item *item)
-{
-    weir_gate_run_ended(item);
-}
-
 static void a_stop_that_comes_too_early_is_made_up_for(void **state)
 {
     struct guest *normal, *high;
@@ -348,18 +342,18 @@ static void a_stop_that_comes_too_early_is_made_up_for(void **state)
     launch_begin(&l, normal, run_of(7));
     l.run = RUN;
     launch_await_given(&l);
-    item = l.pass.item;
+    item = l.admission.pass.item;
     assert_non_null(item);
     launch_once(high, kernel_of(2, 0)); /* preempts: what is not with the device yet, too */
     assert_true(locked(item->stop_late));
     assert_int_equal(atomic_load(&runs.stops), 0);
     launch_leave(&l);
     await(atomic_load(&runs.stops) == 1);
-    weir_gate_run_event(item, RUN, WEIR_RUN_HAS_STOPPED);
+    run_says(item, RUN, WEIR_RUN_HAS_STOPPED);
     assert_int_equal(atomic_load(&runs.resumes), 0);
     finish(high);
     await(atomic_load(&runs.resumes) == 1);
-    weir_gate_idle(&normal->session);
+    weir_admission_idle(&normal->session);
     device_reaches(normal);
     await(counts_now().items == 0);
     run_ends(item);
@@ -381,7 +375,7 @@ static void what_was_no_run_after_all_is_never_stopped(void **state)
     high = guest_new(1, 0);
     launch_begin(&l, normal, run_of(7)); /* launched in its original form */
     launch_await_given(&l);
-    item = l.pass.item;
+    item = l.admission.pass.item;
     launch_once(high, kernel_of(2, 0));
     assert_true(atomic_load(&item->halted));
     launch_leave(&l);
@@ -412,14 +406,14 @@ static void a_stop_that_is_refused_is_tried_again_later(void **state)
     launch_begin(&l, normal, run_of(7));
     l.run = RUN;
     launch_await_given(&l);
-    item = l.pass.item;
+    item = l.admission.pass.item;
     launch_leave(&l);
     launch_once(high, kernel_of(2, 0));
     await(atomic_load(&runs.stops) == 1 && !atomic_load(&item->halted));
     atomic_store(&runs.stop_says, CUDA_SUCCESS);
     clock_forward(WEIR_NS_PER_MS + WEIR_NS_PER_US);
     await(atomic_load(&runs.stops) == 2 && atomic_load(&item->halted));
-    weir_gate_run_event(item, RUN, WEIR_RUN_HAS_STOPPED);
+    run_says(item, RUN, WEIR_RUN_HAS_STOPPED);
     finish(high);
     await(atomic_load(&runs.resumes) == 1);
     finish(normal);
@@ -442,9 +436,9 @@ static void an_ending_session_is_not_stopped(void **state)
     launch_begin(&l, normal, run_of(7));
     l.run = RUN;
     launch_await_given(&l);
-    item = l.pass.item;
+    item = l.admission.pass.item;
     launch_leave(&l);
-    weir_gate_session_ends(&normal->session);
+    weir_admission_session_ends(&normal->session);
     launch_once(high, kernel_of(2, 0));
     assert_int_equal(atomic_load(&runs.stops), 0);
     assert_false(atomic_load(&item->halted));
@@ -475,7 +469,7 @@ static void a_limited_session_passes_the_scheduler_and_has_its_range(void **stat
     launch_begin(&l, a, run_of(7));
     l.run = RUN;
     launch_await_given(&l);
-    assert_int_equal(l.pass.item->order.place.sm_count, GATE_SMS / 4);
+    assert_int_equal(l.admission.pass.place.sm_count, GATE_SMS / 4);
     launch_leave(&l);
     atomic_store(&fx.tenants[0].sm_limit_pct, 50); /* the session's own is lower */
     weir_gates_tenant_changed(&fx.tenants[0]);
@@ -484,7 +478,7 @@ static void a_limited_session_passes_the_scheduler_and_has_its_range(void **stat
     await(atomic_load(&runs.resizes) == 1);
     assert_int_equal(atomic_load(&runs.sm_count), GATE_SMS / 10);
     finish(a);
-    run_ends(l.pass.item);
+    run_ends(l.admission.pass.item);
     guest_gone(a);
     gate_close();
 }

@@ -53,11 +53,11 @@ static void alone_marks_are_put_seldom(void **state)
         launch_once(a, kernel_of(1, 0)); /* guessed: 20 us each */
         assert_int_equal(marks_in(a) - marks, i / 64);
     }
-    assert_true(weir_gate_has_unmarked(&a->session));
-    weir_gate_idle(&a->session);
-    assert_false(weir_gate_has_unmarked(&a->session));
+    assert_true(weir_admission_has_unmarked(&a->session));
+    weir_admission_idle(&a->session);
+    assert_false(weir_admission_has_unmarked(&a->session));
     assert_int_equal(marks_in(a) - marks, 4);
-    weir_gate_idle(&a->session); /* nothing is unmarked: no mark */
+    weir_admission_idle(&a->session); /* nothing is unmarked: no mark */
     assert_int_equal(marks_in(a) - marks, 4);
     close_alone(a);
 }
@@ -150,7 +150,7 @@ static void what_others_passed_by_is_not_learned_as_long_alone(void **state)
     a = open_alone();
     clock_forward(WEIR_NS_PER_US);
     launch_once(a, kernel_of(7, 15 * WEIR_NS_PER_MS));
-    weir_gate_idle(&a->session); /* a mark */
+    weir_admission_idle(&a->session); /* a mark */
     launch_begin(&l, a, kernel_of(8, LONG_NS));
     looks_up(&l);
     clock_forward(15 * WEIR_NS_PER_MS);
@@ -295,7 +295,7 @@ static void who_slips_through_in_that_moment_is_adopted(void **state)
     open_two(&a, &b);
     launch_begin(&slips, a, kernel_of(1, 0));
     launch_await_given(&slips); /* beside the scheduler, and still in the driver's call */
-    assert_null(slips.pass.item);
+    assert_null(slips.admission.pass.item);
     launch_once(b, kernel_of(2, 0));
     assert_int_equal(counts_now().items, 1);
     launch_leave(&slips);

@@ -1,6 +1,6 @@
 /*
  * Kernels that fill beside an equal, in a part of the device: what the gate does with their streams
- * (host_backend/gate/part.c), with the driver's green contexts made up.
+ * (host_backend/worker/session/part.c), with the driver's green contexts made up.
  */
 #include "tests/integration/gate_fixture.h"
 
@@ -38,7 +38,7 @@ static void fill_beside(struct guest *leader, struct guest *guest, struct weir_g
     launch_once(leader, kernel_of(1, LEADS_NS));
     launch_begin(&l, guest, work);
     launch_await_given(&l);
-    assert_true(l.pass.item->fills != WEIR_SCHED_FILL_NONE);
+    assert_true(l.admission.pass.fills != WEIR_SCHED_FILL_NONE);
     launch_leave(&l);
     clock_forward(LEADS_NS);
     finish(leader);
@@ -126,7 +126,7 @@ static void streams_that_may_be_captured_are_whole(void **state)
     b->session.contexts = &ctx;
     fill_beside(a, b, kernel_of_blocks(1000));
     assert_int_equal(b->stream.parts->sms, PART);
-    weir_gate_stream_captures(&b->session, &b->stream);
+    weir_admission_stream_captures(&b->session, &b->stream);
     assert_int_equal(b->stream.parts->sms, 0);
     b->session.n_captures = 1; /* of another stream, which may come to wait for this one */
     fx.worker.driver.cuStreamIsCapturing = not_capturing;

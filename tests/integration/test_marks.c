@@ -1,7 +1,7 @@
 /* Marks on softgpu: reached in order, by word and by event, and words that are handed on. */
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
-#include "host_backend/gate/mark.h"
+#include "host_backend/worker/session/mark.h"
 #include "tests/integration/soft_driver.h"
 #include <string.h>
 #include <time.h>
@@ -67,12 +67,19 @@ static void go_on(void)
     DRV(cuStreamDestroy_v2(other));
 }
 
-static void await(const struct weir_mark *mark)
+static bool is_reached(const struct weir_gate_mark *mark)
+{
+    return mark->word != NULL
+               ? (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0
+               : weir_mark_event_reached(f.marks, mark->event);
+}
+
+static void await(const struct weir_gate_mark *mark)
 {
     uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
     struct timespec pause = {0, 50 * 1000};
 
-    while (!weir_mark_reached(f.marks, mark)) {
+    while (!is_reached(mark)) {
         assert_true(weir_clock_now_ns() < end_ns);
         nanosleep(&pause, NULL);
     }
@@ -81,7 +88,7 @@ static void await(const struct weir_mark *mark)
 static void marks_come_in_their_order(bool words)
 {
     struct weir_mark_word word = {0};
-    struct weir_mark marks[3];
+    struct weir_gate_mark marks[3];
 
     open_marks(words);
     assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &marks[0]), CUDA_SUCCESS);
@@ -89,14 +96,16 @@ static void marks_come_in_their_order(bool words)
     stop_here(f.stream);
     assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &marks[1]), CUDA_SUCCESS);
     assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &marks[2]), CUDA_SUCCESS);
-    assert_true(weir_mark_reached(f.marks, &marks[0]));
-    assert_false(weir_mark_reached(f.marks, &marks[1]));
-    assert_false(weir_mark_reached(f.marks, &marks[2]));
+    assert_true(is_reached(&marks[0]));
+    assert_false(is_reached(&marks[1]));
+    assert_false(is_reached(&marks[2]));
     go_on();
     await(&marks[2]);
-    assert_true(weir_mark_reached(f.marks, &marks[1]));
+    assert_true(is_reached(&marks[1]));
     for (int i = 0; i < 3; i++) {
-        weir_mark_put(f.marks, &marks[i]);
+        if (marks[i].event != NULL) {
+            weir_mark_event_put(f.marks, marks[i].event);
+        }
     }
     weir_mark_word_put(f.marks, &word);
 }
@@ -117,7 +126,7 @@ static void by_event_in_order(void **state)
 static void word_is_not_handed_on_too_early(void **state)
 {
     static struct weir_mark_word words[STREAMS];
-    struct weir_mark marks[STREAMS], late;
+    struct weir_gate_mark marks[STREAMS], late;
     struct weir_mark_word leaving = {0};
     CUstream stream;
     const uint32_t *left;
@@ -139,7 +148,7 @@ static void word_is_not_handed_on_too_early(void **state)
     DRV(cuStreamSynchronize(stream));
     DRV(cuStreamSynchronize(f.stream));
     for (uint32_t i = 0; i < STREAMS; i++) {
-        assert_true(weir_mark_reached(f.marks, &marks[i]));
+        assert_true(is_reached(&marks[i]));
         weir_mark_word_put(f.marks, &words[i]);
     }
     /* Now all are free again, that one too; its numbers go on from where they were. */
@@ -150,7 +159,7 @@ static void word_is_not_handed_on_too_early(void **state)
     }
     DRV(cuStreamSynchronize(f.stream));
     for (uint32_t i = 0; i < STREAMS; i++) {
-        assert_true(weir_mark_reached(f.marks, &marks[i]));
+        assert_true(is_reached(&marks[i]));
     }
     DRV(cuStreamDestroy_v2(stream));
 }

@@ -26,7 +26,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
     WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
-                                                   weir_gate_stream_priority(s, 0)));
+                                                   weir_admission_stream_priority(s, 0)));
     result = weir_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);

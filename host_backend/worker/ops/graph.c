@@ -49,7 +49,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     if (stream->capturing) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    weir_gate_stream_captures(s, stream);
+    weir_admission_stream_captures(s, stream);
     /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
      * other sessions' calls. */
     if (in->g != 0) {
@@ -318,7 +318,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     struct weir_exec *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_stream *stream = weir_ops_stream(s, in->s);
     struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
-    struct weir_gate_pass pass;
+    struct weir_admission pass;
     CUresult result;
 
     (void)out;
@@ -328,13 +328,13 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     work.hint = &exec->hint;
     WEIR_TRY(weir_order_begin(s, stream));
     if (s->uses_printf) {
-        weir_gate_idle(s); /* it may wait for others */
+        weir_admission_idle(s); /* it may wait for others */
         /* Whether one of its kernels prints is not known here. */
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
-    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
     result = s->driver->cuGraphLaunch(exec->o.native, weir_stream_at(stream));
-    weir_gate_leave(&pass, result);
+    weir_admission_leave(&pass, result);
     return result;
 }

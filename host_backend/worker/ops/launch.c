@@ -1,4 +1,5 @@
 /* Kernel launches, and what fits of them. */
+#include "host_backend/worker/twins/orders.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -26,7 +27,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
-        a->value.priority = weir_gate_stream_priority(s, a->value.priority);
+        a->value.priority = weir_admission_stream_priority(s, a->value.priority);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         return a->value.accessPolicyWindow.num_bytes == 0
@@ -224,7 +225,7 @@ static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunct
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
         return false;
     }
-    if (weir_forms_is_auto(s, f) && !weir_gate_wants_runs(s, &f->hint)) {
+    if (weir_forms_is_auto(s, f) && !weir_admission_wants_runs(s, &f->hint)) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
         return false;
     }
@@ -240,7 +241,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     size_t bytes = in->n_params;
     struct weir_forms_choice choice;
     struct weir_gate_work work;
-    struct weir_gate_pass pass;
+    struct weir_admission pass;
     CUfunction native;
     CUresult result;
     bool twin;
@@ -259,7 +260,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     WEIR_TRY(weir_order_begin(s, stream));
     if (f->uses_printf) {
         s->uses_printf = true;
-        weir_gate_idle(s); /* it may wait for others */
+        weir_admission_idle(s); /* it may wait for others */
         WEIR_TRY(weir_prints_begin(s, stream->o.native));
     }
     if (s->exposures != NULL) {
@@ -272,18 +273,18 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
                      (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
                      (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work.blocks_per_sm = choice.blocks_per_sm;
-    } else if (weir_gate_contends(s) && !f->uses_printf) {
+    } else if (weir_admission_contends(s) && !f->uses_printf) {
         work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
     }
-    WEIR_TRY(weir_gate_enter(s, stream, &work, &pass));
+    WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;
-    if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_gate_order(&pass))) {
+    if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_orders_begin(&pass.pass))) {
         result = launch_original(s, in, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
         if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
-            weir_gate_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+            weir_admission_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
             result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
         }
     }
-    weir_gate_leave(&pass, result);
+    weir_admission_leave(&pass, result);
     return result;
 }

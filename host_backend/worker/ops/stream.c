@@ -21,7 +21,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
-                                                   weir_gate_stream_priority(s, in->priority)));
+                                                   weir_admission_stream_priority(s, in->priority)));
     result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
@@ -105,7 +105,7 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
     }
     WEIR_TRY(weir_order_mark(s, stream));
     WEIR_TRY(weir_ops_write_word(s, weir_stream_at(stream), stream->word, in->value));
-    weir_gate_stream_awaited(s, stream);
+    weir_admission_stream_awaited(s, stream);
     return CUDA_SUCCESS;
 }
 
@@ -194,7 +194,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
         }
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
             stream->priority = value.priority;
-            value.priority = weir_gate_stream_priority(s, value.priority);
+            value.priority = weir_admission_stream_priority(s, value.priority);
         }
         return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
     }

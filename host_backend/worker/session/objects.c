@@ -205,7 +205,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
         session->n_captures--;
         atomic_fetch_sub(&session->worker->device_idle.captures, 1);
     }
-    weir_gate_stream_gone(session, s);
+    weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);
     if (s->join != NULL) {
@@ -434,7 +434,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_session_enter(session, stream->o.device));
-    weir_gate_stream_whole(session, stream);
+    weir_admission_stream_whole(session, stream);
     result = weir_order_begin(session, stream);
     if (result == CUDA_SUCCESS) {
         *ret_stream = stream->o.native;

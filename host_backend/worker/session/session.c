@@ -119,7 +119,7 @@ void weir_session_end(struct weir_session *session)
     atomic_store(&session->ending, true);
     pthread_cond_broadcast(&session->calls_done);
     pthread_mutex_unlock(&session->calls_lock);
-    weir_gate_session_wake(session);
+    weir_admission_session_wake(session);
 }
 
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
@@ -266,7 +266,7 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
     uint32_t idle;
 
     if (waits_for_device(op)) {
-        weir_gate_idle(s);
+        weir_admission_idle(s);
         idle = weir_device_idle_begin(s->worker, s);
         result = weir_host_table[op](s, in, out);
         weir_device_idle_end(s->worker, idle);
@@ -416,9 +416,9 @@ void weir_session_run(struct weir_session *session)
         if (session->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
         }
-        given = given && weir_gate_has_unmarked(session);
+        given = given && weir_admission_has_unmarked(session);
         if (given) {
-            uint64_t quiet_ns = weir_gate_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
+            uint64_t quiet_ns = weir_admission_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
 
             spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
@@ -426,7 +426,7 @@ void weir_session_run(struct weir_session *session)
         status = session->transport->ops->receive(session->transport, &record, &session->bulk,
                                                   &session->bulk_bytes, spin_ns, wait_ns);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
-            weir_gate_idle(session);
+            weir_admission_idle(session);
             given = false;
             spin_ns = spin_for(session);
             continue;
@@ -599,7 +599,7 @@ void weir_session_destroy(struct weir_session *session)
     }
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
         weir_forms_session_ends(s);
-        weir_gate_session_ends(s);
+        weir_admission_session_ends(s);
         drain(s);
         weir_prints_forget(s, NULL);
         if (s->n_captures != 0) { /* the device does not come to rest before they end */
@@ -611,7 +611,7 @@ void weir_session_destroy(struct weir_session *session)
         weir_forms_session_gone(s);
     }
     weir_host_calls_finish(s);
-    weir_gate_session_gone(s);
+    weir_admission_session_gone(s);
     release_memory(s);
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
         if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {

@@ -17,9 +17,9 @@
 #include "base/account.h"
 #include "base/arena.h"
 #include "base/id_table.h"
-#include "host_backend/gate/gate.h"
-#include "host_backend/gate/part.h"
+#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/native_map.h"
+#include "host_backend/worker/session/part.h"
 #include "host_backend/worker/session/ranges.h"
 #include "host_backend/worker/session/vmm_book.h"
 #include "proto/cuda_abi.h"
@@ -83,8 +83,8 @@ struct weir_stream {
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
     uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
     CUevent join;           /* made at first need */
-    struct weir_gate_stream gate;
-    struct weir_stream_parts *parts; /* once it was moved (gate/part.h); else NULL */
+    struct weir_admission_stream gate;
+    struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
 
 /** What the driver is given work for a stream in: it may be in a part of the device. */
@@ -213,6 +213,7 @@ struct weir_session {
     uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
 
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
+    struct weir_stream *unmarked_streams; /* with work that no mark stands behind */
 
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
     struct weir_native_map natives;

@@ -4,7 +4,7 @@
  * The window's lower half is reserved through the driver for device memory, the upper half by mmap
  * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
  */
-#include "host_backend/gate/gate.h"
+#include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 

@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/window.h"
 #include "proto/wire/control.h"
 
+struct weir_device_gate;
 struct weir_forms;
 struct weir_nvml;
 struct region;
@@ -142,7 +143,7 @@ struct weir_worker {
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
     struct weir_prints prints;
-    struct weir_gate *gates[WEIR_DEVICES_MAX]; /* internally locked; NULL: no scheduler */
+    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* session/gates.h; NULL: no scheduler */
     struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */

@@ -448,7 +448,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     forms->worker = worker;
     forms->config = worker->config.forms;
     forms->n_devices = worker->n_devices;
-    weir_forms_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
+    weir_file_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
                           ".twins");
     weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
@@ -529,7 +529,7 @@ void weir_forms_destroy(struct weir_forms *forms)
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         device_finish(&forms->devices[i]);
     }
-    weir_forms_cache_finish(&forms->cache);
+    weir_file_cache_finish(&forms->cache);
     free(forms);
 }
 

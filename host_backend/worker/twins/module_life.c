@@ -39,7 +39,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
     mode =
         weir_forms_mode_of(forms->config.mode, (enum weir_forms_wish)atomic_load(&tenant->forms));
     if (mode == WEIR_FORMS_DEFAULT) {
-        mode = weir_gate_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
+        mode = weir_admission_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
     }
     if (mode == WEIR_FORMS_OFF) {
         return;

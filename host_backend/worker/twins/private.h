@@ -171,7 +171,7 @@ struct weir_forms_device {
 struct weir_forms {
     struct weir_worker *worker;
     struct weir_forms_config config;
-    struct weir_forms_cache cache;
+    struct weir_file_cache cache;
     struct weir_forms_compiler compiler;
     struct weir_forms_device devices[WEIR_DEVICES_MAX];
     uint32_t n_devices;

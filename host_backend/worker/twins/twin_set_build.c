@@ -199,7 +199,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
     if (status != WEIR_OK) {
         return status;
     }
-    if (weir_forms_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
+    if (weir_file_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
         weir_forms_set_decode(bytes, n_bytes, ret_set) == WEIR_OK) {
         ret_report->cached = true;
         return WEIR_OK;
@@ -211,7 +211,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
         }
         return status;
     }
-    kept = weir_forms_cache_put(params->cache, &key, bytes, n_bytes);
+    kept = weir_file_cache_put(params->cache, &key, bytes, n_bytes);
     if (kept != WEIR_OK && kept != WEIR_ERR_UNSUPPORTED) {
         weir_log_debug("forms: not kept in the cache why=\"%s\"", weir_status_text(kept));
     }

@@ -3,7 +3,7 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 
 #include "host_backend/config/forms.h"
-#include "host_backend/worker/twins/cache.h"
+#include "base/file_cache.h"
 #include "host_backend/worker/twins/compile.h"
 #include "host_backend/worker/twins/twin_set.h"
 
@@ -11,7 +11,7 @@
 
 /* All borrowed for the call. */
 struct weir_forms_build_params {
-    struct weir_forms_cache *cache;
+    struct weir_file_cache *cache;
     const struct weir_forms_compiler *compiler;
     const struct weir_driver *driver; /* its context is current */
     int driver_version;

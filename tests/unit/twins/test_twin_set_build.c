@@ -16,7 +16,7 @@ static const char text[] =
     "red.global.add.u32 [counter], 1;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
 
 static struct weir_driver driver;
-static struct weir_forms_cache cache;
+static struct weir_file_cache cache;
 static struct weir_forms_compiler compiler;
 static struct weir_forms_build_params params;
 static char dir[64];
@@ -27,7 +27,7 @@ static int set_up(void **state)
     linker_init(&driver);
     snprintf(dir, sizeof dir, "/tmp/weir-build-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    weir_forms_cache_init(&cache, dir, 1 << 20, ".twins");
+    weir_file_cache_init(&cache, dir, 1 << 20, ".twins");
     weir_forms_compiler_find("driver", true, &compiler);
     params = (struct weir_forms_build_params){.cache = &cache,
                                               .compiler = &compiler,
@@ -49,7 +49,7 @@ static int tear_down(void **state)
         unlinkat(dirfd(entries), e->d_name, 0);
     }
     closedir(entries);
-    weir_forms_cache_finish(&cache);
+    weir_file_cache_finish(&cache);
     return rmdir(dir);
 }
 

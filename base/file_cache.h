@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weir_forms_cache {
+struct weir_file_cache {
     char dir[256];        /* "": none */
     const char *suffix;   /* of the files */
     uint64_t limit_bytes; /* of all files with that suffix together */
@@ -29,13 +29,13 @@ struct weir_forms_cache {
  * @param dir  "": $XDG_CACHE_HOME/weir, /var/cache/weir for root, $HOME/.cache/weir; "none": no
  *             cache. A folder that others may write to is not used (a warning says so).
  * @param limit_bytes  of all files with this suffix.
- * @param suffix       of WEIR_FORMS_CACHE_SUFFIX_BYTES; borrowed until finish.
+ * @param suffix       of WEIR_FILE_CACHE_SUFFIX_BYTES; borrowed until finish.
  * @thread any
  */
-void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
                            const char *suffix);
-#define WEIR_FORMS_CACHE_SUFFIX_BYTES 6u /* without the NUL */
-void weir_forms_cache_finish(struct weir_forms_cache *cache);
+#define WEIR_FILE_CACHE_SUFFIX_BYTES 6u /* without the NUL */
+void weir_file_cache_finish(struct weir_file_cache *cache);
 
 /**
  * Read a payload.
@@ -44,7 +44,7 @@ void weir_forms_cache_finish(struct weir_forms_cache *cache);
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND (also: damaged, and now removed), WEIR_ERR_NO_MEMORY
  * @thread any
  */
-enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const struct weir_hash *key,
+enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct weir_hash *key,
                                       uint8_t **ret_bytes, size_t *ret_n_bytes) WEIR_MUST_CHECK;
 
 /**
@@ -53,7 +53,7 @@ enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const stru
  *         WEIR_ERR_IO
  * @thread any
  */
-enum weir_status weir_forms_cache_put(struct weir_forms_cache *cache, const struct weir_hash *key,
+enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct weir_hash *key,
                                       const uint8_t *bytes, size_t n_bytes) WEIR_MUST_CHECK;
 
 #endif

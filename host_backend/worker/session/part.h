@@ -8,8 +8,8 @@
  * A device's parts are made once, while it is idle, and then only read: any thread. A stream is
  * moved by its session's thread, with the device's context current.
  */
-#ifndef WEIR_HOST_BACKEND_GATE_PART_H
-#define WEIR_HOST_BACKEND_GATE_PART_H
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PART_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_PART_H
 
 #include "base/status.h"
 #include "proto/cuda_abi.h"

@@ -1,4 +1,4 @@
-#include "host_backend/worker/twins/cache.h"
+#include "base/file_cache.h"
 
 #include "base/log.h"
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #define FILE_MAGIC     "WEIRFORM"
 #define FILE_VERSION   1u
 #define FILE_MAX_BYTES (UINT64_C(1) << 30)
-#define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FORMS_CACHE_SUFFIX_BYTES + 1)
+#define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FILE_CACHE_SUFFIX_BYTES + 1)
 #define STALE_S        3600 /* a file that was never renamed: its writer is dead */
 
 struct file_header {
@@ -46,7 +46,7 @@ static void default_dir(char *dir, size_t bytes)
 
 static bool make_dirs(const char *dir)
 {
-    char path[sizeof((struct weir_forms_cache *)0)->dir];
+    char path[sizeof((struct weir_file_cache *)0)->dir];
 
     snprintf(path, sizeof path, "%s", dir);
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -57,12 +57,12 @@ static bool make_dirs(const char *dir)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint64_t limit_bytes,
+void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
                            const char *suffix)
 {
     struct stat info;
 
-    *cache = (struct weir_forms_cache){.limit_bytes = limit_bytes, .suffix = suffix};
+    *cache = (struct weir_file_cache){.limit_bytes = limit_bytes, .suffix = suffix};
     pthread_mutex_init(&cache->lock, NULL);
     if (strcmp(dir, "none") == 0) {
         return;
@@ -82,19 +82,19 @@ void weir_forms_cache_init(struct weir_forms_cache *cache, const char *dir, uint
     }
 }
 
-void weir_forms_cache_finish(struct weir_forms_cache *cache)
+void weir_file_cache_finish(struct weir_file_cache *cache)
 {
     pthread_mutex_destroy(&cache->lock);
     cache->dir[0] = 0;
 }
 
-static void file_name(const struct weir_forms_cache *cache, const struct weir_hash *key,
+static void file_name(const struct weir_file_cache *cache, const struct weir_hash *key,
                       char name[NAME_BYTES])
 {
     for (size_t i = 0; i < WEIR_HASH_BYTES; i++) {
         snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
     }
-    snprintf(name + 2 * (size_t)WEIR_HASH_BYTES, WEIR_FORMS_CACHE_SUFFIX_BYTES + 1, "%s",
+    snprintf(name + 2 * (size_t)WEIR_HASH_BYTES, WEIR_FILE_CACHE_SUFFIX_BYTES + 1, "%s",
              cache->suffix);
 }
 
@@ -147,7 +147,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
     return WEIR_OK;
 }
 
-enum weir_status weir_forms_cache_get(struct weir_forms_cache *cache, const struct weir_hash *key,
+enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct weir_hash *key,
                                       uint8_t **ret_bytes, size_t *ret_n_bytes)
 {
     char name[NAME_BYTES];
@@ -201,15 +201,15 @@ static int longest_unused(const void *a, const void *b)
     return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
 }
 
-static bool is_ours(const struct weir_forms_cache *cache, const char *name)
+static bool is_ours(const struct weir_file_cache *cache, const char *name)
 {
     size_t n = strlen(name);
 
     return n == NAME_BYTES - 1 &&
-           strcmp(name + n - WEIR_FORMS_CACHE_SUFFIX_BYTES, cache->suffix) == 0;
+           strcmp(name + n - WEIR_FILE_CACHE_SUFFIX_BYTES, cache->suffix) == 0;
 }
 
-static void list_file(const struct weir_forms_cache *cache, struct listing *list, int dir,
+static void list_file(const struct weir_file_cache *cache, struct listing *list, int dir,
                       const char *name)
 {
     struct stat info;
@@ -240,7 +240,7 @@ static void list_file(const struct weir_forms_cache *cache, struct listing *list
 }
 
 /* Remove what was not used for the longest time until so much more fits. */
-static void make_room(struct weir_forms_cache *cache, int dir, uint64_t bytes)
+static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
 {
     struct listing list = {0};
     int copy = dup(dir);
@@ -281,7 +281,7 @@ static bool write_all(int fd, const void *from, size_t bytes)
     return true;
 }
 
-static enum weir_status write_locked(struct weir_forms_cache *cache, int dir,
+static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
                                      const struct file_header *header, const uint8_t *bytes)
 {
     char name[NAME_BYTES], temporary[64];
@@ -303,7 +303,7 @@ static enum weir_status write_locked(struct weir_forms_cache *cache, int dir,
     return good ? WEIR_OK : WEIR_ERR_IO;
 }
 
-enum weir_status weir_forms_cache_put(struct weir_forms_cache *cache, const struct weir_hash *key,
+enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct weir_hash *key,
                                       const uint8_t *bytes, size_t n_bytes)
 {
     struct file_header header = {.version = FILE_VERSION, .key = *key, .bytes = n_bytes};

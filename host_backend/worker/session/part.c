@@ -1,5 +1,5 @@
 /* Parts of a device by green contexts: see part.h. */
-#include "host_backend/gate/part.h"
+#include "host_backend/worker/session/part.h"
 
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"

@@ -1,5 +1,5 @@
 /* Words and events of marks: see mark.h. */
-#include "host_backend/gate/mark.h"
+#include "host_backend/worker/session/mark.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -165,7 +165,7 @@ static CUevent take_event(struct weir_marks *marks)
     return event;
 }
 
-static void put_event(struct weir_marks *marks, CUevent event)
+void weir_mark_event_put(struct weir_marks *marks, CUevent event)
 {
     pthread_mutex_lock(&marks->lock);
     if (marks->n_events == marks->room) {
@@ -190,9 +190,9 @@ static void put_event(struct weir_marks *marks, CUevent event)
 /* ---------------------------------------------------------------- marks */
 
 CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word, CUstream stream,
-                          struct weir_mark *ret_mark)
+                          struct weir_gate_mark *ret_mark)
 {
-    struct weir_mark mark = {0};
+    struct weir_gate_mark mark = {0};
     CUresult result;
 
     if (marks->words) {
@@ -211,7 +211,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
         }
         result = marks->driver->cuEventRecord(mark.event, stream);
         if (result != CUDA_SUCCESS) {
-            put_event(marks, mark.event);
+            weir_mark_event_put(marks, mark.event);
         }
     }
     if (result == CUDA_SUCCESS) {
@@ -220,19 +220,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
     return result;
 }
 
-bool weir_mark_reached(const struct weir_marks *marks, const struct weir_mark *mark)
+bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event)
 {
-    if (mark->word != NULL) {
-        /* A1: acquires what the stream has done; meets the GPU's write behind it. */
-        return (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0;
-    }
-    return marks->driver->cuEventQuery(mark->event) != CUDA_ERROR_NOT_READY;
-}
-
-void weir_mark_put(struct weir_marks *marks, struct weir_mark *mark)
-{
-    if (mark->event != NULL) {
-        put_event(marks, mark->event);
-    }
-    *mark = (struct weir_mark){0};
+    return marks->driver->cuEventQuery(event) != CUDA_ERROR_NOT_READY;
 }

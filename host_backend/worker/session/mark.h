@@ -10,23 +10,17 @@
  *
  * Source: docs/design/scheduling.md
  */
-#ifndef WEIR_HOST_BACKEND_GATE_MARK_H
-#define WEIR_HOST_BACKEND_GATE_MARK_H
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_MARK_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_MARK_H
 
 #include "base/status.h"
+#include "host_backend/gate/gate.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct weir_marks;
-
-/* A place in a stream. */
-struct weir_mark {
-    const uint32_t *word; /* NULL: by event */
-    uint32_t value;
-    CUevent event; /* of the pool, until it is put back */
-};
 
 /* A stream's word; zeroed: none yet. */
 struct weir_mark_word {
@@ -51,19 +45,20 @@ void weir_marks_destroy(struct weir_marks *marks);
  * Mark what has been put into a stream so far.
  *
  * @param word      the stream's; gets one at its first mark.
- * @param ret_mark  to ask with weir_mark_reached(), then weir_mark_put().
+ * @param ret_mark  for weir_gate_batch_close().
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_OUT_OF_MEMORY, the driver's  there is no mark.
  * @thread the stream's, with the context; not while it is under capture
  */
 CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word, CUstream stream,
-                          struct weir_mark *ret_mark);
+                          struct weir_gate_mark *ret_mark);
 
-/** Has the stream got there? After an error of the device: yes. @thread any with the context */
-bool weir_mark_reached(const struct weir_marks *marks, const struct weir_mark *mark);
+/** Has the stream got to a mark that is an event? After an error of the device: yes.
+ * @thread any with the context */
+bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event);
 
-/** A mark that nobody asks for any more. @thread any */
-void weir_mark_put(struct weir_marks *marks, struct weir_mark *mark);
+/** The event of a mark that nobody asks for any more. @thread any */
+void weir_mark_event_put(struct weir_marks *marks, CUevent event);
 
 /** The stream goes; its work may still be under way. Accepts a zeroed word. @thread the stream's */
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);

@@ -1,5 +1,5 @@
 /* The cache on disk: found again, never believed, never larger than it may be. */
-#include "host_backend/worker/twins/cache.h"
+#include "base/file_cache.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <dirent.h>
@@ -12,7 +12,7 @@
 
 #define HEADER_BYTES 56u
 
-static struct weir_forms_cache cache;
+static struct weir_file_cache cache;
 static char dir[64];
 
 static int set_up(void **state)
@@ -20,7 +20,7 @@ static int set_up(void **state)
     (void)state;
     snprintf(dir, sizeof dir, "/tmp/weir-cache-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    weir_forms_cache_init(&cache, dir, 4096, ".twins");
+    weir_file_cache_init(&cache, dir, 4096, ".twins");
     return 0;
 }
 
@@ -51,7 +51,7 @@ static int tear_down(void **state)
     (void)state;
     (void)files(true, NULL);
     rmdir(dir);
-    weir_forms_cache_finish(&cache);
+    weir_file_cache_finish(&cache);
     return 0;
 }
 
@@ -66,7 +66,7 @@ static enum weir_status put(unsigned n, size_t bytes)
     uint8_t data[4096];
 
     memset(data, (int)n, sizeof data);
-    return weir_forms_cache_put(&cache, &key, data, bytes);
+    return weir_file_cache_put(&cache, &key, data, bytes);
 }
 
 /* Is it there, with the right content? */
@@ -76,7 +76,7 @@ static bool has(unsigned n, size_t want_bytes)
     size_t bytes;
     uint8_t *data;
 
-    if (weir_forms_cache_get(&cache, &key, &data, &bytes) != WEIR_OK) {
+    if (weir_file_cache_get(&cache, &key, &data, &bytes) != WEIR_OK) {
         return false;
     }
     assert_int_equal(bytes, want_bytes);
@@ -184,32 +184,32 @@ static void put_over_the_limit_removes_the_longest_unused(void **state)
 
 static void init_of_folder_that_others_may_write_has_no_cache(void **state)
 {
-    struct weir_forms_cache other;
+    struct weir_file_cache other;
     struct weir_hash key = key_of(1);
 
     (void)state;
     assert_int_equal(chmod(dir, 0777), 0);
-    weir_forms_cache_init(&other, dir, 4096, ".twins");
+    weir_file_cache_init(&other, dir, 4096, ".twins");
     assert_string_equal(other.dir, "");
-    assert_int_equal(weir_forms_cache_put(&other, &key, (const uint8_t *)"a", 1),
+    assert_int_equal(weir_file_cache_put(&other, &key, (const uint8_t *)"a", 1),
                      WEIR_ERR_UNSUPPORTED);
-    weir_forms_cache_finish(&other);
-    weir_forms_cache_init(&other, "none", 4096, ".twins");
+    weir_file_cache_finish(&other);
+    weir_file_cache_init(&other, "none", 4096, ".twins");
     assert_string_equal(other.dir, "");
-    weir_forms_cache_finish(&other);
+    weir_file_cache_finish(&other);
 }
 
 static void init_without_a_name_takes_the_users(void **state)
 {
-    struct weir_forms_cache other;
+    struct weir_file_cache other;
     char want[100];
 
     (void)state;
     setenv("XDG_CACHE_HOME", dir, 1);
-    weir_forms_cache_init(&other, "", 4096, ".twins");
+    weir_file_cache_init(&other, "", 4096, ".twins");
     snprintf(want, sizeof want, "%s/weir", dir);
     assert_string_equal(other.dir, want);
-    weir_forms_cache_finish(&other);
+    weir_file_cache_finish(&other);
     assert_int_equal(rmdir(want), 0);
 }
 

@@ -1,0 +1,284 @@
+/* A device's gate, from begin to end; tenants as they are configured. */
+#include "host_backend/gate/private.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PREDICT_KEYS 16384u
+#define MANY_CORES   8
+#define SPINNERS     4u /* one in so many cores at most */
+
+/* ---------------------------------------------------------------- begin */
+
+static void weigh_stopping(struct weir_gate *gate)
+{
+    bool turns = gate->levels && gate->policies.policy[WEIR_POLICY_TOGETHER] == NULL;
+
+    atomic_store(&gate->worth_stopping_ns, turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS);
+}
+
+static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gate_params *params)
+{
+    const struct weir_sched_settings *c = params->settings;
+    const struct weir_policy_set *policies = params->policies;
+    struct weir_sched_config config;
+    struct weir_sched_env env;
+    enum weir_status status = weir_predict_create(PREDICT_KEYS, &gate->predict);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_sched_config_init(&config, gate->sms);
+    config.alone_ns = c->alone_us * WEIR_NS_PER_US;
+    config.inflight_ns = c->inflight_us * WEIR_NS_PER_US;
+    config.starve_ns = c->starve_ms * WEIR_NS_PER_MS;
+    config.overhead_ppm = c->overhead_ppm;
+    config.order_window = c->order_window;
+    config.guess_ns = WEIR_GATE_GUESS_NS;
+    config.predict = gate->predict;
+    config.fill = params->fill;
+    gate->config = config;
+    gate->alone_limit_ns = config.alone_ns;
+    gate->inflight_ns = config.inflight_ns;
+    weir_gate_env_init(gate, &env);
+    gate->policies = *policies;
+    weigh_stopping(gate);
+    status = weir_sched_create(&config, &env, &gate->sched);
+    for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        if (policies->policy[kind] != NULL) {
+            status =
+                weir_sched_policy_set(gate->sched, weir_clock_now_ns(), policies->policy[kind]);
+        }
+    }
+    if (status == WEIR_OK) {
+        weir_sched_allow_alone(gate->sched, true);
+        gate->shared = weir_sched_shared(gate->sched);
+    }
+    return status;
+}
+
+static void destroy(struct weir_gate *gate)
+{
+    if (gate->watching) {
+        pthread_mutex_lock(&gate->lock);
+        gate->quit = true;
+        pthread_cond_signal(&gate->work);
+        pthread_mutex_unlock(&gate->lock);
+        pthread_join(gate->watcher, NULL);
+    }
+    weir_sched_destroy(gate->sched);
+    weir_predict_destroy(gate->predict);
+    while (gate->free_items != NULL) {
+        struct weir_gate_item *item = gate->free_items;
+
+        gate->free_items = item->next;
+        free(item);
+    }
+    free(gate->actions);
+    pthread_cond_destroy(&gate->work);
+    pthread_mutex_destroy(&gate->lock);
+    free(gate);
+}
+
+static void init_locks(struct weir_gate *gate)
+{
+    pthread_mutexattr_t mutex;
+    pthread_condattr_t attr;
+
+    pthread_mutexattr_init(&mutex);
+    if (gate->spin) { /* held for less than a wake-up takes */
+        pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP);
+    }
+    pthread_mutex_init(&gate->lock, &mutex);
+    pthread_mutexattr_destroy(&mutex);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&gate->work, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+enum weir_status weir_gate_create(const struct weir_gate_params *params,
+                                  struct weir_gate **ret_gate)
+{
+    struct weir_gate *gate = calloc(1, sizeof *gate);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    enum weir_status status;
+
+    if (gate == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    gate->ops = params->ops;
+    gate->user = params->user;
+    gate->spin_page = params->spin;
+    gate->item_room = params->item_room;
+    gate->device = params->device;
+    gate->sms = params->sms;
+    gate->spin = params->real && cores >= MANY_CORES;
+    gate->spinners_max = gate->spin ? (uint32_t)cores / SPINNERS : 0;
+    gate->timer_ns = UINT64_MAX;
+    gate->levels = params->levels;
+    init_locks(gate);
+    status = make_sched(gate, params);
+    if (status == WEIR_OK) {
+        weir_gate_times_open(gate, params->times_dir, params->times_of);
+        gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
+        status = gate->watching ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    }
+    if (status != WEIR_OK) {
+        destroy(gate);
+        return status;
+    }
+    *ret_gate = gate;
+    return WEIR_OK;
+}
+
+/* ---------------------------------------------------------------- other policies */
+
+static void put_in_force_locked(struct weir_gate *gate, int kind, const struct weir_policy_ops *ops)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status;
+
+    if (ops == gate->policies.policy[kind]) {
+        return; /* it goes on with what it knows */
+    }
+    status = ops != NULL ? weir_sched_policy_set(gate->sched, now_ns, ops)
+                         : weir_sched_policy_clear(gate->sched, now_ns, kind);
+    if (status != WEIR_OK) {
+        weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gate->device,
+                       ops != NULL ? ops->name : "none", weir_status_text(status));
+        return;
+    }
+    gate->policies.policy[kind] = ops;
+    weir_gate_trace_policy_locked(gate, kind, ops != NULL ? ops->name : NULL);
+}
+
+void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies)
+{
+    pthread_mutex_lock(&gate->lock);
+    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        put_in_force_locked(gate, kind, policies->policy[kind]);
+    }
+    weigh_stopping(gate);
+    weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---------------------------------------------------------------- end */
+
+static void log_counts(struct weir_gate *gate)
+{
+    struct weir_predict_stats predict;
+    struct weir_sched_counts c;
+    uint64_t passed;
+
+    pthread_mutex_lock(&gate->lock);
+    passed = gate->passed_gone;
+    weir_sched_count(gate->sched, &c);
+    weir_predict_stats(gate->predict, &predict);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        passed += gate->members[i].passed;
+    }
+    pthread_mutex_unlock(&gate->lock);
+    weir_log_info("sched: device=%u passed=%llu arrivals=%llu finishes=%llu withdrawals=%llu "
+                  "switches=%llu stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u "
+                  "stuck=%llu keys=%u kernel_error=%.3f",
+                  gate->device, (unsigned long long)passed, (unsigned long long)c.arrivals,
+                  (unsigned long long)c.finishes, (unsigned long long)c.withdrawals,
+                  (unsigned long long)c.switches, (unsigned long long)c.stops,
+                  (unsigned long long)c.resumes, (unsigned long long)c.rescues,
+                  (unsigned long long)c.nonsense, c.items, (unsigned long long)gate->passed_stuck,
+                  predict.keys, predict.kernels.mean);
+}
+
+void weir_gate_destroy(struct weir_gate *gate)
+{
+    if (gate != NULL) {
+        log_counts(gate);
+        weir_gate_times_close(gate);
+        destroy(gate);
+    }
+}
+
+/* ---------------------------------------------------------------- tenants */
+
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_gate_tenant *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->weight,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->priority,
+                                             .exclusive = tenant->exclusive};
+}
+
+void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
+                          const struct weir_gate_tenant *tenant)
+{
+    struct weir_gate_member *member = &gate->members[slot];
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
+
+    pthread_mutex_lock(&gate->lock);
+    if (member->id != 0) {
+        member->settings = *tenant;
+        atomic_store(&member->sm_limit_pct, tenant->sm_limit_pct);
+        if (weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), member->id, &params) !=
+            WEIR_OK) {
+            weir_log_warn("sched: settings refused tenant=%s", tenant->name);
+        }
+    }
+    weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
+{
+    struct weir_gate_member *member = &gate->members[slot];
+
+    pthread_mutex_lock(&gate->lock);
+    if (member->id != 0) {
+        (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
+        weir_gate_kick_locked(gate); /* it carries out what this has led to */
+    }
+    for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
+        if (gate->last_member[k] == member) {
+            gate->last_member[k] = NULL;
+        }
+    }
+    gate->passed_gone += member->passed;
+    *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void add_usage_locked(struct weir_gate *gate, const struct weir_gate_member *m,
+                             struct weir_gate_usage *u)
+{
+    struct weir_sched_tenant_info info;
+
+    if (m->id == 0 || weir_sched_tenant_query(gate->sched, m->id, &info) != WEIR_OK) {
+        return;
+    }
+    u->sm_ns += info.service_ns[WEIR_SCHED_COMPUTE] + m->alone_sm_ns;
+    u->h2d_ns += info.service_ns[WEIR_SCHED_TO_DEVICE] + m->alone_ns[0];
+    u->d2h_ns += info.service_ns[WEIR_SCHED_FROM_DEVICE] + m->alone_ns[1];
+    u->h2d_bytes += m->bytes[0];
+    u->d2h_bytes += m->bytes[1];
+    u->wait_ns += info.waited_ns;
+    u->stops += info.stops;
+    u->gated += m->gated;
+    u->items += m->gated + m->passed;
+    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+        if (q->member == m) {
+            u->items += atomic_load_explicit(&q->passed, memory_order_relaxed);
+            u->h2d_bytes += atomic_load_explicit(&q->bytes[0], memory_order_relaxed);
+            u->d2h_bytes += atomic_load_explicit(&q->bytes[1], memory_order_relaxed);
+        }
+    }
+}
+
+void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage)
+{
+    pthread_mutex_lock(&gate->lock);
+    add_usage_locked(gate, &gate->members[slot], usage);
+    pthread_mutex_unlock(&gate->lock);
+}

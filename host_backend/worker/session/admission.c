@@ -1,0 +1,388 @@
+/* A session's side of the gate: see admission.h. */
+#include "host_backend/worker/session/admission.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/worker.h"
+#include <string.h>
+
+static struct weir_device_gate *gate_of(const struct weir_session *s)
+{
+    return s->worker->gates[s->device];
+}
+
+static struct weir_gate_queue *queue_on(const struct weir_session *s, uint32_t device)
+{
+    return atomic_load_explicit(&s->gates[device], memory_order_relaxed);
+}
+
+/* Of the SMs, that the session may use: the lower of its tenant's limit and what it asks for. */
+static uint32_t sm_limit_pct(const struct weir_session *session)
+{
+    uint32_t granted = atomic_load_explicit(&session->tenant->sm_limit_pct, memory_order_relaxed);
+    uint32_t wish = session->wish.sm_pct;
+
+    return wish != 0 && wish < granted ? wish : granted;
+}
+
+bool weir_admission_wants_runs(const struct weir_session *session,
+                               const struct weir_gate_hint *hint)
+{
+    const struct weir_device_gate *g = gate_of(session);
+
+    return g == NULL || weir_gate_wants_runs(
+                            g->gate, (enum weir_priority)atomic_load(&session->tenant->priority),
+                            sm_limit_pct(session), hint);
+}
+
+bool weir_admission_may_want_runs(const struct weir_session *session)
+{
+    struct weir_worker *worker = session->worker;
+    uint32_t n = 0;
+
+    if (gate_of(session) == NULL || sm_limit_pct(session) < 100) {
+        return gate_of(session) != NULL;
+    }
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return n > 1;
+}
+
+bool weir_admission_contends(const struct weir_session *session)
+{
+    const struct weir_gate_queue *q = queue_on(session, session->device);
+
+    return q != NULL && weir_gate_contends(q);
+}
+
+/* ---------------------------------------------------------------- marks */
+
+static void unlist(struct weir_session *s, struct weir_stream *stream)
+{
+    struct weir_stream **at = &s->unmarked_streams;
+
+    while (*at != stream) {
+        at = &(*at)->gate.next;
+    }
+    *at = stream->gate.next;
+    stream->gate.listed = false;
+}
+
+/* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
+static void mark(struct weir_session *s, struct weir_stream *stream)
+{
+    struct weir_admission_stream *gate = &stream->gate;
+    struct weir_device_gate *g = s->worker->gates[stream->o.device];
+    struct weir_gate_mark m;
+
+    if (gate->unmarked.n == 0 || !weir_gate_batch_may_close(gate->queue) ||
+        weir_stream_capturing(s, stream) ||
+        weir_mark_stream(g->marks, &gate->word, weir_stream_at(stream), &m) != CUDA_SUCCESS) {
+        return;
+    }
+    weir_gate_batch_close(gate->queue, &gate->unmarked, &m);
+    unlist(s, stream);
+}
+
+/* Behind all that a queue's streams were given. Its device is current. */
+static void mark_all(void *session, struct weir_gate_queue *queue)
+{
+    struct weir_session *s = session;
+
+    for (struct weir_stream *stream = s->unmarked_streams, *next; stream != NULL; stream = next) {
+        next = stream->gate.next;
+        if (stream->gate.queue == queue) {
+            mark(s, stream);
+        }
+    }
+}
+
+bool weir_admission_has_unmarked(const struct weir_session *session)
+{
+    return session->unmarked_streams != NULL;
+}
+
+static bool has_unmarked_on(const struct weir_session *s, const struct weir_gate_queue *queue)
+{
+    const struct weir_stream *stream = s->unmarked_streams;
+
+    while (stream != NULL && stream->gate.queue != queue) {
+        stream = stream->gate.next;
+    }
+    return stream != NULL;
+}
+
+void weir_admission_idle(struct weir_session *session)
+{
+    uint32_t here = session->device;
+
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = queue_on(session, i);
+
+        if (q != NULL && has_unmarked_on(session, q) &&
+            weir_session_enter(session, i) == CUDA_SUCCESS) {
+            mark_all(session, q);
+        }
+        if (q != NULL && weir_gate_in_flight(q)) {
+            weir_gate_look(q);
+        }
+    }
+    if (session->device != here) { /* a handler may be about to begin */
+        (void)weir_session_enter(session, here);
+    }
+}
+
+static void close_stream(struct weir_session *session, struct weir_stream *stream)
+{
+    uint32_t here = session->device;
+
+    if (stream->gate.listed && weir_session_enter(session, stream->o.device) == CUDA_SUCCESS) {
+        mark(session, stream);
+        (void)weir_session_enter(session, here);
+    }
+}
+
+void weir_admission_stream_awaited(struct weir_session *session, struct weir_stream *stream)
+{
+    if (stream->gate.listed && weir_admission_contends(session)) {
+        mark(session, stream);
+    }
+}
+
+void weir_admission_stream_gone(struct weir_session *session, struct weir_stream *stream)
+{
+    struct weir_admission_stream *gate = &stream->gate;
+
+    close_stream(session, stream);
+    if (gate->listed) { /* its capture is broken off: there is no mark to be had */
+        weir_gate_batch_drop(gate->queue, &gate->unmarked);
+        unlist(session, stream);
+    }
+    if (gate->queue != NULL) {
+        weir_mark_word_put(session->worker->gates[stream->o.device]->marks, &gate->word);
+    }
+}
+
+/* ---------------------------------------------------------------- parts and priorities */
+
+/* Give a stream so many SMs for kernels that are launched as they are; 0: all of them. */
+static void place_stream(const struct weir_device_gate *g, struct weir_stream *stream, uint32_t sms)
+{
+    if (g->parts != NULL && (sms != 0 || stream->parts != NULL)) {
+        /* Where it cannot be moved it stays, and what it is given is done there. */
+        (void)weir_parts_move(g->parts, stream, sms);
+    }
+}
+
+void weir_admission_stream_whole(struct weir_session *session, struct weir_stream *stream)
+{
+    if (stream->parts != NULL) {
+        place_stream(session->worker->gates[stream->o.device], stream, 0);
+    }
+}
+
+void weir_admission_stream_captures(struct weir_session *session, struct weir_stream *stream)
+{
+    close_stream(session, stream);
+    for (struct weir_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+            weir_admission_stream_whole(session, s); /* events may draw any of them into it */
+        }
+    }
+}
+
+int weir_admission_stream_priority(const struct weir_session *session, int asked)
+{
+    const struct weir_device_gate *g = gate_of(session);
+
+    return g == NULL ? asked
+                     : weir_device_gate_priority(
+                           g, (enum weir_priority)atomic_load(&session->tenant->priority), asked);
+}
+
+/* Give a stream the priority that its tenant's class, or a filler, has now. */
+static void apply_priority(struct weir_session *s, struct weir_stream *stream, bool filler)
+{
+    uint32_t epoch = atomic_load_explicit(&s->tenant->priority_epoch, memory_order_relaxed);
+    CUlaunchAttributeValue value;
+
+    if (__builtin_expect(stream->gate.priority_epoch == epoch && stream->gate.filler == filler,
+                         1)) {
+        return;
+    }
+    memset(&value, 0, sizeof value);
+    value.priority =
+        filler ? gate_of(s)->priority_least : weir_admission_stream_priority(s, stream->priority);
+    /* A driver that does not change a stream's priority leaves the one it was made with. */
+    (void)s->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
+    stream->gate.priority_epoch = epoch;
+    stream->gate.filler = filler;
+}
+
+/* What a stream has of the device is for the kernels that come now; copies need no SMs. */
+static void apply_place(struct weir_session *s, struct weir_stream *stream,
+                        const struct weir_gate_pass *pass)
+{
+    bool heeds = pass->class == WEIR_SCHED_KERNEL && pass->item != NULL && !pass->stoppable &&
+                 s->n_captures == 0;
+
+    if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
+        place_stream(gate_of(s), stream, heeds ? pass->place.sm_count : 0);
+    }
+}
+
+/* ---------------------------------------------------------------- while it waits in the gate */
+
+/*
+ * Nobody is there any more who wants the work done. A session whose guest has gone ends here: the
+ * error of what waited is the guest's first news of that, so nothing that stands behind it in the
+ * ring may be done and seem to succeed.
+ */
+static bool is_over(void *session)
+{
+    struct weir_session *s = session;
+
+    if (s->transport->ops->peer_gone(s->transport)) {
+        weir_session_end(s);
+    }
+    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
+}
+
+/* A remote guest waits for words. */
+static bool attend(void *session)
+{
+    struct weir_session *s = session;
+
+    if (s->n_waits != 0) {
+        weir_session_answer_waits(s);
+    }
+    return s->n_waits != 0;
+}
+
+/* weir_device_idle_begin() does not wait for a session that waits in the gate. */
+static void rests(void *session, bool begins)
+{
+    if (begins) {
+        weir_device_barrier_leave(session);
+    } else {
+        weir_device_barrier_enter(session);
+    }
+}
+
+static struct weir_gate_queue *make_queue(struct weir_session *s)
+{
+    static const struct weir_gate_session_ops ops = {
+        .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
+    struct weir_gate_tenant tenant = weir_gates_tenant(s->tenant);
+    uint32_t limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
+    struct weir_gate_queue *q;
+
+    if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &tenant, limit_pct, &ops, s,
+                               &q) != WEIR_OK) {
+        return NULL;
+    }
+    /* Q1: publishes the queue; meets the acquire in weir_admission_session_wake(). */
+    atomic_store_explicit(&s->gates[s->device], q, memory_order_release);
+    return q;
+}
+
+/* ---------------------------------------------------------------- enter, leave */
+
+CUresult weir_admission_enter(struct weir_session *session, struct weir_stream *stream,
+                              const struct weir_gate_work *work,
+                              struct weir_admission *ret_admission)
+{
+    struct weir_gate_pass *pass = &ret_admission->pass;
+    struct weir_gate_queue *q;
+    enum weir_status status;
+
+    pass->queue = NULL;
+    pass->item = NULL;
+    ret_admission->stream = stream;
+    ret_admission->session = session;
+    if (gate_of(session) == NULL || weir_stream_capturing(session, stream)) {
+        return CUDA_SUCCESS;
+    }
+    q = queue_on(session, session->device);
+    if (q == NULL && (q = make_queue(session)) == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    status = weir_gate_enter(q, work, pass);
+    if (status != WEIR_OK) {
+        pass->queue = NULL;
+        return status == WEIR_ERR_CLOSED ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (weir_gate_begins_apart(pass, &stream->gate.unmarked)) {
+        mark(session, stream);
+    }
+    apply_priority(session, stream, pass->fills != WEIR_SCHED_FILL_NONE);
+    apply_place(session, stream, pass);
+    return CUDA_SUCCESS;
+}
+
+void weir_admission_leave(struct weir_admission *admission, CUresult result)
+{
+    struct weir_stream *stream = admission->stream;
+    struct weir_session *s = admission->session;
+    struct weir_gate_pass *pass = &admission->pass;
+    bool due;
+
+    if (pass->queue == NULL) {
+        return;
+    }
+    due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
+    if (stream->gate.unmarked.n != 0 && !stream->gate.listed) {
+        stream->gate.queue = pass->queue;
+        stream->gate.next = s->unmarked_streams;
+        s->unmarked_streams = stream;
+        stream->gate.listed = true;
+    }
+    if (due) {
+        mark(s, stream);
+    }
+    if (due && pass->item == NULL) {
+        weir_gate_look(pass->queue);
+    }
+}
+
+/* ---------------------------------------------------------------- a session's end */
+
+void weir_admission_session_ends(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = queue_on(session, i);
+
+        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            mark_all(session, q);
+            weir_gate_queue_ends(q);
+        }
+    }
+}
+
+void weir_admission_session_gone(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = queue_on(session, i);
+
+        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            atomic_store(&session->gates[i], NULL);
+            weir_gate_queue_destroy(q);
+        }
+    }
+}
+
+void weir_admission_session_wake(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
+
+        if (q != NULL) {
+            weir_gate_queue_wake(q);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+/* A worker's gates: see gates.h. */
+#include "host_backend/worker/session/gates.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/worker.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LEVELS_MANY 6
+#define LEVELS_MIN  3 /* of stream priorities: one for each class */
+
+/* ---------------------------------------------------------------- what a gate asks for */
+
+static void thread_begins(void *user)
+{
+    const struct weir_device_gate *g = user;
+
+    (void)g->worker->driver.cuCtxSetCurrent(g->worker->devices[g->device].context);
+}
+
+static bool event_reached(void *user, void *event)
+{
+    return weir_mark_event_reached(((struct weir_device_gate *)user)->marks, event);
+}
+
+static void event_put(void *user, void *event)
+{
+    weir_mark_event_put(((struct weir_device_gate *)user)->marks, event);
+}
+
+/* ---------------------------------------------------------------- begin */
+
+static uint32_t sms_of(const struct weir_worker_device *device)
+{
+    const struct weir_device_attribute *a =
+        weir_device_attribute_get(&device->about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+
+    return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
+}
+
+static bool has_levels(const struct weir_device_gate *g)
+{
+    return g->worker->real && g->priority_least - g->priority_greatest + 1 >= LEVELS_MIN;
+}
+
+/* What the device can do of what is wished. The context is current. */
+static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_fill wished)
+{
+    const struct weir_worker_device *device = &g->worker->devices[g->device];
+    enum weir_status status;
+
+    if (!has_levels(g)) {
+        return WEIR_SCHED_FILL_NONE;
+    }
+    if (wished == WEIR_SCHED_FILL_PARTS) {
+        (void)g->worker->driver.cuCtxSetCurrent(device->context);
+        status = weir_parts_create(&g->worker->driver, device->cu, g->priority_least, &g->parts);
+        if (status != WEIR_OK) {
+            weir_log_warn("sched: no parts of the device, so what fills has all of it device=%u "
+                          "why=\"%s\"",
+                          g->device, weir_status_text(status));
+            return WEIR_SCHED_FILL_ALL;
+        }
+    }
+    return wished;
+}
+
+/* What is learned of durations holds for a GPU and a driver. A worker that serves one tenant learns
+ * for itself: the two would overwrite each other's. */
+static void times_of(const struct weir_device_gate *g, char *text, size_t bytes)
+{
+    const struct weir_worker_device *device = &g->worker->devices[g->device];
+    const struct weir_device *about = &device->about;
+    int n = snprintf(text, bytes, "times\n%s\n%s\n%d\n%u\n", g->worker->config.name, about->name,
+                     (int)about->driver_version, sms_of(device));
+
+    for (size_t i = 0; i < sizeof about->uuid && n >= 0 && (size_t)n < bytes; i++) {
+        n += snprintf(text + n, bytes - (size_t)n, "%02x", about->uuid[i]);
+    }
+}
+
+static void destroy(struct weir_device_gate *g)
+{
+    weir_gate_destroy(g->gate);
+    weir_marks_destroy(g->marks);
+    weir_parts_destroy(g->parts);
+    free(g);
+}
+
+static enum weir_status create(struct weir_worker *worker, uint32_t device,
+                               const struct weir_policy_set *policies,
+                               const struct weir_gate_ops *runs, size_t item_room,
+                               struct weir_device_gate **ret_gate)
+{
+    const struct weir_sched_settings *settings = &worker->config.scheduler;
+    struct weir_device_gate *g = calloc(1, sizeof *g);
+    struct weir_gate_params params;
+    enum weir_status status;
+    char of[256] = "";
+
+    if (g == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    g->worker = worker;
+    g->device = device;
+    g->ops = *runs;
+    g->ops.thread_begins = thread_begins;
+    g->ops.event_reached = event_reached;
+    g->ops.event_put = event_put;
+    g->priority_least = worker->devices[device].about.stream_priority_least;
+    g->priority_greatest = worker->devices[device].about.stream_priority_greatest;
+    times_of(g, of, sizeof of);
+    status = weir_marks_create(&worker->driver, worker->write_value_ok, &g->marks);
+    if (status == WEIR_OK) {
+        params = (struct weir_gate_params){.device = device,
+                                           .sms = sms_of(&worker->devices[device]),
+                                           .levels = has_levels(g),
+                                           .real = worker->real,
+                                           .fill = fill_of(g, settings->fill),
+                                           .settings = settings,
+                                           .policies = policies,
+                                           .spin = worker->spin,
+                                           .times_dir = worker->config.forms.cache_dir,
+                                           .times_of = of,
+                                           .item_room = item_room,
+                                           .ops = &g->ops,
+                                           .user = g};
+        status = weir_gate_create(&params, &g->gate);
+    }
+    if (status != WEIR_OK) {
+        destroy(g);
+        return status;
+    }
+    *ret_gate = g;
+    return WEIR_OK;
+}
+
+enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
+                                   size_t item_room)
+{
+    const char *policy = worker->config.scheduler.policy;
+    struct weir_policy_set policies = {0};
+    enum weir_status status = WEIR_OK;
+    struct weir_diag diag = {0};
+
+    if (strcmp(policy, "off") == 0) {
+        return WEIR_OK;
+    }
+    if (weir_policy_set_parse(policy, &policies, &diag) != WEIR_OK) {
+        weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", policy, diag.message);
+        return WEIR_ERR_INVALID;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+        status = create(worker, i, &policies, runs, item_room, &worker->gates[i]);
+    }
+    return status;
+}
+
+void weir_gates_destroy(struct weir_worker *worker)
+{
+    weir_gates_trace_stop(worker);
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            destroy(worker->gates[i]);
+            worker->gates[i] = NULL;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
+{
+    struct weir_policy_set policies;
+
+    if (weir_policy_set_parse(policy, &policies, NULL) != WEIR_OK) {
+        return; /* the supervisor has looked at it */
+    }
+    snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            weir_gate_policies_set(worker->gates[i]->gate, &policies);
+        }
+    }
+    weir_log_info("sched: policy=\"%s\"", policy);
+}
+
+void weir_gates_keep(struct weir_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            weir_gate_keep(worker->gates[i]->gate);
+        }
+    }
+}
+
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row)
+{
+    if (worker->gates[device] == NULL) {
+        return false;
+    }
+    weir_gate_prediction(worker->gates[device]->gate, row);
+    return true;
+}
+
+void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd)
+{
+    if (device >= worker->n_devices || worker->gates[device] == NULL) {
+        snprintf(worker->trace_text, sizeof worker->trace_text, "error: %s",
+                 device >= worker->n_devices ? "there is no such device"
+                                             : "there is no scheduler (policy \"off\")");
+        close(fd);
+        return;
+    }
+    weir_gate_trace_start(worker->gates[device]->gate, fd, worker->trace_text,
+                          sizeof worker->trace_text);
+}
+
+void weir_gates_trace_stop(struct weir_worker *worker)
+{
+    snprintf(worker->trace_text, sizeof worker->trace_text, "nothing was being recorded");
+    for (uint32_t i = 0; i < worker->n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            (void)weir_gate_trace_stop(worker->gates[i]->gate, worker->trace_text,
+                                       sizeof worker->trace_text);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- tenants */
+
+struct weir_gate_tenant weir_gates_tenant(const struct weir_tenant *tenant)
+{
+    struct weir_gate_tenant t = {.weight = atomic_load(&tenant->weight),
+                                 .sm_limit_pct = atomic_load(&tenant->sm_limit_pct),
+                                 .priority = (enum weir_priority)atomic_load(&tenant->priority),
+                                 .exclusive = atomic_load(&tenant->exclusive)};
+
+    snprintf(t.name, sizeof t.name, "%s", tenant->name);
+    return t;
+}
+
+void weir_gates_tenant_changed(struct weir_tenant *tenant)
+{
+    struct weir_gate_tenant settings = weir_gates_tenant(tenant);
+
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        if (tenant->worker->gates[i] != NULL) {
+            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &settings);
+        }
+    }
+}
+
+void weir_gates_tenant_gone(struct weir_tenant *tenant)
+{
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        if (tenant->worker->gates[i] != NULL) {
+            weir_gate_tenant_remove(tenant->worker->gates[i]->gate, tenant->index);
+        }
+    }
+}
+
+bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage)
+{
+    bool any = false;
+
+    *ret_usage = (struct weir_gate_usage){0};
+    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+        if (tenant->worker->gates[i] != NULL) {
+            any = true;
+            weir_gate_tenant_usage(tenant->worker->gates[i]->gate, tenant->index, ret_usage);
+        }
+    }
+    return any;
+}
+
+/* ---------------------------------------------------------------- stream priorities */
+
+/* Levels of a class, upwards from the least; what a guest asks for counts between the two. */
+struct levels {
+    int low, high;
+};
+
+/*
+ * The device's levels are shared out: the least to what fills others' gaps, the greatest to runs'
+ * control. A device with few levels gives each class one.
+ */
+static struct levels levels_of(int levels, int priority)
+{
+    bool many = levels >= LEVELS_MANY; /* 6 on an H200: 0 .. -5 */
+
+    switch (priority) {
+    case WEIR_PRIORITY_LOW:
+        return many ? (struct levels){1, 1} : (struct levels){0, 0};
+    case WEIR_PRIORITY_HIGH:
+        return many ? (struct levels){levels - 2, levels - 2} : (struct levels){2, levels - 1};
+    default:
+        return many ? (struct levels){2, levels - 3} : (struct levels){1, 1};
+    }
+}
+
+int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
+                              int asked)
+{
+    int levels = gate->priority_least - gate->priority_greatest + 1, above;
+    struct levels of;
+
+    if (levels < LEVELS_MIN) {
+        return priority == WEIR_PRIORITY_HIGH ? gate->priority_greatest : gate->priority_least;
+    }
+    of = levels_of(levels, priority);
+    above = gate->priority_least - asked;
+    above = above < 0 ? 0 : above > of.high - of.low ? of.high - of.low : above;
+    return gate->priority_least - (of.low + above);
+}

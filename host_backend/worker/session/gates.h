@@ -1,0 +1,74 @@
+/*
+ * A worker's gates: one for each of its devices, and what a device needs beside it to admit work:
+ * marks in streams, parts of its SMs, and levels of stream priorities.
+ *
+ * Source: docs/design/gate.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GATES_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_GATES_H
+
+#include "host_backend/gate/gate.h"
+#include "host_backend/worker/session/mark.h"
+#include "host_backend/worker/session/part.h"
+
+struct weir_tenant;
+struct weir_worker;
+
+/* One device's. Constant after it was made. */
+struct weir_device_gate {
+    struct weir_worker *worker;
+    uint32_t device;
+    struct weir_gate *gate;
+    struct weir_gate_ops ops;
+    struct weir_marks *marks;
+    struct weir_parts *parts;              /* NULL: kernels as they are have all SMs */
+    int priority_least, priority_greatest; /* of streams, as CUDA counts them */
+};
+
+/**
+ * Make worker->gates, if its configuration wants a scheduler.
+ *
+ * @param runs  what becomes of orders about runs; the other functions are not looked at.
+ * @param item_room  bytes that runs wants in each item.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_INVALID (no such policy)
+ * @thread main, with the first device's context
+ */
+enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
+                                   size_t item_room) WEIR_MUST_CHECK;
+
+/** No session and no tenant may be left. @thread main */
+void weir_gates_destroy(struct weir_worker *worker);
+
+/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
+bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
+                           struct weir_status_prediction *row);
+
+/** Now and then: weir_gate_keep() of each. @thread main */
+void weir_gates_keep(struct weir_worker *worker);
+
+/** Other policies, as of [scheduler]; what is no list of them changes nothing. @thread main */
+void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
+
+/** Weight, priority or SM limit may be others. @thread main */
+void weir_gates_tenant_changed(struct weir_tenant *tenant);
+/** The tenant goes. @thread main */
+void weir_gates_tenant_gone(struct weir_tenant *tenant);
+/** A tenant as the gates are told of it. @thread any */
+struct weir_gate_tenant weir_gates_tenant(const struct weir_tenant *tenant);
+
+/** What it was given, over all devices. @return false: there is no scheduler. @thread any */
+bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage);
+
+/** The stream priority for a tenant's class, within it what the guest asks for. @thread any */
+int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
+                              int asked);
+
+/**
+ * Begin to record a device. What came of it is in worker->trace_text (weir_gate_trace_start()).
+ * @param device  of the worker's list. @param fd  takes it. @thread main
+ */
+void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd);
+/** End all recordings; worker->trace_text says what is in the files. @thread main */
+void weir_gates_trace_stop(struct weir_worker *worker);
+
+#endif
