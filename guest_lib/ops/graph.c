@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEPENDENCIES 4096
+
 CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
 {
     if (!weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
@@ -472,4 +474,50 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+}
+
+/* ---------------------------------------------------------------- edges with data */
+
+static bool all_plain(const CUgraphEdgeData *edges, size_t count)
+{
+    static const CUgraphEdgeData plain;
+    for (size_t i = 0; edges && i < count; i++) {
+        if (memcmp(&edges[i], &plain, sizeof(plain)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A node with special edges is made without any, and gets them then. */
+CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies,
+                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                      CUgraphNodeParams *nodeParams)
+{
+    if (all_plain(dependencyData, numDependencies)) {
+        return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                         nodeParams);
+    }
+    if (!dependencies || numDependencies > MAX_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNode *to = calloc(numDependencies, sizeof(CUgraphNode));
+    CUgraphNode node;
+    CUresult result = to ? weir_guest_cuGraphAddNode(&node, hGraph, NULL, 0, nodeParams)
+                         : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        for (size_t i = 0; i < numDependencies; i++) {
+            to[i] = node;
+        }
+        result = weir_guest_cuGraphAddDependencies_v2(hGraph, dependencies, to, dependencyData,
+                                                      numDependencies);
+        if (result == CUDA_SUCCESS) {
+            *phGraphNode = node;
+        } else {
+            (void)weir_guest_cuGraphDestroyNode(node);
+        }
+    }
+    free(to);
+    return result;
 }
