@@ -14,7 +14,7 @@ CUresult weir_guest_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHa
                                                    unsigned int defaultLaunchValue,
                                                    unsigned int flags)
 {
-    struct weir_ctx *context;
+    struct weir_guest_ctx *context;
     struct weir_op_graph_condition_out out;
     const struct weir_op_graph_condition_in in = {
         .g = (uintptr_t)hGraph, .default_value = defaultLaunchValue, .flags = flags};

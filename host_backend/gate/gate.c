@@ -117,9 +117,9 @@ static struct weir_gate_queue *queue_of(const struct weir_session *s)
 
 /* ---------------------------------------------------------------- marks */
 
-static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
+static void unlist(struct weir_gate_queue *q, struct weir_host_stream *stream)
 {
-    struct weir_stream **at = &q->unmarked_streams;
+    struct weir_host_stream **at = &q->unmarked_streams;
 
     while (*at != stream) {
         at = &(*at)->gate.next;
@@ -129,15 +129,15 @@ static void unlist(struct weir_gate_queue *q, struct weir_stream *stream)
 }
 
 /* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
-static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
+static void mark(struct weir_gate_queue *q, struct weir_host_stream *stream)
 {
     struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
     struct weir_gate_entry *entry;
     struct weir_mark m;
 
     if (unmarked->n == 0 || q->n == WEIR_GATE_ENTRIES ||
-        weir_stream_capturing(q->session, stream) ||
-        weir_mark_stream(q->gate->marks, &stream->gate.word, weir_stream_at(stream), &m) !=
+        weir_host_stream_capturing(q->session, stream) ||
+        weir_mark_stream(q->gate->marks, &stream->gate.word, weir_host_stream_at(stream), &m) !=
             CUDA_SUCCESS) {
         return;
     }
@@ -155,7 +155,7 @@ static void mark(struct weir_gate_queue *q, struct weir_stream *stream)
 
 static void mark_all(struct weir_gate_queue *q)
 {
-    for (struct weir_stream *s = q->unmarked_streams, *next; s != NULL; s = next) {
+    for (struct weir_host_stream *s = q->unmarked_streams, *next; s != NULL; s = next) {
         next = s->gate.next;
         mark(q, s);
     }
@@ -202,7 +202,8 @@ void weir_gate_idle(struct weir_session *session)
 }
 
 /* In the part of the device that a kernel that is launched as it is is to have; 0: all of it. */
-static void place_stream(const struct weir_gate *gate, struct weir_stream *stream, uint32_t sms)
+static void place_stream(const struct weir_gate *gate, struct weir_host_stream *stream,
+                         uint32_t sms)
 {
     if (gate->parts != NULL && (sms != 0 || stream->parts != NULL)) {
         /* Where it cannot be moved it stays, and what it is given is done there. */
@@ -210,14 +211,14 @@ static void place_stream(const struct weir_gate *gate, struct weir_stream *strea
     }
 }
 
-void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->parts != NULL) {
         place_stream(session->worker->gates[stream->o.device], stream, 0);
     }
 }
 
-static void close_stream(struct weir_session *session, struct weir_stream *stream)
+static void close_stream(struct weir_session *session, struct weir_host_stream *stream)
 {
     uint32_t here = session->device;
 
@@ -227,24 +228,24 @@ static void close_stream(struct weir_session *session, struct weir_stream *strea
     }
 }
 
-void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
-    for (struct weir_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
-        for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             weir_gate_stream_whole(session, s); /* events may draw any of them into it */
         }
     }
 }
 
-void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_stream_awaited(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->gate.listed && weir_gate_contends(session)) {
         mark(stream->gate.queue, stream);
     }
 }
 
-void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream)
+void weir_gate_stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
     struct weir_gate_unmarked *unmarked = &stream->gate.unmarked;
     struct weir_gate_queue *q = stream->gate.queue;
@@ -432,7 +433,7 @@ static bool is_mark_due(const struct weir_gate_pass *pass)
                 : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-static void apply_priority(struct weir_gate_queue *q, struct weir_stream *stream, bool filler)
+static void apply_priority(struct weir_gate_queue *q, struct weir_host_stream *stream, bool filler)
 {
     uint32_t epoch =
         atomic_load_explicit(&q->session->tenant->priority_epoch, memory_order_relaxed);
@@ -466,7 +467,7 @@ static void let_pass(struct weir_gate_pass *pass)
     add_given(pass->queue, pass->ns);
 }
 
-CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
+CUresult weir_gate_enter(struct weir_session *session, struct weir_host_stream *stream,
                          const struct weir_gate_work *work, struct weir_gate_pass *ret_pass)
 {
     struct weir_gate_pass *pass = ret_pass;
@@ -474,7 +475,7 @@ CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *strea
 
     pass->queue = NULL;
     pass->item = NULL;
-    if (gate_of(session) == NULL || weir_stream_capturing(session, stream)) {
+    if (gate_of(session) == NULL || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
     q = queue_of(session);

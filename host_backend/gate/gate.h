@@ -30,7 +30,7 @@ struct weir_gate;
 struct weir_gate_item;
 struct weir_gate_queue;
 struct weir_session;
-struct weir_stream;
+struct weir_host_stream;
 struct weir_tenant;
 struct weir_worker;
 
@@ -65,7 +65,7 @@ struct weir_gate_stream {
     struct weir_mark_word word;
     struct weir_gate_unmarked unmarked;
     struct weir_gate_queue *queue; /* of unmarked */
-    struct weir_stream *next;      /* in the queue's list of streams with unmarked work */
+    struct weir_host_stream *next; /* in the queue's list of streams with unmarked work */
     bool listed;
     uint32_t priority_epoch; /* of the tenant's, that was last applied */
     bool filler;             /* the same */
@@ -85,7 +85,7 @@ struct weir_gate_work {
 /* From enter to leave. */
 struct weir_gate_pass {
     struct weir_gate_queue *queue; /* NULL: there is no gate */
-    struct weir_stream *stream;
+    struct weir_host_stream *stream;
     struct weir_gate_item *item; /* NULL: passed as its tenant is alone */
     uint64_t ns, key, size;
     uint8_t class; /* enum weir_sched_class */
@@ -140,7 +140,7 @@ bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_us
  * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
  * @thread session
  */
-CUresult weir_gate_enter(struct weir_session *session, struct weir_stream *stream,
+CUresult weir_gate_enter(struct weir_session *session, struct weir_host_stream *stream,
                          const struct weir_gate_work *work, struct weir_gate_pass *ret_pass);
 
 /** What came of it. @param result  of the driver: other than CUDA_SUCCESS: nothing was given. */
@@ -178,18 +178,18 @@ void weir_gate_idle(struct weir_session *session);
 bool weir_gate_has_unmarked(const struct weir_session *session);
 
 /** The guest waits for what a stream has been given: its end matters now. @thread session */
-void weir_gate_stream_awaited(struct weir_session *session, struct weir_stream *stream);
+void weir_gate_stream_awaited(struct weir_session *session, struct weir_host_stream *stream);
 
 /** What a stream is given next may have all SMs, in the stream that it was made as.
  * @thread session */
-void weir_gate_stream_whole(struct weir_session *session, struct weir_stream *stream);
+void weir_gate_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
 
 /**
  * A stream is about to be captured (marks behind unmarked work; all of the session's streams are
  * whole while any is) or destroyed. @thread session
  */
-void weir_gate_stream_captures(struct weir_session *session, struct weir_stream *stream);
-void weir_gate_stream_gone(struct weir_session *session, struct weir_stream *stream);
+void weir_gate_stream_captures(struct weir_session *session, struct weir_host_stream *stream);
+void weir_gate_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
 
 /** The priority for a stream of the session:
  * the tenant's class, within it what the guest asks for. */

@@ -438,7 +438,8 @@ int weir_gate_stream_priority(const struct weir_session *session, int asked)
     return gate->priority_least - (of.low + above);
 }
 
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream, bool filler)
+void weir_gate_priority_apply(struct weir_session *session, struct weir_host_stream *stream,
+                              bool filler)
 {
     CUlaunchAttributeValue value;
 

@@ -65,7 +65,7 @@ struct weir_gate_queue {
     uint32_t sm_limit_pct; /* that the session asks for; 100: none */
 
     /* Session thread; the sums are read by others. */
-    struct weir_stream *unmarked_streams;
+    struct weir_host_stream *unmarked_streams;
     const struct weir_gate_hint *last; /* of what was launched last, alone; never followed */
     uint32_t gated;                    /* items that the scheduler decided about */
     atomic_uint_fast64_t given_ns;     /* predicted, of all that was given */
@@ -303,7 +303,7 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
 uint32_t weir_gate_sm_limit_pct(const struct weir_session *session);
 
 /** Give a stream the priority that its tenant's class, or a filler, has now. @thread session */
-void weir_gate_priority_apply(struct weir_session *session, struct weir_stream *stream,
+void weir_gate_priority_apply(struct weir_session *session, struct weir_host_stream *stream,
                               bool filler);
 
 /** Runs of an item: see struct weir_forms_order. */

@@ -10,7 +10,7 @@ CUresult weir_host_graph_condition(struct weir_session *s,
                                    const struct weir_op_graph_condition_in *in,
                                    struct weir_op_graph_condition_out *out)
 {
-    struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
+    struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     struct weir_condition *more;
     CUgraphConditionalHandle handle;
     uint32_t at = 0;
@@ -75,11 +75,11 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
                                                 &params)
                  : s->driver->cuGraphAddNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     WEIR_TRY(weir_session_put(s, WEIR_KIND_NODE, in->n, node));
-    node_object = weir_object_get(s, WEIR_KIND_NODE, in->n);
+    node_object = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
     for (uint32_t i = 0; i < in->size; i++) {
         WEIR_TRY(
             weir_session_name(s, WEIR_KIND_GRAPH, params.conditional.phGraph_out[i], &bodies[i]));
-        body = weir_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
+        body = weir_host_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
         if (body != NULL && body->borrowed) {
             body->owner = node_object; /* it dies with its node */
         }

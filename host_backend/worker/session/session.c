@@ -93,7 +93,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     weir_arena_init(&s->arena, ARENA_CAP_BYTES);
     s->awaited = calloc(WEIR_AWAITED_MAX, sizeof *s->awaited);
     if (s->awaited != NULL) {
-        status = weir_objects_init(s);
+        status = weir_host_objects_init(s);
     }
     if (status == WEIR_OK && !s->monitor &&
         (weir_session_register(s) != CUDA_SUCCESS ||
@@ -471,8 +471,8 @@ static void write_awaited(struct weir_session *s)
     for (uint32_t i = 0; i < n; i++) {
         const struct weir_awaited_value *a = &s->awaited[i];
 
-        if (!weir_range_covers(&s->ranges, a->address, a->wide ? 8 : 4) ||
-            !weir_vmm_make_writable(s, a->address, a->wide ? 8 : 4)) {
+        if (!weir_host_range_covers(&s->ranges, a->address, a->wide ? 8 : 4) ||
+            !weir_session_vmm_make_writable(s, a->address, a->wide ? 8 : 4)) {
             continue; /* a write there would end the context of all tenants */
         }
         if (a->wide) {
@@ -484,7 +484,7 @@ static void write_awaited(struct weir_session *s)
     }
 }
 
-static bool stream_drained(struct weir_session *s, struct weir_stream *stream, uint64_t end_ns)
+static bool stream_drained(struct weir_session *s, struct weir_host_stream *stream, uint64_t end_ns)
 {
     CUgraph graph = NULL;
 
@@ -498,7 +498,7 @@ static bool stream_drained(struct weir_session *s, struct weir_stream *stream, u
         s->n_captures--;
         atomic_fetch_sub(&s->worker->device_idle.captures, 1);
     }
-    while (weir_stream_wait(s->driver, weir_stream_at(stream), DRAIN_STEP_NS) ==
+    while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
            CUDA_ERROR_TIMEOUT) {
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
             return false;
@@ -513,8 +513,9 @@ static void drain(struct weir_session *s)
 {
     uint64_t end_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
 
-    for (struct weir_ctx *ctx = s->contexts; ctx != NULL; ctx = ctx->next) {
-        for (struct weir_stream *stream = ctx->streams; stream != NULL; stream = stream->next) {
+    for (struct weir_host_ctx *ctx = s->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
+             stream = stream->next) {
             if (stream_drained(s, stream, end_ns)) {
                 continue;
             }
@@ -557,13 +558,13 @@ static void destroy_objects(struct weir_session *s)
                                            WEIR_KIND_LINK};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        weir_objects_destroy_all(s, kinds[i], NULL);
+        weir_host_objects_destroy_all(s, kinds[i], NULL);
     }
     while (s->contexts != NULL) {
         weir_ctx_destroy(s, s->contexts);
     }
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
-        weir_objects_destroy_all(s, (enum weir_kind)kind, NULL);
+        weir_host_objects_destroy_all(s, (enum weir_kind)kind, NULL);
     }
 }
 
@@ -572,7 +573,7 @@ static void release_memory(struct weir_session *s)
     while (s->registrations != NULL) {
         weir_registration_drop(s, s->registrations);
     }
-    weir_vmm_finish(s);
+    weir_session_vmm_finish(s);
     while (s->grants != NULL) {
         weir_grant_drop(s, s->grants);
     }
@@ -603,7 +604,7 @@ void weir_session_destroy(struct weir_session *session)
         drain(s);
         weir_prints_forget(s, NULL);
         if (s->n_captures != 0) { /* the device does not come to rest before they end */
-            weir_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
+            weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
         }
         s->goes = true;
         destroy_objects(s);
@@ -622,8 +623,8 @@ void weir_session_destroy(struct weir_session *session)
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
-    weir_objects_finish(s);
-    weir_range_finish(&s->ranges);
+    weir_host_objects_finish(s);
+    weir_host_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);
     s->transport->ops->destroy(s->transport);
     pthread_cond_destroy(&s->calls_done);

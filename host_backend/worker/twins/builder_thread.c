@@ -129,7 +129,7 @@ static void destroy_all(struct weir_forms_module *first)
 
 /* ---------------------------------------------------------------- building */
 
-static enum weir_status extract(struct weir_forms_module *m, struct weir_image **image,
+static enum weir_status extract(struct weir_forms_module *m, struct weir_host_image **image,
                                 char **ret_text, size_t *ret_bytes)
 {
     const struct weir_forms *forms = m->device->forms;

@@ -25,7 +25,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_forms_op
     return true;
 }
 
-void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
+void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_forms_options *options)
 {
     struct weir_forms *forms = session->worker->forms;
@@ -104,7 +104,7 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
 
 /* ---------------------------------------------------------------- the end of a module */
 
-static void drop_exposures(struct weir_session *session, const struct weir_module *module)
+static void drop_exposures(struct weir_session *session, const struct weir_host_module *module)
 {
     for (struct weir_forms_exposure **at = &session->exposures; *at != NULL;) {
         struct weir_forms_exposure *e = *at;
@@ -121,7 +121,7 @@ static void drop_exposures(struct weir_session *session, const struct weir_modul
     }
 }
 
-bool weir_forms_unloading(struct weir_session *session, struct weir_module *module)
+bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module)
 {
     struct weir_forms_module *m = module->forms, *next;
     bool taken = false;
@@ -142,7 +142,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_module *modu
     return taken;
 }
 
-void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function)
+void weir_forms_attribute_set(struct weir_session *session, struct weir_host_function *function)
 {
     (void)session;
     for (struct weir_forms_module *m = function->forms; m != NULL; m = m->next) {

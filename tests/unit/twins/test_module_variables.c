@@ -105,10 +105,10 @@ static struct weir_forms_set set = {.binds = binds, .n_binds = 1, .consts = cons
 
 static struct fixture {
     struct weir_session session;
-    struct weir_module module;
+    struct weir_host_module module;
     struct weir_forms_module forms;
     struct weir_forms_device device;
-    struct weir_stream streams[3];
+    struct weir_host_stream streams[3];
 } * f;
 
 static int set_up(void **state)
