@@ -6,11 +6,11 @@
 #include "base/log.h"
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
+#include "guest_lib/calls_log.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
 #include "guest_lib/memory.h"
-#include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
 #include "proto/ops.h"
@@ -84,7 +84,7 @@ static void in_forked_child(void)
 __attribute__((destructor)) static void at_exit(void)
 {
     weir_calls_report();
-    weir_trace_finish();
+    weir_calls_log_finish();
     if (weir_guest_phase_now() == WEIR_PHASE_READY) {
         struct weir_transport *transport = weir_guest.channel.transport;
         set_phase(WEIR_PHASE_GONE);
