@@ -1,4 +1,4 @@
-/* Actions that wait for a stream to pass a point: see weir_stream_on_passed(). */
+/* Actions that wait for a stream to pass a point: see weir_guest_stream_on_passed(). */
 #include "guest_lib/stream.h"
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@ static struct {
     uint32_t count;
 } actions;
 
-CUresult weir_stream_on_passed(const struct weir_stream_point *point, weir_stream_action_fn fn,
-                               void *user)
+CUresult weir_guest_stream_on_passed(const struct weir_stream_point *point,
+                                     weir_stream_action_fn fn, void *user)
 {
     struct action *action = malloc(sizeof *action);
     if (!action) {
@@ -42,7 +42,7 @@ static struct action *take_passed(void)
     weir_lock_acquire(&actions.lock);
     struct action *found = NULL;
     for (struct action **at = &actions.first; *at; at = &(*at)->next) {
-        if (weir_stream_passed(&(*at)->point)) {
+        if (weir_guest_stream_passed(&(*at)->point)) {
             found = *at;
             *at = found->next;
             if (actions.last == &found->next) {
@@ -56,7 +56,7 @@ static struct action *take_passed(void)
     return found;
 }
 
-void weir_stream_run_actions(void)
+void weir_guest_stream_run_actions(void)
 {
     if (__builtin_expect(!__atomic_load_n(&actions.count, __ATOMIC_ACQUIRE), 1)) {
         return;

@@ -6,8 +6,8 @@
  */
 #include "guest_lib/calls.h"
 #include "base/clock.h"
-#include "guest_lib/trace.h"
-#include "proto/trace_table.h"
+#include "guest_lib/calls_log.h"
+#include "proto/calls_log_table.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +114,7 @@ static void add(enum weir_symbol symbol, const struct weir_stats_counts *more)
 static void decide(void)
 {
     uint32_t undecided = WEIR_CALLS_UNDECIDED;
-    uint32_t detail = weir_trace_wanted() ? WEIR_CALLS_TIMED | WEIR_CALLS_TRACED : 0;
+    uint32_t detail = weir_calls_log_wanted() ? WEIR_CALLS_TIMED | WEIR_CALLS_LOGGED : 0;
     const char *stats = getenv("WEIR_STATS");
     if (stats && *stats && strcmp(stats, "0") != 0) {
         detail |= WEIR_CALLS_TIMED;
@@ -174,7 +174,7 @@ bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol
     if (more.waited) {
         weir_calls_push(now_ns);
     }
-    if (timed && __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_TRACED) {
+    if (timed && __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_LOGGED) {
         last = (struct weir_calls_last){mine->start_ns, now_ns - mine->start_ns, marks};
         return true;
     }
@@ -217,7 +217,7 @@ void weir_calls_session(struct weir_stats_page *new_page)
         new_page = private_page = memory;
     }
     for (int i = 0; i < WEIR_SYMBOL_COUNT; i++) {
-        strncpy(new_page->names[i], weir_trace_symbols[i].name, WEIR_STATS_NAME_BYTES - 1);
+        strncpy(new_page->names[i], weir_calls_log_symbols[i].name, WEIR_STATS_NAME_BYTES - 1);
     }
     new_page->n_functions = WEIR_SYMBOL_COUNT;
     bring_along(new_page);

@@ -26,7 +26,7 @@ enum weir_calls_mark {
 enum weir_calls_detail {
     WEIR_CALLS_PLAIN = 0,
     WEIR_CALLS_TIMED = 1,     /* all calls are timed */
-    WEIR_CALLS_TRACED = 2,    /* .. and printed */
+    WEIR_CALLS_LOGGED = 2,    /* .. and printed */
     WEIR_CALLS_UNDECIDED = 4, /* nobody has looked at the environment yet */
 };
 
@@ -71,7 +71,7 @@ static inline struct weir_calls_thread *weir_calls_begin(void)
     return mine;
 }
 
-/** Count the call. True: it is to be printed (weir_trace_call()). @thread any */
+/** Count the call. True: it is to be printed (weir_calls_log_add()). @thread any */
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
     struct weir_stats_counts *counts = mine->counts;

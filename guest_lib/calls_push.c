@@ -4,8 +4,8 @@
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
+#include "proto/calls_log_table.h"
 #include "proto/guest_calls.h"
-#include "proto/trace_table.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void push(void)
         struct weir_stats_row *row = &rows[n];
         weir_calls_sum((enum weir_symbol)i, &row->counts);
         if (row->counts.guest | row->counts.posted | row->counts.waited) {
-            strncpy(row->name, weir_trace_symbols[i].name, sizeof row->name - 1);
+            strncpy(row->name, weir_calls_log_symbols[i].name, sizeof row->name - 1);
             n++;
         }
     }

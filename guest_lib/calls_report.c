@@ -1,7 +1,7 @@
 /* WEIR_STATS: the process's own table, printed when it ends. */
 #include "guest_lib/calls.h"
 #include "guest_lib/lock.h"
-#include "proto/trace_table.h"
+#include "proto/calls_log_table.h"
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void print_table(int fd)
         if (c->guest + c->posted + c->waited == 0) {
             continue;
         }
-        rows[n++].name = weir_trace_symbols[i].name;
+        rows[n++].name = weir_calls_log_symbols[i].name;
         total.counts.guest += c->guest;
         total.counts.posted += c->posted;
         total.counts.waited += c->waited;

@@ -22,17 +22,17 @@
 #define BLOCK_GRAIN  512          /* what cuMemAlloc aligns to at least */
 #define PINNED_GRAIN 4096         /* pages of different allocations are not shared */
 
-struct weir_chunk {
+struct weir_guest_chunk {
     struct weir_range_region region; /* first: a region is its chunk */
     uint64_t id;
-    struct weir_chunk *next;
+    struct weir_guest_chunk *next;
 };
 
 struct weir_mem_heap {
     struct weir_lock lock; /* guards all of it */
     struct weir_range_heap ranges;
-    struct weir_chunk *chunks;
-    struct weir_ctx *ctx;
+    struct weir_guest_chunk *chunks;
+    struct weir_guest_ctx *ctx;
     bool pinned;
 };
 
@@ -54,7 +54,7 @@ CUresult weir_mem_init(void)
     return CUDA_SUCCESS;
 }
 
-static struct weir_mem_heap *heap_of(struct weir_ctx *ctx, bool pinned)
+static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, bool pinned)
 {
     weir_lock_acquire(&ctx->lock);
     struct weir_mem_heap *heap = ctx->heaps[pinned];
@@ -167,8 +167,8 @@ static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_chunk *chunk = calloc(1, sizeof *chunk);
-    if (!chunk || !weir_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
+    struct weir_guest_chunk *chunk = calloc(1, sizeof *chunk);
+    if (!chunk || !weir_guest_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
         free(chunk);
         return_chunk(grant.chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -179,14 +179,14 @@ static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_chunk *chunk)
+static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_guest_chunk *chunk)
 {
-    struct weir_chunk **at = &heap->chunks;
+    struct weir_guest_chunk **at = &heap->chunks;
     while (*at != chunk) {
         at = &(*at)->next;
     }
     *at = chunk->next;
-    weir_range_remove(&heap->ranges, &chunk->region);
+    weir_guest_range_remove(&heap->ranges, &chunk->region);
     if (heap->pinned) {
         unmap_pinned(chunk->region.base, chunk->region.bytes);
     }
@@ -198,8 +198,8 @@ static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_chunk *chu
 static bool trim_locked(struct weir_mem_heap *heap, unsigned int keep)
 {
     bool dropped = false;
-    for (struct weir_chunk *chunk = heap->chunks; chunk;) {
-        struct weir_chunk *next = chunk->next;
+    for (struct weir_guest_chunk *chunk = heap->chunks; chunk;) {
+        struct weir_guest_chunk *next = chunk->next;
         if (!chunk->region.used_bytes) {
             if (keep && chunk->region.bytes <= CHUNK_BYTES) {
                 keep--;
@@ -233,10 +233,10 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes,
     weir_lock_acquire(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     CUresult rc = CUDA_SUCCESS;
-    struct weir_range_block *block = weir_range_take(&heap->ranges, bytes);
+    struct weir_range_block *block = weir_guest_range_take(&heap->ranges, bytes);
     if (!block) {
         rc = grow_locked(heap, bytes);
-        block = rc == CUDA_SUCCESS ? weir_range_take(&heap->ranges, bytes) : NULL;
+        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&heap->ranges, bytes) : NULL;
     }
     count_free(heap, before);
     weir_lock_release(&heap->lock);
@@ -249,7 +249,7 @@ static void give_block(struct weir_mem_heap *heap, struct weir_range_block *bloc
     weir_lock_acquire(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     const struct weir_range_region *region = block->region;
-    weir_range_give(&heap->ranges, block);
+    weir_guest_range_give(&heap->ranges, block);
     if (!region->used_bytes) {
         trim_locked(heap, 1);
     }
@@ -287,7 +287,7 @@ static CUresult alloc_block(struct weir_mem *mem)
     return rc;
 }
 
-CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
+CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem)
 {
     struct weir_mem mem = {.bytes = bytes,
@@ -302,7 +302,7 @@ CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t 
     if (bytes > weir_guest.window_bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    mem.buffer_id = weir_objects_next_id();
+    mem.buffer_id = weir_guest_objects_next_id();
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult rc = plain ? alloc_plain(&mem) : alloc_block(&mem);
     if (rc != CUDA_SUCCESS) {
@@ -342,7 +342,7 @@ void weir_mem_release(const struct weir_mem *mem)
 
 void weir_mem_trim(void)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (weir_ctx_current(&ctx) != CUDA_SUCCESS || !ctx->heaps[0]) {
         return;
     }
@@ -368,17 +368,17 @@ static void destroy_heap(struct weir_mem_heap *heap, bool tell_host)
     }
     uint64_t before = heap->ranges.free_bytes;
     while (heap->chunks) {
-        struct weir_chunk *chunk = heap->chunks;
+        struct weir_guest_chunk *chunk = heap->chunks;
         if (tell_host) {
             drop_chunk_locked(heap, chunk);
         } else {
             heap->chunks = chunk->next;
-            weir_range_remove(&heap->ranges, &chunk->region);
+            weir_guest_range_remove(&heap->ranges, &chunk->region);
             free(chunk);
         }
     }
     count_free(heap, before);
-    weir_range_finish(&heap->ranges);
+    weir_guest_range_finish(&heap->ranges);
     free(heap);
 }
 
@@ -390,7 +390,7 @@ static void drop_of_context(const struct weir_mem *mem)
     weir_mem_release(mem);
 }
 
-void weir_mem_context_gone(struct weir_ctx *ctx)
+void weir_mem_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_mem_remove_if(is_of_context, drop_of_context, ctx);
     weir_pools_context_gone(ctx);
@@ -419,7 +419,7 @@ static void finish_context(weir_handle handle, void *object, void *user)
 {
     (void)handle;
     (void)user;
-    struct weir_ctx *ctx = object;
+    struct weir_guest_ctx *ctx = object;
     destroy_heap(ctx->heaps[0], false);
     destroy_heap(ctx->heaps[1], false);
     ctx->heaps[0] = ctx->heaps[1] = NULL;

@@ -18,16 +18,16 @@
 /* The struct of a handle never changes, so one remembered pair needs no look-up and no lock. */
 static __thread struct {
     CUcontext handle;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     uint32_t session;
 } last_ctx;
 
-struct weir_ctx *weir_ctx_get(CUcontext handle)
+struct weir_guest_ctx *weir_ctx_get(CUcontext handle)
 {
     if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
         return last_ctx.ctx;
     }
-    struct weir_ctx *ctx = weir_object_get(WEIR_KIND_CONTEXT, handle);
+    struct weir_guest_ctx *ctx = weir_guest_object_get(WEIR_KIND_CONTEXT, handle);
     if (ctx) {
         last_ctx.handle = handle;
         last_ctx.ctx = ctx;
@@ -36,12 +36,12 @@ struct weir_ctx *weir_ctx_get(CUcontext handle)
     return ctx;
 }
 
-CUresult weir_ctx_resolve(CUcontext handle, struct weir_ctx **ret_ctx)
+CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 {
     if (!handle) {
         handle = weir_ctx_stack_current();
     }
-    struct weir_ctx *ctx = handle ? weir_ctx_get(handle) : NULL;
+    struct weir_guest_ctx *ctx = handle ? weir_ctx_get(handle) : NULL;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -60,42 +60,44 @@ CUresult weir_ctx_resolve(CUcontext handle, struct weir_ctx **ret_ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_ctx_current(struct weir_ctx **ret_ctx)
+CUresult weir_ctx_current(struct weir_guest_ctx **ret_ctx)
 {
     return weir_ctx_resolve(NULL, ret_ctx);
 }
 
-CUresult weir_ctx_on_device(struct weir_ctx *ctx, CUdevice device, struct weir_ctx **ret_ctx)
+CUresult weir_ctx_on_device(struct weir_guest_ctx *ctx, CUdevice device,
+                            struct weir_guest_ctx **ret_ctx)
 {
     if (ctx->device == device) {
         *ret_ctx = ctx;
         return CUDA_SUCCESS;
     }
-    const struct weir_ctx *primary = weir_guest.devices[device].primary;
+    const struct weir_guest_ctx *primary = weir_guest.devices[device].primary;
     return weir_ctx_resolve((CUcontext)(uintptr_t)primary->handle, ret_ctx);
 }
 
 CUdevice weir_device_current(void)
 {
     CUcontext current = weir_ctx_stack_current();
-    const struct weir_ctx *ctx = current ? weir_ctx_get(current) : NULL;
+    const struct weir_guest_ctx *ctx = current ? weir_ctx_get(current) : NULL;
     return ctx ? ctx->device : 0;
 }
 
-CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct weir_ctx **ret_ctx)
+CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
+                      struct weir_guest_ctx **ret_ctx)
 {
-    struct weir_ctx *ctx = calloc(1, sizeof *ctx);
+    struct weir_guest_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ctx->device = device;
     ctx->primary = primary;
     ctx->flags = flags;
-    ctx->id = weir_objects_next_id();
+    ctx->id = weir_guest_objects_next_id();
     ctx->api_version = 3020;
     ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     weir_ctx_storage_init(&ctx->storage);
-    CUresult rc = weir_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
+    CUresult rc = weir_guest_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
     if (rc != CUDA_SUCCESS) {
         free(ctx);
         return rc;
@@ -104,10 +106,10 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct 
     return CUDA_SUCCESS;
 }
 
-CUresult weir_ctx_activate(struct weir_ctx *ctx)
+CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
 {
-    struct weir_stream *legacy;
-    CUresult rc = weir_stream_new_legacy(ctx, &legacy);
+    struct weir_guest_stream *legacy;
+    CUresult rc = weir_guest_stream_new_legacy(ctx, &legacy);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -129,12 +131,12 @@ CUresult weir_ctx_activate(struct weir_ctx *ctx)
     return rc;
 }
 
-CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
+CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
 {
     CUcontext handle = (CUcontext)(uintptr_t)ctx->handle;
     weir_ctx_storage_clear(&ctx->storage, handle);
     CUresult waited = weir_streams_wait_all(ctx);
-    CUresult settled = weir_stream_settled(ctx);
+    CUresult settled = weir_guest_stream_settled(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_RELEASE);
@@ -146,9 +148,9 @@ CUresult weir_ctx_deactivate(struct weir_ctx *ctx)
     return waited != CUDA_SUCCESS ? waited : rc;
 }
 
-CUresult weir_ctx_synchronize(struct weir_ctx *ctx)
+CUresult weir_ctx_synchronize(struct weir_guest_ctx *ctx)
 {
     CUresult rc = weir_streams_wait_all(ctx);
-    CUresult settled = weir_stream_settled(ctx);
+    CUresult settled = weir_guest_stream_settled(ctx);
     return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }

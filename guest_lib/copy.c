@@ -13,14 +13,15 @@
 #define PIECE_MAX_BYTES (4ull << 20)
 #define DEPTH           4 /* pieces on their way back at once */
 
-CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side)
+CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_copy_side *ret_side)
 {
-    *ret_side = (struct weir_copy_side){.kind = WEIR_COPY_PAGEABLE, .address = address};
+    *ret_side = (struct weir_guest_copy_side){.kind = WEIR_COPY_PAGEABLE, .address = address};
     struct weir_mem mem;
     if (!weir_mem_find(address, &mem)) {
         bool in_window = address >= weir_guest.window_base &&
                          address - weir_guest.window_base < weir_guest.window_bytes;
-        return !address || (in_window && !weir_guest.same_process) || weir_vmm_is_reserved(address)
+        return !address || (in_window && !weir_guest.same_process) ||
+                       weir_guest_vmm_is_reserved(address)
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_SUCCESS;
     }
@@ -35,15 +36,15 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_s
     return CUDA_SUCCESS;
 }
 
-static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes, struct weir_stream *stream,
-                          uint32_t flags)
+static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
+                          struct weir_guest_stream *stream, uint32_t flags)
 {
     struct weir_op_copy_in in = {
         .dst = dst, .src = src, .bytes = bytes, .s = stream->handle, .flags = flags};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     CUresult rc = weir_guest_capturing() ? weir_call_copy(weir_guest_channel(), &in, NULL)
                                          : weir_post_copy(weir_guest_channel(), &in);
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
 /* Four pieces or more of a large copy are under way together; a small one goes in one. */
@@ -57,7 +58,7 @@ static uint64_t piece_bytes(uint64_t bytes)
 }
 
 static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
-                        struct weir_stream *stream)
+                        struct weir_guest_stream *stream)
 {
     uint64_t piece = piece_bytes(bytes);
     CUresult rc = CUDA_SUCCESS;
@@ -72,7 +73,7 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
         if (rc == CUDA_SUCCESS) {
             rc = post_copy(dst + done, offset, n, stream, WEIR_COPY_SRC_IN_ARENA);
         }
-        struct weir_stream_point point = weir_stream_here(stream);
+        struct weir_stream_point point = weir_guest_stream_here(stream);
         weir_staging_free_after(offset, &point);
     }
     return rc;
@@ -88,7 +89,7 @@ struct incoming {
 
 static CUresult receive_piece(const struct incoming *piece)
 {
-    CUresult rc = weir_stream_wait(&piece->point);
+    CUresult rc = weir_guest_stream_wait(&piece->point);
     if (rc == CUDA_SUCCESS) {
         rc = weir_staging_read(piece->offset, piece->dst, piece->bytes);
     }
@@ -97,12 +98,13 @@ static CUresult receive_piece(const struct incoming *piece)
 }
 
 /* The piece has its staging block. */
-static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir_stream *stream)
+static CUresult send_for_piece(struct incoming *piece, uint64_t src,
+                               struct weir_guest_stream *stream)
 {
     CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, WEIR_COPY_DST_IN_ARENA);
-    piece->point = weir_stream_here(stream);
+    piece->point = weir_guest_stream_here(stream);
     if (rc == CUDA_SUCCESS) {
-        rc = weir_stream_mark(&piece->point);
+        rc = weir_guest_stream_mark(&piece->point);
     }
     if (rc != CUDA_SUCCESS) {
         weir_staging_free_after(piece->offset, &piece->point);
@@ -114,7 +116,8 @@ static CUresult send_for_piece(struct incoming *piece, uint64_t src, struct weir
  * Pieces on their way back are ours alone to free, so with some of them out there is no waiting for
  * more room: the oldest is received instead.
  */
-static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir_stream *stream)
+static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes,
+                         struct weir_guest_stream *stream)
 {
     struct incoming ring[DEPTH];
     uint64_t piece = piece_bytes(bytes);
@@ -151,8 +154,8 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes, struct weir
 
 /* A copy that the graph code may keep; see stream.h.
  * True: it did, and *ret_result is the answer. */
-static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                     uint64_t bytes, struct weir_stream *stream, CUresult *ret_result)
+static bool captured(const struct weir_guest_copy_side *dst, const struct weir_guest_copy_side *src,
+                     uint64_t bytes, struct weir_guest_stream *stream, CUresult *ret_result)
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     if (!weir_guest_capturing() || !weir_guest.capture_copy) {
@@ -164,7 +167,7 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
         .row_bytes = bytes,
         .n_rows = 1,
         .n_slices = 1};
-    struct weir_copy_side block;
+    struct weir_guest_copy_side block;
     if (!weir_guest.capture_copy(stream, &copy, &block, ret_result)) {
         return false;
     }
@@ -177,29 +180,31 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
     return true;
 }
 
-static CUresult copy_in_program(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                                uint64_t bytes, struct weir_stream *stream)
+static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
+                                const struct weir_guest_copy_side *src, uint64_t bytes,
+                                struct weir_guest_stream *stream)
 {
-    CUresult rc = weir_stream_synchronize(stream);
+    CUresult rc = weir_guest_stream_synchronize(stream);
     if (rc == CUDA_SUCCESS) {
         memmove((void *)(uintptr_t)dst->address, (const void *)(uintptr_t)src->address, bytes);
     }
     return rc;
 }
 
-CUresult weir_copy_source_ready(struct weir_stream *stream)
+CUresult weir_copy_source_ready(struct weir_guest_stream *stream)
 {
     if (!weir_guest.channel.remote || !weir_callbacks_pending()) {
         return CUDA_SUCCESS;
     }
-    return weir_stream_synchronize(stream);
+    return weir_guest_stream_synchronize(stream);
 }
 
-CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                          uint64_t bytes, struct weir_stream *stream, bool sync)
+CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
+                          const struct weir_guest_copy_side *src, uint64_t bytes,
+                          struct weir_guest_stream *stream, bool sync)
 {
     if (!bytes) {
-        return sync ? weir_stream_synchronize(stream) : weir_guest_report();
+        return sync ? weir_guest_stream_synchronize(stream) : weir_guest_report();
     }
     bool from_program = src->kind == WEIR_COPY_PAGEABLE;
     bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
@@ -224,5 +229,5 @@ CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_co
         return rc;
     }
     bool on_device = dst->on_device && src->on_device;
-    return sync && !on_device ? weir_stream_synchronize(stream) : weir_guest_report();
+    return sync && !on_device ? weir_guest_stream_synchronize(stream) : weir_guest_report();
 }

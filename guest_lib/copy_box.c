@@ -13,15 +13,16 @@ struct box {
     uint64_t width, height, depth;
 };
 
-static bool is_packed(const struct weir_copy_side *side, const struct box *box)
+static bool is_packed(const struct weir_guest_copy_side *side, const struct box *box)
 {
     return side->kind != WEIR_COPY_ARRAY &&
            (box->height * box->depth == 1 || side->pitch == box->width) &&
            (box->depth == 1 || side->height == box->height);
 }
 
-static CUresult post_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                         const struct box *box, struct weir_stream *stream)
+static CUresult post_box(const struct weir_guest_copy_side *dst,
+                         const struct weir_guest_copy_side *src, const struct box *box,
+                         struct weir_guest_stream *stream)
 {
     struct weir_op_copy_3d_in in = {.src_kind = weir_copy_side_on_wire(src),
                                     .dst_kind = weir_copy_side_on_wire(dst),
@@ -43,20 +44,20 @@ static CUresult post_box(const struct weir_copy_side *dst, const struct weir_cop
                                     .height = box->height,
                                     .depth = box->depth,
                                     .s = stream->handle};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     CUresult rc = weir_guest_capturing() ? weir_call_copy_3d(weir_guest_channel(), &in, NULL)
                                          : weir_post_copy_3d(weir_guest_channel(), &in);
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
-static uint8_t *row_of(const struct weir_copy_side *side, uint64_t y, uint64_t z)
+static uint8_t *row_of(const struct weir_guest_copy_side *side, uint64_t y, uint64_t z)
 {
     return (uint8_t *)(uintptr_t)(side->address + (z * side->height + y) * side->pitch);
 }
 
 /* Between the program's rows and packed ones in the arena. */
-static CUresult move_rows(const struct weir_copy_side *side, const struct box *box, uint64_t offset,
-                          bool to_arena)
+static CUresult move_rows(const struct weir_guest_copy_side *side, const struct box *box,
+                          uint64_t offset, bool to_arena)
 {
     CUresult rc = CUDA_SUCCESS;
     for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
@@ -70,18 +71,18 @@ static CUresult move_rows(const struct weir_copy_side *side, const struct box *b
     return rc;
 }
 
-static struct weir_copy_side packed_side(uint64_t offset, const struct box *box)
+static struct weir_guest_copy_side packed_side(uint64_t offset, const struct box *box)
 {
-    return (struct weir_copy_side){
+    return (struct weir_guest_copy_side){
         .kind = WEIR_COPY_PAGEABLE, .address = offset, .pitch = box->width, .height = box->height};
 }
 
-static bool captured(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                     const struct box *box, struct weir_stream *stream, CUresult *ret_result)
+static bool captured(const struct weir_guest_copy_side *dst, const struct weir_guest_copy_side *src,
+                     const struct box *box, struct weir_guest_stream *stream, CUresult *ret_result)
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
-    const struct weir_copy_side *host = to_gpu ? src : dst;
-    struct weir_copy_side block;
+    const struct weir_guest_copy_side *host = to_gpu ? src : dst;
+    struct weir_guest_copy_side block;
     if (!weir_guest_capturing() || !weir_guest.capture_copy) {
         return false;
     }
@@ -102,8 +103,9 @@ static bool captured(const struct weir_copy_side *dst, const struct weir_copy_si
 }
 
 /* One staged piece. */
-static CUresult stage_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                          const struct box *box, struct weir_stream *stream)
+static CUresult stage_box(const struct weir_guest_copy_side *dst,
+                          const struct weir_guest_copy_side *src, const struct box *box,
+                          struct weir_guest_stream *stream)
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     uint64_t offset;
@@ -111,26 +113,26 @@ static CUresult stage_box(const struct weir_copy_side *dst, const struct weir_co
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_copy_side arena = packed_side(offset, box);
+    struct weir_guest_copy_side arena = packed_side(offset, box);
     if (to_gpu) {
         rc = move_rows(src, box, offset, true);
         rc = rc == CUDA_SUCCESS ? post_box(dst, &arena, box, stream) : rc;
     } else {
         rc = post_box(&arena, src, box, stream);
     }
-    struct weir_stream_point point = weir_stream_here(stream);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
     if (!to_gpu && rc == CUDA_SUCCESS) {
-        rc = weir_stream_wait(&point);
+        rc = weir_guest_stream_wait(&point);
         rc = rc == CUDA_SUCCESS ? move_rows(dst, box, offset, false) : rc;
     }
     weir_staging_free_after(offset, &point);
     return rc;
 }
 
-static struct weir_copy_side moved(const struct weir_copy_side *side, uint64_t x, uint64_t y,
-                                   uint64_t z)
+static struct weir_guest_copy_side moved(const struct weir_guest_copy_side *side, uint64_t x,
+                                         uint64_t y, uint64_t z)
 {
-    struct weir_copy_side other = *side;
+    struct weir_guest_copy_side other = *side;
     if (side->kind == WEIR_COPY_ARRAY) {
         other.x += x;
         other.y += y;
@@ -142,8 +144,9 @@ static struct weir_copy_side moved(const struct weir_copy_side *side, uint64_t x
 }
 
 /* Halve the box until its pieces can be staged: depth is at most 64 levels. */
-static CUresult cut_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                        const struct box *box, struct weir_stream *stream)
+static CUresult cut_box(const struct weir_guest_copy_side *dst,
+                        const struct weir_guest_copy_side *src, const struct box *box,
+                        struct weir_guest_stream *stream)
 {
     uint64_t max =
         weir_staging_max_bytes() < BOX_MAX_BYTES ? weir_staging_max_bytes() : BOX_MAX_BYTES;
@@ -166,15 +169,16 @@ static CUresult cut_box(const struct weir_copy_side *dst, const struct weir_copy
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_copy_side dst2 = moved(dst, x, y, z);
-    struct weir_copy_side src2 = moved(src, x, y, z);
+    struct weir_guest_copy_side dst2 = moved(dst, x, y, z);
+    struct weir_guest_copy_side src2 = moved(src, x, y, z);
     return cut_box(&dst2, &src2, &second, stream);
 }
 
-static CUresult copy_in_program(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                                const struct box *box, struct weir_stream *stream)
+static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
+                                const struct weir_guest_copy_side *src, const struct box *box,
+                                struct weir_guest_stream *stream)
 {
-    CUresult rc = weir_stream_synchronize(stream);
+    CUresult rc = weir_guest_stream_synchronize(stream);
     for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
         for (uint64_t y = 0; y < box->height; y++) {
             memmove(row_of(dst, y, z), row_of(src, y, z), box->width);
@@ -183,9 +187,9 @@ static CUresult copy_in_program(const struct weir_copy_side *dst, const struct w
     return rc;
 }
 
-CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                       uint64_t width, uint64_t height, uint64_t depth, struct weir_stream *stream,
-                       bool sync)
+CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
+                       const struct weir_guest_copy_side *src, uint64_t width, uint64_t height,
+                       uint64_t depth, struct weir_guest_stream *stream, bool sync)
 {
     struct box box = {width, height, depth};
     uint64_t rows, bytes;
@@ -215,5 +219,5 @@ CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_
         return rc;
     }
     bool on_device = dst->on_device && src->on_device;
-    return sync && !on_device ? weir_stream_synchronize(stream) : weir_guest_report();
+    return sync && !on_device ? weir_guest_stream_synchronize(stream) : weir_guest_report();
 }

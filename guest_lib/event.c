@@ -8,14 +8,14 @@
 
 struct slab {
     struct slab *next;
-    struct weir_event events[SLAB_EVENTS];
+    struct weir_guest_event events[SLAB_EVENTS];
 };
 
 /* Guarded by lock. */
 static struct {
     struct weir_lock lock;
     struct slab *slabs;
-    struct weir_event *free;
+    struct weir_guest_event *free;
 } pool;
 
 void weir_events_finish(void)
@@ -28,7 +28,7 @@ void weir_events_finish(void)
     memset(&pool, 0, sizeof pool);
 }
 
-static struct weir_event *take_struct(void)
+static struct weir_guest_event *take_struct(void)
 {
     weir_lock_acquire(&pool.lock);
     if (!pool.free) {
@@ -42,7 +42,7 @@ static struct weir_event *take_struct(void)
             }
         }
     }
-    struct weir_event *event = pool.free;
+    struct weir_guest_event *event = pool.free;
     if (event) {
         pool.free = event->next_free;
     }
@@ -50,7 +50,7 @@ static struct weir_event *take_struct(void)
     return event;
 }
 
-static void give_struct(struct weir_event *event)
+static void give_struct(struct weir_guest_event *event)
 {
     weir_lock_acquire(&pool.lock);
     event->next_free = pool.free;
@@ -58,13 +58,13 @@ static void give_struct(struct weir_event *event)
     weir_lock_release(&pool.lock);
 }
 
-CUresult weir_event_get(CUevent handle, struct weir_event **ret_event)
+CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
 {
-    *ret_event = weir_object_get(WEIR_KIND_EVENT, handle);
+    *ret_event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
     return *ret_event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult post_create(const struct weir_event *event)
+static CUresult post_create(const struct weir_guest_event *event)
 {
     return weir_post_event_create(
         weir_guest_channel(),
@@ -72,10 +72,10 @@ static CUresult post_create(const struct weir_event *event)
             .e = event->wire, .c = event->ctx->handle, .flags = event->flags, .word = event->word});
 }
 
-CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
-                        struct weir_event **ret_event)
+CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
+                        struct weir_guest_event **ret_event)
 {
-    struct weir_event *event = take_struct();
+    struct weir_guest_event *event = take_struct();
     if (!event) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -88,7 +88,7 @@ CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
     event->value = 0;
     CUresult rc = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
     if (rc == CUDA_SUCCESS) {
-        rc = weir_object_add(WEIR_KIND_EVENT, event, &event->handle);
+        rc = weir_guest_object_add(WEIR_KIND_EVENT, event, &event->handle);
         if (rc != CUDA_SUCCESS && !imported) {
             weir_word_give(event->word, event->value);
         }
@@ -102,11 +102,11 @@ CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
     return imported ? CUDA_SUCCESS : post_create(event);
 }
 
-void weir_event_drop(struct weir_event *event, bool tell_host)
+void weir_event_drop(struct weir_guest_event *event, bool tell_host)
 {
-    weir_object_remove(WEIR_KIND_EVENT, event->handle);
+    weir_guest_object_remove(WEIR_KIND_EVENT, event->handle);
     if (event->wire != event->handle) {
-        weir_object_remove(WEIR_KIND_EVENT, event->wire);
+        weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
     }
     if (tell_host) {
         CUresult rc = weir_post_event_destroy(weir_guest_channel(),
@@ -119,21 +119,21 @@ void weir_event_drop(struct weir_event *event, bool tell_host)
     give_struct(event);
 }
 
-static bool complete_locked(struct weir_event *event)
+static bool complete_locked(struct weir_guest_event *event)
 {
-    if (!event->recorded || weir_stream_passed(&event->at)) {
+    if (!event->recorded || weir_guest_stream_passed(&event->at)) {
         return true;
     }
     if (weir_guest.channel.remote ||
         !weir_channel_word_reached(weir_guest_channel(), event->word, event->value)) {
         return false;
     }
-    weir_stream_note_done(&event->at);
+    weir_guest_stream_note_done(&event->at);
     return true;
 }
 
 /* An older record may still write the word, from another stream: take a fresh word and name. */
-static CUresult move_locked(struct weir_event *event)
+static CUresult move_locked(struct weir_guest_event *event)
 {
     uint32_t word, value;
     uint64_t wire;
@@ -141,7 +141,7 @@ static CUresult move_locked(struct weir_event *event)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    rc = weir_object_add(WEIR_KIND_EVENT, event, &wire);
+    rc = weir_guest_object_add(WEIR_KIND_EVENT, event, &wire);
     if (rc != CUDA_SUCCESS) {
         weir_word_give(word, value);
         return rc;
@@ -149,7 +149,7 @@ static CUresult move_locked(struct weir_event *event)
     rc = weir_post_event_destroy(weir_guest_channel(),
                                  &(struct weir_op_event_destroy_in){.e = event->wire});
     if (event->wire != event->handle) {
-        weir_object_remove(WEIR_KIND_EVENT, event->wire);
+        weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
     }
     weir_word_give(event->word, event->value);
     event->wire = wire;
@@ -158,13 +158,13 @@ static CUresult move_locked(struct weir_event *event)
     return rc != CUDA_SUCCESS ? rc : post_create(event);
 }
 
-static bool must_move_locked(struct weir_event *event, const struct weir_stream *stream)
+static bool must_move_locked(struct weir_guest_event *event, const struct weir_guest_stream *stream)
 {
     return event->recorded && !event->exported && event->word != WEIR_WORD_NONE &&
            event->at.stream && event->at.stream != stream && !complete_locked(event);
 }
 
-static CUresult record_locked(struct weir_event *event, struct weir_stream *stream,
+static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
                               unsigned int flags)
 {
     CUresult rc = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
@@ -174,7 +174,7 @@ static CUresult record_locked(struct weir_event *event, struct weir_stream *stre
     struct weir_op_event_record_in in = {
         .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
     bool captured = false;
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     /* Another process that is told of the record must find it made: it has a ring of its own. */
     if (weir_guest_capturing() || event->exported || event->imported) {
         struct weir_op_event_record_out out = {0};
@@ -183,19 +183,20 @@ static CUresult record_locked(struct weir_event *event, struct weir_stream *stre
     } else {
         rc = weir_post_event_record(weir_guest_channel(), &in);
     }
-    rc = weir_stream_work_end(stream, rc);
+    rc = weir_guest_stream_work_end(stream, rc);
     if (rc == CUDA_SUCCESS) {
         event->captured = captured;
         event->recorded = true;
         if (!captured) {
             event->value = in.value;
-            event->at = weir_stream_here(stream);
+            event->at = weir_guest_stream_here(stream);
         }
     }
     return rc;
 }
 
-CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream, unsigned int flags)
+CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_stream *stream,
+                           unsigned int flags)
 {
     if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -206,7 +207,7 @@ CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
     return rc;
 }
 
-CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *stream,
+CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                  uint64_t *ret_wire)
 {
     if (event->ctx != stream->ctx || event->imported) {
@@ -225,27 +226,27 @@ CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *s
     return CUDA_SUCCESS;
 }
 
-static CUresult mark_locked(struct weir_event *event, struct weir_stream *stream)
+static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_stream *stream)
 {
     const struct weir_op_event_mark_in in = {
         .e = event->wire, .s = stream->handle, .value = event->value + 1};
     struct weir_op_event_mark_out out = {0};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     CUresult rc = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
                                          : weir_post_event_mark(weir_guest_channel(), &in);
-    rc = weir_stream_work_end(stream, rc);
+    rc = weir_guest_stream_work_end(stream, rc);
     if (rc == CUDA_SUCCESS) {
         event->captured = out.captured != 0;
         event->recorded = true;
         if (!event->captured) {
             event->value = in.value;
-            event->at = weir_stream_here(stream);
+            event->at = weir_guest_stream_here(stream);
         }
     }
     return rc;
 }
 
-CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *stream,
+CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                CUresult launched)
 {
     CUresult rc = launched == CUDA_SUCCESS ? mark_locked(event, stream) : launched;
@@ -253,7 +254,7 @@ CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *str
     return rc;
 }
 
-CUresult weir_event_query(struct weir_event *event)
+CUresult weir_event_query(struct weir_guest_event *event)
 {
     if (event->imported || (weir_guest.channel.remote && event->recorded)) {
         return weir_call_event_query(weir_guest_channel(),
@@ -268,7 +269,7 @@ CUresult weir_event_query(struct weir_event *event)
 }
 
 /* An event of another process has no word here: ask, in growing intervals. */
-static CUresult wait_imported(struct weir_event *event)
+static CUresult wait_imported(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;
     uint64_t pause_ns = 20 * WEIR_NS_PER_US;
@@ -280,7 +281,7 @@ static CUresult wait_imported(struct weir_event *event)
     return rc;
 }
 
-CUresult weir_event_wait(struct weir_event *event)
+CUresult weir_event_wait(struct weir_guest_event *event)
 {
     if (event->imported) {
         return wait_imported(event);
@@ -301,7 +302,7 @@ CUresult weir_event_wait(struct weir_event *event)
     CUresult rc = weir_channel_word_wait(weir_guest_channel(), word, value,
                                          (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
     if (rc == CUDA_SUCCESS) {
-        weir_stream_note_done(&at);
+        weir_guest_stream_note_done(&at);
     }
     return rc;
 }

@@ -47,7 +47,7 @@ static CUcontext front_current(void)
 
 static struct weir_ctx_storage *front_storage(CUcontext context)
 {
-    struct weir_ctx *ctx = weir_ctx_get(context);
+    struct weir_guest_ctx *ctx = weir_ctx_get(context);
     if (!ctx || __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED) {
         return NULL;
     }
@@ -56,7 +56,7 @@ static struct weir_ctx_storage *front_storage(CUcontext context)
 
 static CUresult front_context_id(CUcontext context, unsigned long long *ret_id)
 {
-    struct weir_ctx *ctx = weir_ctx_get(context);
+    struct weir_guest_ctx *ctx = weir_ctx_get(context);
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -66,14 +66,14 @@ static CUresult front_context_id(CUcontext context, unsigned long long *ret_id)
 
 static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned long long *ret_id)
 {
-    struct weir_stream *found;
+    struct weir_guest_stream *found;
     CUresult rc;
     if (!stream || stream == CU_STREAM_LEGACY) {
-        struct weir_ctx *ctx;
+        struct weir_guest_ctx *ctx;
         rc = weir_ctx_resolve(context, &ctx);
         found = rc == CUDA_SUCCESS ? ctx->legacy : NULL;
     } else {
-        rc = weir_stream_get(stream, &found);
+        rc = weir_guest_stream_get(stream, &found);
     }
     if (rc == CUDA_SUCCESS) {
         *ret_id = found->id;

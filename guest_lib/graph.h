@@ -57,10 +57,10 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
                                 int64_t delta);
 
 /** Before a launch: wait for the last one that used the same blocks, then pack what goes in. */
-CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_stream *stream);
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
 
 /** After a launch on a stream: unpack what comes out once it has passed. */
-CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_stream *stream);
+CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
 
 /* ---------------------------------------------------------------- user objects */
 
@@ -113,7 +113,7 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
  * @thread any; no lock held
  */
-CUresult weir_graph_block_take(struct weir_ctx *ctx, uint64_t bytes,
+CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
                                struct weir_graph_block *ret_block);
 
 /** No launch uses it any more. @thread any; no lock held */
@@ -121,7 +121,7 @@ void weir_graph_block_free(const struct weir_graph_block *block);
 
 /** The block as a side of a copy's operation: rows of width bytes, slices of height rows. */
 void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width, uint64_t height,
-                           struct weir_copy_side *ret_side);
+                           struct weir_guest_copy_side *ret_side);
 
 /**
  * Move the bytes of a copy between the program's rows and its block.
@@ -132,20 +132,21 @@ void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width,
  * @thread any; for a block of device memory, no lock held
  */
 CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
-                               struct weir_stream *stream);
+                               struct weir_guest_stream *stream);
 
 /* ---------------------------------------------------------------- capture */
 
 /** weir_guest.capture_copy; see stream.h. */
-bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                             struct weir_copy_side *ret_side, CUresult *ret_result);
+bool weir_graph_capture_copy(struct weir_guest_stream *stream,
+                             struct weir_stream_capture_copy *copy,
+                             struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
 /* ---------------------------------------------------------------- copies of nodes */
 
 /* The wire's fields of a copy: graph_add_copy, graph_copy_set. */
 struct weir_graph_copy {
-    struct weir_copy_side dst;
-    struct weir_copy_side src;
+    struct weir_guest_copy_side dst;
+    struct weir_guest_copy_side src;
     uint64_t width, height, depth;
     bool pageable; /* one side is a block described by `host` */
     struct weir_stream_capture_copy host;
@@ -158,7 +159,7 @@ struct weir_graph_copy {
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED (pageable to pageable),
  *         CUDA_ERROR_OUT_OF_MEMORY
  */
-CUresult weir_graph_copy_read(struct weir_ctx *ctx, const CUDA_MEMCPY3D *copy,
+CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *copy,
                               struct weir_graph_copy *ret_copy);
 
 #endif

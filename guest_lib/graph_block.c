@@ -26,7 +26,7 @@ static bool keep_in_arena(uint64_t bytes, uint64_t *ret_offset)
     return kept;
 }
 
-CUresult weir_graph_block_take(struct weir_ctx *ctx, uint64_t bytes,
+CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
                                struct weir_graph_block *ret_block)
 {
     struct weir_graph_block block = {.place = WEIR_GRAPH_BLOCK_ARENA, .bytes = bytes};
@@ -66,10 +66,10 @@ void weir_graph_block_free(const struct weir_graph_block *block)
 }
 
 void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width, uint64_t height,
-                           struct weir_copy_side *ret_side)
+                           struct weir_guest_copy_side *ret_side)
 {
     bool arena = block->place == WEIR_GRAPH_BLOCK_ARENA;
-    *ret_side = (struct weir_copy_side){
+    *ret_side = (struct weir_guest_copy_side){
         .kind = arena ? WEIR_COPY_PAGEABLE : WEIR_COPY_GPU, /* on the wire: an arena block */
         .address = block->at,
         .pitch = width,
@@ -78,11 +78,11 @@ void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width,
 }
 
 static CUresult move_row(const struct weir_graph_block *block, uint64_t at, uint8_t *row,
-                         uint64_t bytes, bool to_gpu, struct weir_stream *stream)
+                         uint64_t bytes, bool to_gpu, struct weir_guest_stream *stream)
 {
-    struct weir_copy_side inside = {
+    struct weir_guest_copy_side inside = {
         .kind = WEIR_COPY_GPU, .address = block->at + at, .on_device = true};
-    struct weir_copy_side outside = {.kind = WEIR_COPY_PAGEABLE, .address = (uintptr_t)row};
+    struct weir_guest_copy_side outside = {.kind = WEIR_COPY_PAGEABLE, .address = (uintptr_t)row};
     void *pinned = (void *)(uintptr_t)(block->at + at);
     switch (block->place) {
     case WEIR_GRAPH_BLOCK_ARENA:
@@ -99,7 +99,7 @@ static CUresult move_row(const struct weir_graph_block *block, uint64_t at, uint
 }
 
 CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
-                               struct weir_stream *stream)
+                               struct weir_guest_stream *stream)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t at = 0;

@@ -43,7 +43,7 @@ static void set_live_locked(struct block *block, bool live)
     }
 }
 
-CUresult weir_graph_mem_new(struct weir_ctx *ctx, uint64_t bytes, uint64_t *ret_base)
+CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t *ret_base)
 {
     struct block *block = calloc(1, sizeof(*block));
     if (!block) {

@@ -12,11 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct weir_ctx;
-struct weir_stream;
+struct weir_guest_ctx;
+struct weir_guest_stream;
 
 /** A block of a graph's memory; not live. @thread any */
-CUresult weir_graph_mem_new(struct weir_ctx *ctx, uint64_t bytes, uint64_t *ret_base);
+CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t *ret_base);
 
 /** Is there such a block? @thread any */
 bool weir_graph_mem_known(uint64_t base);
@@ -39,9 +39,9 @@ bool weir_graph_mem_free(uint64_t base, CUresult *ret_result);
  * cuMemAllocAsync and cuMemFreeAsync in a stream that is captured become nodes. False: it is not,
  * and *ret_result says whether that could be found out.
  */
-bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint64_t bytes,
+bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle, uint64_t bytes,
                               CUdeviceptr *ret_address, CUresult *ret_result);
-bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdeviceptr address,
+bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, CUdeviceptr address,
                              CUresult *ret_result);
 
 #endif

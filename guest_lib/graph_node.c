@@ -115,7 +115,7 @@ bool weir_user_object_release(struct weir_user_object *object, uint32_t count)
     } while (!__atomic_compare_exchange_n(&object->references, &now, now - count, false,
                                           __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
     if (now == count && count) {
-        weir_object_remove(WEIR_KIND_USEROBJ, object->handle);
+        weir_guest_object_remove(WEIR_KIND_USEROBJ, object->handle);
         object->destroy(object->user);
         free(object);
     }
@@ -135,7 +135,7 @@ CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUho
     object->references = initialRefcount;
     object->destroy = destroy;
     object->user = ptr;
-    CUresult result = weir_object_add(WEIR_KIND_USEROBJ, object, &object->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_USEROBJ, object, &object->handle);
     if (result != CUDA_SUCCESS) {
         free(object);
         return result;
@@ -146,14 +146,14 @@ CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUho
 
 CUresult weir_guest_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
-    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
     bool good = found && count && weir_user_object_retain(found, count);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_guest_cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
-    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
     bool good = found && count && weir_user_object_release(found, count);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -161,11 +161,11 @@ CUresult weir_guest_cuUserObjectRelease(CUuserObject object, unsigned int count)
 CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
                                             unsigned int flags)
 {
-    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
     if (!found || !count || (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!weir_object_get(WEIR_KIND_GRAPH, graph)) {
+    if (!weir_guest_object_get(WEIR_KIND_GRAPH, graph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool move = flags & CU_GRAPH_USER_OBJECT_MOVE;
@@ -184,7 +184,7 @@ CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, 
 
 CUresult weir_guest_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
-    struct weir_user_object *found = weir_object_get(WEIR_KIND_USEROBJ, object);
+    struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
     struct weir_graph_set *set = weir_graph_set_find((uintptr_t)graph);
     if (!found || !set || !count || !weir_graph_set_user_object(set, found, -(int64_t)count)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -196,7 +196,7 @@ CUresult weir_guest_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object,
 
 /* Where one side of a CUDA_MEMCPY3D begins, and its geometry. */
 static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-                          uint64_t extent, struct weir_copy_side *side)
+                          uint64_t extent, struct weir_guest_copy_side *side)
 {
     uint64_t address = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
     if (type == CU_MEMORYTYPE_ARRAY) {
@@ -209,7 +209,7 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
         type != CU_MEMORYTYPE_UNIFIED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_copy_side found = {.kind = WEIR_COPY_GPU};
+    struct weir_guest_copy_side found = {.kind = WEIR_COPY_GPU};
     CUresult result = weir_copy_classify(address, extent, &found);
     if (result == CUDA_SUCCESS) {
         side->kind = found.kind;
@@ -220,7 +220,8 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
 }
 
 /* Bytes from the first to the last one that a pitched side touches. */
-static uint64_t extent_of(const struct weir_copy_side *side, const struct weir_graph_copy *copy)
+static uint64_t extent_of(const struct weir_guest_copy_side *side,
+                          const struct weir_graph_copy *copy)
 {
     uint64_t pitch = side->pitch ? side->pitch : copy->width;
     uint64_t rows = side->height ? side->height : copy->height;
@@ -228,8 +229,8 @@ static uint64_t extent_of(const struct weir_copy_side *side, const struct weir_g
            side->x + copy->width;
 }
 
-static CUresult stage(struct weir_ctx *ctx, struct weir_graph_copy *copy,
-                      struct weir_copy_side *side, bool to_gpu)
+static CUresult stage(struct weir_guest_ctx *ctx, struct weir_graph_copy *copy,
+                      struct weir_guest_copy_side *side, bool to_gpu)
 {
     uint64_t pitch = side->pitch ? side->pitch : copy->width;
     uint64_t rows = side->height ? side->height : copy->height;
@@ -252,23 +253,23 @@ static CUresult stage(struct weir_ctx *ctx, struct weir_graph_copy *copy,
     return result;
 }
 
-CUresult weir_graph_copy_read(struct weir_ctx *ctx, const CUDA_MEMCPY3D *p,
+CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p,
                               struct weir_graph_copy *ret_copy)
 {
     struct weir_graph_copy copy = {
         .width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
-    copy.src = (struct weir_copy_side){.x = p->srcXInBytes,
-                                       .y = p->srcY,
-                                       .z = p->srcZ,
-                                       .lod = p->srcLOD,
-                                       .pitch = p->srcPitch,
-                                       .height = p->srcHeight};
-    copy.dst = (struct weir_copy_side){.x = p->dstXInBytes,
-                                       .y = p->dstY,
-                                       .z = p->dstZ,
-                                       .lod = p->dstLOD,
-                                       .pitch = p->dstPitch,
-                                       .height = p->dstHeight};
+    copy.src = (struct weir_guest_copy_side){.x = p->srcXInBytes,
+                                             .y = p->srcY,
+                                             .z = p->srcZ,
+                                             .lod = p->srcLOD,
+                                             .pitch = p->srcPitch,
+                                             .height = p->srcHeight};
+    copy.dst = (struct weir_guest_copy_side){.x = p->dstXInBytes,
+                                             .y = p->dstY,
+                                             .z = p->dstZ,
+                                             .lod = p->dstLOD,
+                                             .pitch = p->dstPitch,
+                                             .height = p->dstHeight};
     if (!copy.width || !copy.height || !copy.depth) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -227,7 +227,7 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
     }
     /* A launch under way may still use the old ones: they are kept until it has passed. */
     if (result == CUDA_SUCCESS && set &&
-        (!set->launched || weir_stream_passed(&set->last_launch))) {
+        (!set->launched || weir_guest_stream_passed(&set->last_launch))) {
         old = set->included;
         set->included = NULL;
     }
@@ -409,7 +409,7 @@ static bool list_device_locked(const struct weir_graph_set *set, bool to_gpu,
 
 /* In the order of the launch's stream. */
 static CUresult move_through_device(const struct weir_graph_set *set, bool to_gpu,
-                                    struct weir_stream *stream)
+                                    struct weir_guest_stream *stream)
 {
     struct bound_copy *list = NULL;
     pthread_mutex_lock(&lock);
@@ -425,7 +425,7 @@ static CUresult move_through_device(const struct weir_graph_set *set, bool to_gp
     return result;
 }
 
-CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_stream *stream)
+CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream)
 {
     pthread_mutex_lock(&lock);
     bool copies = has_copies_locked(set);
@@ -436,9 +436,9 @@ CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_st
     if (occupied) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = wait ? weir_stream_wait(&point) : CUDA_SUCCESS;
+    CUresult result = wait ? weir_guest_stream_wait(&point) : CUDA_SUCCESS;
     if (wait) {
-        weir_stream_run_actions();
+        weir_guest_stream_run_actions();
     }
     if (result == CUDA_SUCCESS && copies) {
         pthread_mutex_lock(&lock);
@@ -462,9 +462,9 @@ static void unpack(void *user)
     }
 }
 
-CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_stream *stream)
+CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_guest_stream *stream)
 {
-    struct weir_stream_point point = weir_stream_here(stream);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
     pthread_mutex_lock(&lock);
     bool mems = has_mems_locked(set);
     bool copies = has_copies_locked(set);
@@ -481,9 +481,9 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_str
         return CUDA_SUCCESS;
     }
     CUresult result = copies ? move_through_device(set, false, stream) : CUDA_SUCCESS;
-    CUresult later = weir_stream_on_passed(&point, unpack, set);
+    CUresult later = weir_guest_stream_on_passed(&point, unpack, set);
     if (later != CUDA_SUCCESS) { /* no memory to remember it */
-        later = weir_stream_wait(&point);
+        later = weir_guest_stream_wait(&point);
         unpack(set);
     }
     return result == CUDA_SUCCESS ? later : result;

@@ -98,7 +98,7 @@ static CUresult linked_size(const void *data, uint64_t *ret_bytes)
                : CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
+CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
     /* Byte by byte: a short PTX text may end before four bytes are readable. */
@@ -120,7 +120,7 @@ CUresult weir_image_size(const void *data, uint64_t *ret_bytes)
 }
 
 /* Send what the host does not have, piece by piece through the staging arena. */
-static CUresult upload(const struct weir_image *image, const uint8_t *data)
+static CUresult upload(const struct weir_guest_image *image, const uint8_t *data)
 {
     uint64_t piece_max = weir_staging_max_bytes();
     piece_max = piece_max > PIECE_MAX_BYTES ? PIECE_MAX_BYTES : piece_max;
@@ -148,12 +148,13 @@ static CUresult upload(const struct weir_image *image, const uint8_t *data)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_image *ret_image)
+CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
+                                      struct weir_guest_image *ret_image)
 {
     if (!bytes || bytes > WEIR_IMAGE_MAX_BYTES) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    struct weir_image image = {.hash = weir_hash_of(data, bytes), .bytes = bytes};
+    struct weir_guest_image image = {.hash = weir_hash_of(data, bytes), .bytes = bytes};
     struct weir_op_image_query_in in = {.bytes = bytes};
     struct weir_op_image_query_out out;
     memcpy(in.hash, image.hash.bytes, sizeof(in.hash));
@@ -169,7 +170,7 @@ CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_im
 
 /* Version 2: data is one fat binary (often empty),
  * list the relocatable ones to be linked with it. */
-static CUresult store_bundle(const struct wrapper *wrapper, struct weir_image *ret_image)
+static CUresult store_bundle(const struct wrapper *wrapper, struct weir_guest_image *ret_image)
 {
     uint32_t count = 1;
     while (wrapper->list && wrapper->list[count - 1]) {
@@ -202,7 +203,7 @@ static CUresult store_bundle(const struct wrapper *wrapper, struct weir_image *r
         memcpy(bundle + at, part, bytes);
         at += weir_bundle_align(bytes);
     }
-    CUresult result = weir_image_store_bytes(bundle, total, ret_image);
+    CUresult result = weir_guest_image_store_bytes(bundle, total, ret_image);
     free(bundle);
     if (result == CUDA_SUCCESS) {
         ret_image->kind = WEIR_IMAGE_BUNDLE;
@@ -210,7 +211,7 @@ static CUresult store_bundle(const struct wrapper *wrapper, struct weir_image *r
     return result;
 }
 
-CUresult weir_image_store(const void *data, struct weir_image *ret_image)
+CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_image)
 {
     const char *text = data;
     struct wrapper wrapper;
@@ -225,11 +226,11 @@ CUresult weir_image_store(const void *data, struct weir_image *ret_image)
         data = wrapper.data;
     }
     uint64_t bytes;
-    CUresult result = weir_image_size(data, &bytes);
-    return result == CUDA_SUCCESS ? weir_image_store_bytes(data, bytes, ret_image) : result;
+    CUresult result = weir_guest_image_size(data, &bytes);
+    return result == CUDA_SUCCESS ? weir_guest_image_store_bytes(data, bytes, ret_image) : result;
 }
 
-CUresult weir_image_store_file(const char *path, struct weir_image *ret_image)
+CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -240,7 +241,7 @@ CUresult weir_image_store_file(const char *path, struct weir_image *ret_image)
     if (bytes > 0) {
         void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {
-            result = weir_image_store_bytes(data, (uint64_t)bytes, ret_image);
+            result = weir_guest_image_store_bytes(data, (uint64_t)bytes, ret_image);
             munmap(data, (size_t)bytes);
         }
     }
@@ -248,7 +249,7 @@ CUresult weir_image_store_file(const char *path, struct weir_image *ret_image)
     return result;
 }
 
-CUresult weir_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data)
+CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data)
 {
     if (!bytes || bytes > WEIR_IMAGE_MAX_BYTES) {
         return CUDA_ERROR_INVALID_IMAGE;

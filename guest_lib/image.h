@@ -15,7 +15,7 @@
 #define WEIR_IMAGE_MAX_BYTES (4ull << 30)
 
 /* An image that the host has. Plain data. */
-struct weir_image {
+struct weir_guest_image {
     struct weir_hash hash;
     uint64_t bytes;
     enum weir_image_kind kind;
@@ -30,7 +30,7 @@ struct weir_image {
  * @return CUDA_ERROR_INVALID_IMAGE  the headers contradict themselves, or it is empty.
  * @thread any
  */
-CUresult weir_image_size(const void *data, uint64_t *ret_bytes);
+CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes);
 
 /**
  * Store an image that a program passed by bare pointer, following fat binary wrappers.
@@ -39,15 +39,16 @@ CUresult weir_image_size(const void *data, uint64_t *ret_bytes);
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, loss of the host
  * @thread any
  */
-CUresult weir_image_store(const void *data, struct weir_image *ret_image);
+CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_image);
 
 /** Store bytes of known length. @thread any */
-CUresult weir_image_store_bytes(const void *data, uint64_t bytes, struct weir_image *ret_image);
+CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
+                                      struct weir_guest_image *ret_image);
 
 /** Store a file. CUDA_ERROR_FILE_NOT_FOUND only if it cannot be opened. @thread any */
-CUresult weir_image_store_file(const char *path, struct weir_image *ret_image);
+CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image);
 
 /** Fetch a stored image (a linker's output) into new memory: free(). @thread any */
-CUresult weir_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data);
+CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data);
 
 #endif

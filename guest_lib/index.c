@@ -250,7 +250,8 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
     return CUDA_SUCCESS;
 }
 
-CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t bytes, void *owner)
+CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
+                              void *owner)
 {
     struct weir_mem known;
     if (weir_mem_find(base, &known)) {
@@ -262,7 +263,7 @@ CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t byte
                            .device_base = base,
                            .ctx = ctx,
                            .device = ctx ? ctx->device : weir_device_current(),
-                           .buffer_id = weir_objects_next_id(),
+                           .buffer_id = weir_guest_objects_next_id(),
                            .owner = owner};
     return weir_mem_insert(&mem) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

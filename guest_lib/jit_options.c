@@ -27,7 +27,7 @@ static bool keep_here(CUjit_option id, void **value, struct weir_jit_wire *wire)
     return true;
 }
 
-CUresult weir_jit_read(const struct weir_jit_options *options, struct weir_jit_wire *ret_wire)
+CUresult weir_jit_read(const struct weir_guest_jit_options *options, struct weir_jit_wire *ret_wire)
 {
     struct weir_jit_wire wire = {.count = 0};
     if (options->count > MAX_OPTIONS || (options->count && (!options->ids || !options->values))) {

@@ -33,7 +33,7 @@ struct weir_launch_buffer {
  *         CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
-CUresult weir_launch_params(const struct weir_function *function, void **params, void **extra,
+CUresult weir_launch_params(const struct weir_guest_function *function, void **params, void **extra,
                             struct weir_launch_buffer *buffer);
 
 /**

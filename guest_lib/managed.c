@@ -91,7 +91,7 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
 }
 
 /* Copy between the device and staging, and wait; the mirror itself is ordinary memory. */
-static CUresult transfer_on(struct weir_stream *stream, uint64_t address, uint8_t *data,
+static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, uint8_t *data,
                             uint64_t bytes, bool to_device)
 {
     CUresult result = CUDA_SUCCESS;
@@ -113,14 +113,14 @@ static CUresult transfer_on(struct weir_stream *stream, uint64_t address, uint8_
             .s = stream->handle,
             .flags = to_device ? 2 : 1,
         };
-        weir_stream_work_begin(stream);
+        weir_guest_stream_work_begin(stream);
         if (result == CUDA_SUCCESS) {
             result = weir_post_copy(weir_guest_channel(), &in);
         }
-        result = weir_stream_work_end(stream, result);
-        struct weir_stream_point point = weir_stream_here(stream);
+        result = weir_guest_stream_work_end(stream, result);
+        struct weir_stream_point point = weir_guest_stream_here(stream);
         if (result == CUDA_SUCCESS) {
-            result = weir_stream_wait(&point);
+            result = weir_guest_stream_wait(&point);
         }
         if (result == CUDA_SUCCESS && !to_device) {
             result = weir_staging_read(arena, data + at, piece);
@@ -134,13 +134,13 @@ static CUresult transfer_on(struct weir_stream *stream, uint64_t address, uint8_
  * cudart asks for its managed variables before any context is current or retained: then the copy is
  * made in a context of this file's own, which nobody sees and which goes with the primary one.
  */
-static struct weir_ctx *own; /* under lock */
+static struct weir_guest_ctx *own; /* under lock */
 
-static CUresult own_stream_locked(struct weir_stream **ret_stream)
+static CUresult own_stream_locked(struct weir_guest_stream **ret_stream)
 {
     CUresult result = CUDA_SUCCESS;
     if (!own) {
-        struct weir_ctx *ctx;
+        struct weir_guest_ctx *ctx;
         result = weir_ctx_new(0, false, 0, &ctx);
         result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
         own = result == CUDA_SUCCESS ? ctx : NULL;
@@ -151,8 +151,8 @@ static CUresult own_stream_locked(struct weir_stream **ret_stream)
 
 static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool to_device)
 {
-    struct weir_stream *stream;
-    CUresult result = weir_stream_get(CU_STREAM_LEGACY, &stream);
+    struct weir_guest_stream *stream;
+    CUresult result = weir_guest_stream_get(CU_STREAM_LEGACY, &stream);
     if (result == CUDA_ERROR_INVALID_CONTEXT) {
         result = own_stream_locked(&stream);
     }
@@ -254,7 +254,7 @@ void weir_managed_forget(const void *owner)
 void weir_managed_context_gone(void)
 {
     pthread_mutex_lock(&lock);
-    struct weir_ctx *gone = own;
+    struct weir_guest_ctx *gone = own;
     own = NULL;
     pthread_mutex_unlock(&lock);
     if (gone) {

@@ -23,12 +23,12 @@
 #include <stdint.h>
 
 enum weir_mem_kind {
-    WEIR_MEM_DEVICE,     /* cuMemAlloc, pools */
-    WEIR_MEM_MODULE,     /* a module's global: belongs to its module */
-    WEIR_MEM_IMPORTED,   /* cuIpcOpenMemHandle */
-    WEIR_MEM_MAPPED,     /* cuMemMap: flags are the access, owner is a struct weir_vmm_handle */
-    WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: the same, other attributes */
+    WEIR_MEM_DEVICE,   /* cuMemAlloc, pools */
+    WEIR_MEM_MODULE,   /* a module's global: belongs to its module */
+    WEIR_MEM_IMPORTED, /* cuIpcOpenMemHandle */
+    WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
+    WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
+    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: the same, other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister */
     WEIR_MEM_HOST,       /* "pinned" or "registered" in a remote session: ordinary memory */
 };
@@ -42,9 +42,10 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* as asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;     /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access */
-    uint64_t device_base;   /* address for the GPU of `base` */
-    struct weir_ctx *ctx;   /* NULL for library globals, and for memory of an invisible device */
+    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access */
+    uint64_t device_base; /* address for the GPU of `base` */
+    struct weir_guest_ctx
+        *ctx;               /* NULL for library globals, and for memory of an invisible device */
     CUdevice device;        /* where it lies, or its context is; -1: not visible here */
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
@@ -103,7 +104,8 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
  * Entering the same range again is fine. ctx NULL: a library's, on the current device.
  * @thread any
  */
-CUresult weir_mem_note_global(struct weir_ctx *ctx, uint64_t base, uint64_t bytes, void *owner);
+CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
+                              void *owner);
 
 #define WEIR_EVERY_DEVICE (-1)
 /** Forget the globals of an owner (module, library) that is unloaded, or reset on one device. */
@@ -112,7 +114,7 @@ void weir_mem_forget_globals(const void *owner, CUdevice device);
 /* ---------------------------------------------------------------- allocation */
 
 /** Allocate; kind DEVICE, PINNED or MANAGED; entered in the index. @thread any */
-CUresult weir_mem_alloc(struct weir_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
+CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem);
 
 /** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
@@ -129,7 +131,7 @@ void weir_mem_trim(void);
 uint64_t weir_mem_cached_bytes(CUdevice device);
 
 /** Free what a context owned: it is being destroyed. */
-void weir_mem_context_gone(struct weir_ctx *ctx);
+void weir_mem_context_gone(struct weir_guest_ctx *ctx);
 
 CUresult weir_mem_init(void);
 void weir_mem_finish(void);
@@ -154,7 +156,7 @@ static inline bool weir_mem_is_pool_import(const struct weir_mem *mem)
 CUresult weir_pool_free_import(uint64_t address);
 
 /** What stream-ordered allocation kept of a context is gone. */
-void weir_pools_context_gone(struct weir_ctx *ctx);
+void weir_pools_context_gone(struct weir_guest_ctx *ctx);
 void weir_pools_finish(void);
 
 /* ---------------------------------------------------------------- staging */
@@ -203,7 +205,7 @@ enum weir_copy_side_kind {
     WEIR_COPY_ARRAY,    /* a CUarray handle */
 };
 
-struct weir_copy_side {
+struct weir_guest_copy_side {
     enum weir_copy_side_kind kind;
     uint64_t address;      /* for GPU the device address; for ARRAY the handle */
     uint64_t x, y, z, lod; /* of arrays: x in bytes */
@@ -212,7 +214,7 @@ struct weir_copy_side {
 };
 
 /** How operations name it; a pageable side is a block of the arena there. */
-static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_copy_side *side)
+static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest_copy_side *side)
 {
     return side->kind == WEIR_COPY_GPU        ? WEIR_SIDE_ADDRESS
            : side->kind == WEIR_COPY_PAGEABLE ? WEIR_SIDE_ARENA
@@ -220,21 +222,23 @@ static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_copy_
 }
 
 /** What a program's address means: GPU side (checked to hold `bytes`) or pageable. */
-CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_copy_side *ret_side);
+CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
+                            struct weir_guest_copy_side *ret_side);
 
 /**
  * The program's memory is about to be read for work on the stream. A remote session's pinned memory
  * is read here and now, so host functions that come before the copy, and may write it, come first.
  */
-CUresult weir_copy_source_ready(struct weir_stream *stream);
+CUresult weir_copy_source_ready(struct weir_guest_stream *stream);
 
 /** Linear copy in stream order. sync: as the synchronous entry points. @thread any */
-CUresult weir_copy_linear(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                          uint64_t bytes, struct weir_stream *stream, bool sync);
+CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
+                          const struct weir_guest_copy_side *src, uint64_t bytes,
+                          struct weir_guest_stream *stream, bool sync);
 
 /** Pitched or array copy; width in bytes. @thread any */
-CUresult weir_copy_box(const struct weir_copy_side *dst, const struct weir_copy_side *src,
-                       uint64_t width, uint64_t height, uint64_t depth, struct weir_stream *stream,
-                       bool sync);
+CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
+                       const struct weir_guest_copy_side *src, uint64_t width, uint64_t height,
+                       uint64_t depth, struct weir_guest_stream *stream, bool sync);
 
 #endif

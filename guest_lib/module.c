@@ -12,22 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct weir_module *weir_module_get(CUmodule module)
+struct weir_guest_module *weir_module_get(CUmodule module)
 {
-    return weir_object_get(WEIR_KIND_MODULE, module);
+    return weir_guest_object_get(WEIR_KIND_MODULE, module);
 }
 
 struct weir_library *weir_library_get(CUlibrary library)
 {
-    return weir_object_get(WEIR_KIND_LIBRARY, library);
+    return weir_guest_object_get(WEIR_KIND_LIBRARY, library);
 }
 
-struct weir_function *weir_function_get(const void *function)
+struct weir_guest_function *weir_function_get(const void *function)
 {
-    return weir_object_get(WEIR_KIND_FUNCTION, function);
+    return weir_guest_object_get(WEIR_KIND_FUNCTION, function);
 }
 
-static void function_free(struct weir_function *function)
+static void function_free(struct weir_guest_function *function)
 {
     free(function->name);
     free(function->params);
@@ -37,9 +37,9 @@ static void function_free(struct weir_function *function)
     free(function);
 }
 
-static struct weir_function *find_locked(struct weir_image_object *image, const char *name)
+static struct weir_guest_function *find_locked(struct weir_image_object *image, const char *name)
 {
-    for (struct weir_function *f = image->functions; f; f = f->next) {
+    for (struct weir_guest_function *f = image->functions; f; f = f->next) {
         if (strcmp(f->name, name) == 0) {
             return f;
         }
@@ -57,7 +57,7 @@ struct description {
     uint32_t n_sizes;
 };
 
-static CUresult fill(struct weir_function *function, const struct description *d)
+static CUresult fill(struct weir_guest_function *function, const struct description *d)
 {
     if (d->n_offsets != d->n_sizes) {
         return CUDA_ERROR_UNKNOWN;
@@ -86,7 +86,8 @@ static CUresult fill(struct weir_function *function, const struct description *d
     return CUDA_SUCCESS;
 }
 
-static CUresult describe_module(struct weir_module *module, struct weir_function *function)
+static CUresult describe_module(struct weir_guest_module *module,
+                                struct weir_guest_function *function)
 {
     const struct weir_op_module_function_in in = {
         .m = module->handle, .f = function->handle, .name = function->name};
@@ -100,7 +101,7 @@ static CUresult describe_module(struct weir_module *module, struct weir_function
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
 }
 
-static CUresult describe_library(struct weir_library *library, struct weir_function *function)
+static CUresult describe_library(struct weir_library *library, struct weir_guest_function *function)
 {
     const struct weir_op_library_kernel_in in = {
         .l = library->handle, .f = function->handle, .name = function->name};
@@ -115,11 +116,11 @@ static CUresult describe_library(struct weir_library *library, struct weir_funct
 }
 
 /* Ask for a function that is not in the list. Two threads may ask at once: the first in stays. */
-static CUresult discover(struct weir_image_object *image, struct weir_module *module,
+static CUresult discover(struct weir_image_object *image, struct weir_guest_module *module,
                          struct weir_library *library, const char *name,
-                         struct weir_function **ret_function)
+                         struct weir_guest_function **ret_function)
 {
-    struct weir_function *function = calloc(1, sizeof(*function));
+    struct weir_guest_function *function = calloc(1, sizeof(*function));
     if (!function || !(function->name = strdup(name))) {
         free(function);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -127,13 +128,13 @@ static CUresult discover(struct weir_image_object *image, struct weir_module *mo
     function->module = module;
     function->library = library;
     function->device = weir_device_current();
-    CUresult result = weir_object_add(WEIR_KIND_FUNCTION, function, &function->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_FUNCTION, function, &function->handle);
     if (result != CUDA_SUCCESS) {
         function_free(function);
         return result;
     }
     result = module ? describe_module(module, function) : describe_library(library, function);
-    struct weir_function *other = NULL;
+    struct weir_guest_function *other = NULL;
     if (result == CUDA_SUCCESS) {
         weir_lock_acquire(&image->lock);
         other = find_locked(image, name);
@@ -144,7 +145,7 @@ static CUresult discover(struct weir_image_object *image, struct weir_module *mo
         weir_lock_release(&image->lock);
     }
     if (result != CUDA_SUCCESS || other) {
-        weir_object_remove(WEIR_KIND_FUNCTION, function->handle);
+        weir_guest_object_remove(WEIR_KIND_FUNCTION, function->handle);
         function_free(function);
     }
     if (result == CUDA_SUCCESS) {
@@ -153,7 +154,7 @@ static CUresult discover(struct weir_image_object *image, struct weir_module *mo
     return result;
 }
 
-bool weir_function_on(struct weir_function *function, CUdevice device,
+bool weir_function_on(struct weir_guest_function *function, CUdevice device,
                       struct weir_function_view *ret_view)
 {
     if (__builtin_expect(device == function->device || !function->library, 1)) {
@@ -178,12 +179,12 @@ bool weir_function_on(struct weir_function *function, CUdevice device,
     return true;
 }
 
-static CUresult find_or_discover(struct weir_image_object *image, struct weir_module *module,
+static CUresult find_or_discover(struct weir_image_object *image, struct weir_guest_module *module,
                                  struct weir_library *library, const char *name,
-                                 struct weir_function **ret_function)
+                                 struct weir_guest_function **ret_function)
 {
     weir_lock_acquire(&image->lock);
-    struct weir_function *function = find_locked(image, name);
+    struct weir_guest_function *function = find_locked(image, name);
     weir_lock_release(&image->lock);
     if (function) {
         *ret_function = function;
@@ -192,14 +193,14 @@ static CUresult find_or_discover(struct weir_image_object *image, struct weir_mo
     return discover(image, module, library, name, ret_function);
 }
 
-CUresult weir_module_function(struct weir_module *module, const char *name,
-                              struct weir_function **ret_function)
+CUresult weir_module_function(struct weir_guest_module *module, const char *name,
+                              struct weir_guest_function **ret_function)
 {
     return find_or_discover(&module->image, module, NULL, name, ret_function);
 }
 
 CUresult weir_library_kernel(struct weir_library *library, const char *name,
-                             struct weir_function **ret_function)
+                             struct weir_guest_function **ret_function)
 {
     return find_or_discover(&library->image, NULL, library, name, ret_function);
 }
@@ -232,7 +233,7 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
     return CUDA_SUCCESS;
 }
 
-static CUresult fetch_names(struct weir_image_object *image, struct weir_module *module,
+static CUresult fetch_names(struct weir_image_object *image, struct weir_guest_module *module,
                             struct weir_library *library)
 {
     weir_lock_acquire(&image->lock);
@@ -266,7 +267,7 @@ static const char *name_at(const struct weir_image_object *image, uint32_t index
     return name;
 }
 
-static CUresult count_of(struct weir_image_object *image, struct weir_module *module,
+static CUresult count_of(struct weir_image_object *image, struct weir_guest_module *module,
                          struct weir_library *library, uint32_t *ret_count)
 {
     CUresult result = fetch_names(image, module, library);
@@ -276,9 +277,9 @@ static CUresult count_of(struct weir_image_object *image, struct weir_module *mo
     return result;
 }
 
-static CUresult function_at(struct weir_image_object *image, struct weir_module *module,
+static CUresult function_at(struct weir_image_object *image, struct weir_guest_module *module,
                             struct weir_library *library, uint32_t index,
-                            struct weir_function **ret_function)
+                            struct weir_guest_function **ret_function)
 {
     CUresult result = fetch_names(image, module, library);
     if (result != CUDA_SUCCESS) {
@@ -292,7 +293,7 @@ static CUresult function_at(struct weir_image_object *image, struct weir_module 
     return find_or_discover(image, module, library, name, ret_function);
 }
 
-CUresult weir_module_function_count(struct weir_module *module, uint32_t *ret_count)
+CUresult weir_module_function_count(struct weir_guest_module *module, uint32_t *ret_count)
 {
     return count_of(&module->image, module, NULL, ret_count);
 }
@@ -302,33 +303,33 @@ CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_c
     return count_of(&library->image, NULL, library, ret_count);
 }
 
-CUresult weir_module_function_at(struct weir_module *module, uint32_t index,
-                                 struct weir_function **ret_function)
+CUresult weir_module_function_at(struct weir_guest_module *module, uint32_t index,
+                                 struct weir_guest_function **ret_function)
 {
     return function_at(&module->image, module, NULL, index, ret_function);
 }
 
 CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
-                                struct weir_function **ret_function)
+                                struct weir_guest_function **ret_function)
 {
     return function_at(&library->image, NULL, library, index, ret_function);
 }
 
 static void image_finish(struct weir_image_object *image)
 {
-    struct weir_function *function = image->functions;
+    struct weir_guest_function *function = image->functions;
     while (function) {
-        struct weir_function *next = function->next;
-        weir_object_remove(WEIR_KIND_FUNCTION, function->handle);
+        struct weir_guest_function *next = function->next;
+        weir_guest_object_remove(WEIR_KIND_FUNCTION, function->handle);
         function_free(function);
         function = next;
     }
     free(image->names);
 }
 
-void weir_module_forget(struct weir_module *module)
+void weir_module_forget(struct weir_guest_module *module)
 {
-    weir_object_remove(WEIR_KIND_MODULE, module->handle);
+    weir_guest_object_remove(WEIR_KIND_MODULE, module->handle);
     weir_mem_forget_globals(module, WEIR_EVERY_DEVICE);
     weir_managed_forget(module);
     image_finish(&module->image);
@@ -337,7 +338,7 @@ void weir_module_forget(struct weir_module *module)
 
 static void forget_module_of(weir_handle handle, void *object, void *user)
 {
-    struct weir_module *module = object;
+    struct weir_guest_module *module = object;
     (void)handle;
     if (module->ctx != user) {
         return;
@@ -353,7 +354,7 @@ static void forget_module_of(weir_handle handle, void *object, void *user)
 /* The host loads libraries again when their last context is gone: variables get new addresses. */
 static void forget_variables(weir_handle handle, void *object, void *user)
 {
-    const struct weir_ctx *ctx = user;
+    const struct weir_guest_ctx *ctx = user;
     (void)handle;
     if (ctx->primary) {
         weir_mem_forget_globals(object, ctx->device);
@@ -361,7 +362,7 @@ static void forget_variables(weir_handle handle, void *object, void *user)
     }
 }
 
-void weir_modules_context_gone(struct weir_ctx *ctx)
+void weir_modules_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_MODULE], forget_module_of, ctx);
     weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_LIBRARY], forget_variables, ctx);
@@ -372,7 +373,7 @@ void weir_modules_context_gone(struct weir_ctx *ctx)
 
 void weir_library_forget(struct weir_library *library)
 {
-    weir_object_remove(WEIR_KIND_LIBRARY, library->handle);
+    weir_guest_object_remove(WEIR_KIND_LIBRARY, library->handle);
     weir_mem_forget_globals(library, WEIR_EVERY_DEVICE);
     weir_managed_forget(library);
     for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {

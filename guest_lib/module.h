@@ -2,9 +2,9 @@
  * Modules, libraries and their functions as the guest keeps them.
  *
  * A CUmodule, CUlibrary, CUfunction or CUkernel is the handle of one of these. A kernel may be
- * passed where a function is expected, and the other way round: both are struct weir_function. What
- * cannot change about a function (parameter layout, attributes) came with it, so launches and
- * queries need not ask.
+ * passed where a function is expected, and the other way round: both are struct
+ * weir_guest_function. What cannot change about a function (parameter layout, attributes) came with
+ * it, so launches and queries need not ask.
  */
 #ifndef WEIR_GUEST_LIB_MODULE_H
 #define WEIR_GUEST_LIB_MODULE_H
@@ -32,10 +32,10 @@ struct weir_function_elsewhere {
 };
 
 /* handle .. param_bytes immutable after creation; attributes are atomic. */
-struct weir_function {
+struct weir_guest_function {
     uint64_t handle;
-    struct weir_module *module;   /* of a module's function; else NULL */
-    struct weir_library *library; /* of a library's kernel; else NULL */
+    struct weir_guest_module *module; /* of a module's function; else NULL */
+    struct weir_library *library;     /* of a library's kernel; else NULL */
     char *name;
     struct weir_function_param *params;
     uint32_t n_params;
@@ -47,21 +47,21 @@ struct weir_function {
     uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
                                                    hash; 0: none */
     uint32_t epoch; /* atomic; grows whenever an attribute is set: what was learnt before is void */
-    struct weir_function *next; /* in its image's list, under the image's lock */
+    struct weir_guest_function *next; /* in its image's list, under the image's lock */
 };
 
 /* What modules and libraries share: the functions found so far. */
 struct weir_image_object {
     struct weir_lock lock; /* guards the list */
-    struct weir_function *functions;
+    struct weir_guest_function *functions;
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
 };
 
-struct weir_module {
+struct weir_guest_module {
     uint64_t handle;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
     struct weir_image_object image;
 };
@@ -70,14 +70,14 @@ struct weir_library {
     uint64_t handle;
     struct weir_image_object image;
     /* Of each device's context, once asked for; under image.lock. */
-    struct weir_module *modules[WEIR_GUEST_MAX_DEVICES];
+    struct weir_guest_module *modules[WEIR_GUEST_MAX_DEVICES];
 };
 
 /** The struct behind a handle, or NULL. @thread any */
-struct weir_module *weir_module_get(CUmodule module);
+struct weir_guest_module *weir_module_get(CUmodule module);
 struct weir_library *weir_library_get(CUlibrary library);
 /** Takes functions and kernels alike. */
-struct weir_function *weir_function_get(const void *function);
+struct weir_guest_function *weir_function_get(const void *function);
 
 /* A function's attributes on one device; both are atomic. */
 struct weir_function_view {
@@ -86,35 +86,35 @@ struct weir_function_view {
 };
 
 /** Where a function's attributes on a device are kept. False: nowhere (no memory). @thread any */
-bool weir_function_on(struct weir_function *function, CUdevice device,
+bool weir_function_on(struct weir_guest_function *function, CUdevice device,
                       struct weir_function_view *ret_view);
 
 /** An attribute on a device, asked for if it is not known. @thread any */
-CUresult weir_function_attribute(struct weir_function *function, CUdevice device,
+CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice device,
                                  CUfunction_attribute attribute, int *ret_value);
 
 /** A function by name, found earlier or asked for now. NOT_FOUND if there is none. @thread any */
-CUresult weir_module_function(struct weir_module *module, const char *name,
-                              struct weir_function **ret_function);
+CUresult weir_module_function(struct weir_guest_module *module, const char *name,
+                              struct weir_guest_function **ret_function);
 CUresult weir_library_kernel(struct weir_library *library, const char *name,
-                             struct weir_function **ret_function);
+                             struct weir_guest_function **ret_function);
 
 /** How many functions there are. Fetches the enumeration on first use. @thread any */
-CUresult weir_module_function_count(struct weir_module *module, uint32_t *ret_count);
+CUresult weir_module_function_count(struct weir_guest_module *module, uint32_t *ret_count);
 CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count);
 
 /** The index-th function; NULL past the end. Fetches as above. @thread any */
-CUresult weir_module_function_at(struct weir_module *module, uint32_t index,
-                                 struct weir_function **ret_function);
+CUresult weir_module_function_at(struct weir_guest_module *module, uint32_t index,
+                                 struct weir_guest_function **ret_function);
 CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
-                                struct weir_function **ret_function);
+                                struct weir_guest_function **ret_function);
 
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
-void weir_module_forget(struct weir_module *module);
+void weir_module_forget(struct weir_guest_module *module);
 void weir_library_forget(struct weir_library *library);
 
 /** A context goes: forget its modules and, of the primary one, libraries' variables. */
-void weir_modules_context_gone(struct weir_ctx *ctx);
+void weir_modules_context_gone(struct weir_guest_ctx *ctx);
 
 /** A loaded image prints, or may: synchronising calls fetch the text from now on. @thread any */
 void weir_guest_note_printf(uint32_t uses_printf);
@@ -124,7 +124,7 @@ CUresult weir_guest_module_function_at(CUmodule module, unsigned int index,
                                        CUfunction *ret_function);
 
 /** JIT options as the program passed them. */
-struct weir_jit_options {
+struct weir_guest_jit_options {
     unsigned int count;
     const CUjit_option *ids;
     void **values;
@@ -145,7 +145,8 @@ struct weir_jit_wire {
 };
 
 /** CUDA_ERROR_INVALID_VALUE for a list without arrays or one that is too long. */
-CUresult weir_jit_read(const struct weir_jit_options *options, struct weir_jit_wire *ret_wire);
+CUresult weir_jit_read(const struct weir_guest_jit_options *options,
+                       struct weir_jit_wire *ret_wire);
 
 /** Hand logs to the program's buffers. Accepts NULL texts. */
 void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, const char *error);

@@ -5,20 +5,20 @@
 /* Most live objects of each kind; the tables commit memory as it is used. */
 #define TABLE_CAPACITY (1u << 20)
 
-enum weir_status weir_objects_init(struct weir_objects *objects)
+enum weir_status weir_guest_objects_init(struct weir_objects *objects)
 {
     for (unsigned int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
         enum weir_status status =
             weir_id_table_create((uint8_t)kind, false, TABLE_CAPACITY, &objects->tables[kind]);
         if (status != WEIR_OK) {
-            weir_objects_finish(objects);
+            weir_guest_objects_finish(objects);
             return status;
         }
     }
     return WEIR_OK;
 }
 
-void weir_objects_finish(struct weir_objects *objects)
+void weir_guest_objects_finish(struct weir_objects *objects)
 {
     for (unsigned int kind = 0; kind < WEIR_KIND_COUNT; kind++) {
         weir_id_table_destroy(objects->tables[kind]);
@@ -26,24 +26,24 @@ void weir_objects_finish(struct weir_objects *objects)
     }
 }
 
-uint64_t weir_objects_next_id(void)
+uint64_t weir_guest_objects_next_id(void)
 {
     return __atomic_add_fetch(&weir_guest.objects.next_id, 1, __ATOMIC_RELAXED);
 }
 
-void *weir_object_get(unsigned int kind, const void *handle)
+void *weir_guest_object_get(unsigned int kind, const void *handle)
 {
     return weir_id_table_get(weir_guest.objects.tables[kind], (uint64_t)(uintptr_t)handle);
 }
 
-CUresult weir_object_add(unsigned int kind, void *object, uint64_t *ret_handle)
+CUresult weir_guest_object_add(unsigned int kind, void *object, uint64_t *ret_handle)
 {
     enum weir_status status =
         weir_id_table_add(weir_guest.objects.tables[kind], object, ret_handle);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void *weir_object_remove(unsigned int kind, uint64_t handle)
+void *weir_guest_object_remove(unsigned int kind, uint64_t handle)
 {
     return weir_id_table_remove(weir_guest.objects.tables[kind], handle);
 }
@@ -53,12 +53,12 @@ static char placeholder;
 
 CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle)
 {
-    return weir_object_add(kind, &placeholder, ret_handle);
+    return weir_guest_object_add(kind, &placeholder, ret_handle);
 }
 
 void weir_guest_drop(enum weir_kind kind, uint64_t handle)
 {
-    weir_object_remove(kind, handle);
+    weir_guest_object_remove(kind, handle);
 }
 
 CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
@@ -81,8 +81,9 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
 
 static CUresult use_stream(const void *value, uint64_t *ret_handle)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc =
+        weir_guest_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream);
     if (rc == CUDA_SUCCESS) {
         *ret_handle = stream->handle;
     }
@@ -95,17 +96,17 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
         return use_stream(value, ret_handle);
     }
     if (kind == WEIR_KIND_CONTEXT) {
-        struct weir_ctx *ctx;
+        struct weir_guest_ctx *ctx;
         CUresult rc = weir_ctx_resolve((CUcontext)(uintptr_t)value, &ctx);
         *ret_handle = rc == CUDA_SUCCESS ? ctx->handle : 0;
         return rc;
     }
-    void *object = weir_object_get(kind, value);
+    void *object = weir_guest_object_get(kind, value);
     if (!object) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    *ret_handle =
-        kind == WEIR_KIND_EVENT ? ((struct weir_event *)object)->wire : (uint64_t)(uintptr_t)value;
+    *ret_handle = kind == WEIR_KIND_EVENT ? ((struct weir_guest_event *)object)->wire
+                                          : (uint64_t)(uintptr_t)value;
     return CUDA_SUCCESS;
 }
 

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct weir_stream;
+struct weir_guest_stream;
 struct weir_mem_heap;
 
 struct weir_objects {
@@ -27,13 +27,13 @@ struct weir_objects {
 };
 
 /** Make all tables. @thread before others */
-enum weir_status weir_objects_init(struct weir_objects *objects) WEIR_MUST_CHECK;
+enum weir_status weir_guest_objects_init(struct weir_objects *objects) WEIR_MUST_CHECK;
 
 /** Free the tables; for tests. @thread alone */
-void weir_objects_finish(struct weir_objects *objects);
+void weir_guest_objects_finish(struct weir_objects *objects);
 
 /** A number that was never given before in this process, from 1. @thread any */
-uint64_t weir_objects_next_id(void);
+uint64_t weir_guest_objects_next_id(void);
 
 /**
  * The struct behind a handle that the program passed.
@@ -42,13 +42,13 @@ uint64_t weir_objects_next_id(void);
  * @param handle  any bits: NULL, wild pointers and stale handles give NULL.
  * @thread any; lock-free
  */
-void *weir_object_get(unsigned int kind, const void *handle);
+void *weir_guest_object_get(unsigned int kind, const void *handle);
 
 /** Name a struct. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. @thread any */
-CUresult weir_object_add(unsigned int kind, void *object, uint64_t *ret_handle);
+CUresult weir_guest_object_add(unsigned int kind, void *object, uint64_t *ret_handle);
 
 /** Forget a handle; gives the struct back, or NULL. @thread any */
-void *weir_object_remove(unsigned int kind, uint64_t handle);
+void *weir_guest_object_remove(unsigned int kind, uint64_t handle);
 
 enum weir_ctx_state {
     WEIR_CTX_INACTIVE, /* a primary context that is not retained */
@@ -62,7 +62,7 @@ enum weir_ctx_state {
  * A context. Never freed, so a pointer to one stays good; the state says whether it may be used.
  * handle, device, primary, id, api_version are immutable.
  */
-struct weir_ctx {
+struct weir_guest_ctx {
     uint64_t handle; /* == the CUcontext */
     CUdevice device;
     bool primary;
@@ -75,7 +75,7 @@ struct weir_ctx {
     uint32_t peers;        /* atomic; bit per device: cuCtxEnablePeerAccess */
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 
-    struct weir_stream *legacy; /* made at activation, atomic */
+    struct weir_guest_stream *legacy; /* made at activation, atomic */
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     struct weir_ctx_storage storage; /* context-local storage of libraries */
@@ -85,9 +85,9 @@ struct weir_ctx {
     uint64_t blocking_finished;
     uint64_t blocking_ticks; /* when the newest of it was sent */
 
-    struct weir_lock lock;       /* guards the lists and everything below */
-    struct weir_stream *streams; /* every stream of the context, through next_in_ctx */
-    struct weir_stream
+    struct weir_lock lock;             /* guards the lists and everything below */
+    struct weir_guest_stream *streams; /* every stream of the context, through next_in_ctx */
+    struct weir_guest_stream
         *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
     struct weir_mem_heap *heaps[2]; /* of device and of pinned memory; made on first use */
     uint64_t limit_values[WEIR_CTX_LIMITS];
@@ -103,7 +103,7 @@ struct weir_ctx {
  * @return a sticky error of the session.
  * @thread any; a few nanoseconds
  */
-CUresult weir_ctx_current(struct weir_ctx **ret_ctx);
+CUresult weir_ctx_current(struct weir_guest_ctx **ret_ctx);
 
 /** The device of the calling thread's current context; 0 without one. @thread any */
 CUdevice weir_device_current(void);
@@ -112,24 +112,26 @@ CUdevice weir_device_current(void);
  * A context of a device for memory that is to lie there: ctx where it is of that device, else the
  * device's primary one. CUDA_ERROR_INVALID_CONTEXT when that is not active.
  */
-CUresult weir_ctx_on_device(struct weir_ctx *ctx, CUdevice device, struct weir_ctx **ret_ctx);
+CUresult weir_ctx_on_device(struct weir_guest_ctx *ctx, CUdevice device,
+                            struct weir_guest_ctx **ret_ctx);
 
 /** The context behind a handle, in any state but unknown; NULL for what never was one. */
-struct weir_ctx *weir_ctx_get(CUcontext handle);
+struct weir_guest_ctx *weir_ctx_get(CUcontext handle);
 
 /** As weir_ctx_current() for a handle; NULL means the current one. */
-CUresult weir_ctx_resolve(CUcontext handle, struct weir_ctx **ret_ctx);
+CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx);
 
 /** A new object, not yet active on the host. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags, struct weir_ctx **ret_ctx);
+CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
+                      struct weir_guest_ctx **ret_ctx);
 
 /** Make it usable: legacy stream, ctx_create. requires ctx->lock not held */
-CUresult weir_ctx_activate(struct weir_ctx *ctx);
+CUresult weir_ctx_activate(struct weir_guest_ctx *ctx);
 
 /** Destroy on the host; primary contexts become inactive, others destroyed. */
-CUresult weir_ctx_deactivate(struct weir_ctx *ctx);
+CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx);
 
 /** Wait for everything posted in the context, flush printf, report errors. @thread any */
-CUresult weir_ctx_synchronize(struct weir_ctx *ctx);
+CUresult weir_ctx_synchronize(struct weir_guest_ctx *ctx);
 
 #endif

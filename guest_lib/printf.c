@@ -6,7 +6,7 @@
 #include "proto/guest_calls.h"
 #include <stdio.h>
 
-void weir_guest_printf_flush(struct weir_ctx *ctx)
+void weir_guest_printf_flush(struct weir_guest_ctx *ctx)
 {
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_op_printf_flush_out out;

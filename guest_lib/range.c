@@ -61,8 +61,8 @@ static void drop_struct(struct weir_range_heap *heap, struct weir_range_block *b
     heap->spare = block;
 }
 
-bool weir_range_add(struct weir_range_heap *heap, struct weir_range_region *region, uint64_t base,
-                    uint64_t bytes)
+bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region *region,
+                          uint64_t base, uint64_t bytes)
 {
     struct weir_range_block *block = new_struct(heap);
     if (!block) {
@@ -79,7 +79,7 @@ bool weir_range_add(struct weir_range_heap *heap, struct weir_range_region *regi
     return true;
 }
 
-void weir_range_remove(struct weir_range_heap *heap, struct weir_range_region *region)
+void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region)
 {
     struct weir_range_block *block = region->first;
     while (block) {
@@ -132,7 +132,7 @@ static struct weir_range_block *find_block(struct weir_range_heap *heap, uint64_
     return above >= 0 ? best_in_class(heap->classes[above], bytes) : NULL;
 }
 
-struct weir_range_block *weir_range_take(struct weir_range_heap *heap, uint64_t bytes)
+struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uint64_t bytes)
 {
     uint64_t grain = heap->grain_bytes;
     if (bytes > UINT64_MAX - grain) {
@@ -178,7 +178,7 @@ static void absorb_next(struct weir_range_heap *heap, struct weir_range_block *b
     drop_struct(heap, next);
 }
 
-void weir_range_give(struct weir_range_heap *heap, struct weir_range_block *block)
+void weir_guest_range_give(struct weir_range_heap *heap, struct weir_range_block *block)
 {
     block->region->used_bytes -= block->bytes;
     if (block->next && !block->next->used) {
@@ -193,7 +193,7 @@ void weir_range_give(struct weir_range_heap *heap, struct weir_range_block *bloc
     class_add(heap, block);
 }
 
-void weir_range_finish(struct weir_range_heap *heap)
+void weir_guest_range_finish(struct weir_range_heap *heap)
 {
     while (heap->spare) {
         struct weir_range_block *next = heap->spare->class_next;
@@ -202,7 +202,8 @@ void weir_range_finish(struct weir_range_heap *heap)
     }
 }
 
-bool weir_range_check(const struct weir_range_heap *heap, const struct weir_range_region *region)
+bool weir_guest_range_check(const struct weir_range_heap *heap,
+                            const struct weir_range_region *region)
 {
     uint64_t at = region->base;
     uint64_t used = 0;

@@ -48,22 +48,23 @@ struct weir_range_heap {
  * grain.
  * @return false  no memory.
  */
-bool weir_range_add(struct weir_range_heap *heap, struct weir_range_region *region, uint64_t base,
-                    uint64_t bytes);
+bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region *region,
+                          uint64_t base, uint64_t bytes);
 
 /** Take out a region, whatever is in it: its blocks are gone. */
-void weir_range_remove(struct weir_range_heap *heap, struct weir_range_region *region);
+void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region);
 
 /** A used block of at least bytes (> 0), or NULL: no room, or no memory for the struct. */
-struct weir_range_block *weir_range_take(struct weir_range_heap *heap, uint64_t bytes);
+struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uint64_t bytes);
 
 /** Give a block back; the struct is the heap's again. */
-void weir_range_give(struct weir_range_heap *heap, struct weir_range_block *block);
+void weir_guest_range_give(struct weir_range_heap *heap, struct weir_range_block *block);
 
 /** Free the spare structs; every region has been removed. */
-void weir_range_finish(struct weir_range_heap *heap);
+void weir_guest_range_finish(struct weir_range_heap *heap);
 
 /** Is everything consistent? For tests. */
-bool weir_range_check(const struct weir_range_heap *heap, const struct weir_range_region *region);
+bool weir_guest_range_check(const struct weir_range_heap *heap,
+                            const struct weir_range_region *region);
 
 #endif

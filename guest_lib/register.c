@@ -132,8 +132,9 @@ static bool make_private(const struct registration *reg)
                          -1, 0);
 }
 
-static CUresult tell_host(struct weir_ctx *ctx, const struct registration *reg, unsigned int flags,
-                          int fd, uint64_t offset, struct weir_op_host_register_out *ret_out)
+static CUresult tell_host(struct weir_guest_ctx *ctx, const struct registration *reg,
+                          unsigned int flags, int fd, uint64_t offset,
+                          struct weir_op_host_register_out *ret_out)
 {
     struct weir_op_host_register_in in = {.c = ctx->handle,
                                           .address = reg->first_page,
@@ -154,7 +155,7 @@ static CUresult forget_at_host(const struct registration *reg)
 }
 
 /* In a virtual machine the host says which part of the region the pages are to become. */
-static CUresult move_pages(struct weir_ctx *ctx, struct registration *reg, unsigned int flags,
+static CUresult move_pages(struct weir_guest_ctx *ctx, struct registration *reg, unsigned int flags,
                            int region_fd, uint64_t *ret_device_page)
 {
     struct weir_op_host_register_out out;
@@ -172,7 +173,7 @@ static CUresult move_pages(struct weir_ctx *ctx, struct registration *reg, unsig
     return CUDA_SUCCESS;
 }
 
-static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg,
+static CUresult share_pages(struct weir_guest_ctx *ctx, const struct registration *reg,
                             unsigned int flags, uint64_t *ret_device_page)
 {
     struct weir_op_host_register_out out;
@@ -194,7 +195,7 @@ static CUresult share_pages(struct weir_ctx *ctx, const struct registration *reg
 }
 
 /* What the program shares with others already is passed on: NCCL registers files of /dev/shm. */
-static CUresult pass_pages(struct weir_ctx *ctx, const struct registration *reg,
+static CUresult pass_pages(struct weir_guest_ctx *ctx, const struct registration *reg,
                            const struct mapping *map, unsigned int flags, uint64_t *ret_device_page)
 {
     struct weir_op_host_register_out out;
@@ -246,7 +247,7 @@ static CUresult register_local(struct weir_mem *mem)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_register_memory(struct weir_ctx *ctx, uint64_t base, uint64_t bytes,
+CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
                               unsigned int flags)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -259,7 +260,7 @@ CUresult weir_register_memory(struct weir_ctx *ctx, uint64_t base, uint64_t byte
                            .device_base = base,
                            .ctx = ctx,
                            .device = ctx->device,
-                           .buffer_id = weir_objects_next_id(),
+                           .buffer_id = weir_guest_objects_next_id(),
                            .owner = remote ? &remote_owner : NULL};
     struct weir_mem other;
     weir_lock_acquire(&registering);

@@ -18,7 +18,7 @@
  * @return CUDA_ERROR_OUT_OF_MEMORY, or what the host says
  * @thread any; the program does not write to the range meanwhile
  */
-CUresult weir_register_memory(struct weir_ctx *ctx, uint64_t base, uint64_t bytes,
+CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
                               unsigned int flags);
 
 /** Make it private memory again, tell the host. */

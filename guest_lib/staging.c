@@ -53,7 +53,7 @@ static bool add_regions(void)
     for (uint32_t i = staging.n_regions; i-- > 0;) {
         uint64_t start = weir_segment_part_start(i);
         uint64_t end = weir_segment_part_end(i, staging.bytes);
-        if (!weir_range_add(&staging.heap, &staging.regions[i], start, end - start)) {
+        if (!weir_guest_range_add(&staging.heap, &staging.regions[i], start, end - start)) {
             return false;
         }
     }
@@ -89,9 +89,9 @@ void weir_staging_finish(void)
     free_flights(staging.first);
     free_flights(staging.spare);
     for (uint32_t i = 0; staging.regions && i < staging.n_regions; i++) {
-        weir_range_remove(&staging.heap, &staging.regions[i]);
+        weir_guest_range_remove(&staging.heap, &staging.regions[i]);
     }
-    weir_range_finish(&staging.heap);
+    weir_guest_range_finish(&staging.heap);
     free(staging.regions);
     free(staging.by_offset);
     memset(&staging, 0, sizeof staging);
@@ -106,7 +106,7 @@ uint64_t weir_staging_max_bytes(void)
 static void give_locked(struct weir_range_block *block)
 {
     staging.by_offset[block->base / GRAIN_BYTES] = NULL;
-    weir_range_give(&staging.heap, block);
+    weir_guest_range_give(&staging.heap, block);
 }
 
 /* Free what has landed; looks at no more than limit blocks. */
@@ -114,7 +114,7 @@ static void harvest_locked(unsigned int limit)
 {
     for (struct flight **at = &staging.first; *at && limit; limit--) {
         struct flight *flight = *at;
-        if (!weir_stream_passed(&flight->point)) {
+        if (!weir_guest_stream_passed(&flight->point)) {
             at = &flight->next;
             continue;
         }
@@ -130,7 +130,7 @@ static void harvest_locked(unsigned int limit)
 
 static struct weir_range_block *take_locked(uint64_t bytes)
 {
-    struct weir_range_block *block = weir_range_take(&staging.heap, bytes);
+    struct weir_range_block *block = weir_guest_range_take(&staging.heap, bytes);
     if (block) {
         staging.by_offset[block->base / GRAIN_BYTES] = block;
     }
@@ -150,7 +150,7 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     *ret_oldest = n ? points[0] : (struct weir_stream_point){0};
     CUresult rc = CUDA_SUCCESS;
     for (unsigned int i = 0; i < n && rc == CUDA_SUCCESS; i++) {
-        rc = weir_stream_mark(&points[i]);
+        rc = weir_guest_stream_mark(&points[i]);
     }
     return rc;
 }
@@ -165,7 +165,7 @@ static CUresult wait_for_room(void)
         return rc;
     }
     if (weir_guest.channel.remote) {
-        return weir_stream_wait(&oldest);
+        return weir_guest_stream_wait(&oldest);
     }
     const struct weir_channel *channel = &weir_guest.channel;
     uint32_t error = __atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
@@ -234,7 +234,7 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
     }
     weir_lock_release(&staging.lock);
     if (!flight) { /* no memory to remember it: wait instead */
-        CUresult rc = weir_stream_wait(point);
+        CUresult rc = weir_guest_stream_wait(point);
         (void)rc; /* on error nothing runs any more, so the block is free as well */
         weir_staging_free(offset);
     }

@@ -6,11 +6,11 @@
 #include "base/log.h"
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
+#include "guest_lib/calls_log.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
 #include "guest_lib/memory.h"
-#include "guest_lib/trace.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
 #include "proto/ops.h"
@@ -84,7 +84,7 @@ static void in_forked_child(void)
 __attribute__((destructor)) static void at_exit(void)
 {
     weir_calls_report();
-    weir_trace_finish();
+    weir_calls_log_finish();
     if (weir_guest_phase_now() == WEIR_PHASE_READY) {
         struct weir_transport *transport = weir_guest.channel.transport;
         set_phase(WEIR_PHASE_GONE);
@@ -176,8 +176,8 @@ static CUresult start_parts(const struct weir_welcome *welcome)
 {
     CUresult rc = reserve_window(welcome);
     if (rc == CUDA_SUCCESS) {
-        rc = weir_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
-                                                               : CUDA_ERROR_OUT_OF_MEMORY;
+        rc = weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
     }
     rc = rc == CUDA_SUCCESS ? weir_words_init() : rc;
     rc = rc == CUDA_SUCCESS ? weir_mem_init() : rc;
@@ -222,7 +222,7 @@ static void free_context(weir_handle handle, void *object, void *user)
 {
     (void)handle;
     (void)user;
-    struct weir_ctx *ctx = object;
+    struct weir_guest_ctx *ctx = object;
     weir_ctx_storage_finish(&ctx->storage);
     free(ctx);
 }
@@ -233,7 +233,7 @@ void weir_guest_stop(void)
     weir_calls_session_over();
     weir_callbacks_finish();
     weir_mem_finish();
-    weir_vmm_finish();
+    weir_guest_vmm_finish();
     weir_staging_finish();
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], free_context, NULL);
@@ -243,7 +243,7 @@ void weir_guest_stop(void)
     weir_streams_finish();
     weir_events_finish();
     weir_words_finish();
-    weir_objects_finish(&weir_guest.objects);
+    weir_guest_objects_finish(&weir_guest.objects);
     weir_channel_finish(&weir_guest.channel);
     if (window_reserved) {
         munmap((void *)(uintptr_t)weir_guest.window_base, weir_guest.window_bytes);

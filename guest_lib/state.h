@@ -44,11 +44,11 @@ struct weir_guest_device {
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
     uint64_t limits[WEIR_CTX_LIMITS]; /* CUlimit as a fresh context has them .. */
     uint32_t limits_known;            /* .. where the bit is set */
-    struct weir_ctx *primary;         /* made at cuInit, inactive until retained */
+    struct weir_guest_ctx *primary;   /* made at cuInit, inactive until retained */
 };
 
 struct weir_callback_runner;
-struct weir_copy_side;
+struct weir_guest_copy_side;
 struct weir_stream_capture_copy;
 
 /*
@@ -79,8 +79,8 @@ struct weir_guest {
      * Set by the graph code before the first capture begins; NULL until then. Asked for each
      * pageable copy while captures_active is not 0. See stream.h.
      */
-    bool (*capture_copy)(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                         struct weir_copy_side *ret_side, CUresult *ret_result);
+    bool (*capture_copy)(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
+                         struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
     struct weir_objects objects;
     pthread_mutex_t init_lock; /* guards NEW -> READY */
@@ -156,6 +156,6 @@ void weir_guest_stop(void);
  * uses_printf is set.
  * @thread any; no lock held
  */
-void weir_guest_printf_flush(struct weir_ctx *ctx);
+void weir_guest_printf_flush(struct weir_guest_ctx *ctx);
 
 #endif

@@ -24,14 +24,14 @@
 
 struct slab {
     struct slab *next;
-    struct weir_stream streams[SLAB_STREAMS];
+    struct weir_guest_stream streams[SLAB_STREAMS];
 };
 
 /* Guarded by lock. */
 static struct {
     struct weir_lock lock;
     struct slab *slabs;
-    struct weir_stream *free;
+    struct weir_guest_stream *free;
 } pool;
 
 void weir_streams_finish(void)
@@ -44,7 +44,7 @@ void weir_streams_finish(void)
     memset(&pool, 0, sizeof pool);
 }
 
-static void give_struct(struct weir_stream *stream)
+static void give_struct(struct weir_guest_stream *stream)
 {
     weir_lock_acquire(&pool.lock);
     __atomic_store_n(&stream->id, 0, __ATOMIC_RELEASE);
@@ -53,7 +53,7 @@ static void give_struct(struct weir_stream *stream)
     weir_lock_release(&pool.lock);
 }
 
-static struct weir_stream *take_struct(void)
+static struct weir_guest_stream *take_struct(void)
 {
     weir_lock_acquire(&pool.lock);
     if (!pool.free) {
@@ -67,7 +67,7 @@ static struct weir_stream *take_struct(void)
             }
         }
     }
-    struct weir_stream *stream = pool.free;
+    struct weir_guest_stream *stream = pool.free;
     if (stream) {
         pool.free = stream->next_in_ctx;
     }
@@ -77,8 +77,8 @@ static struct weir_stream *take_struct(void)
 
 /* ---------------------------------------------------------------- making and dropping */
 
-static void fill_stream(struct weir_stream *stream, struct weir_ctx *ctx, unsigned int flags,
-                        int priority, bool legacy)
+static void fill_stream(struct weir_guest_stream *stream, struct weir_guest_ctx *ctx,
+                        unsigned int flags, int priority, bool legacy)
 {
     stream->ctx = ctx;
     stream->ctx_epoch = __atomic_load_n(&ctx->epoch, __ATOMIC_RELAXED) + (legacy ? 1 : 0);
@@ -93,13 +93,13 @@ static void fill_stream(struct weir_stream *stream, struct weir_ctx *ctx, unsign
     uint64_t done = legacy ? __atomic_load_n(&ctx->blocking_finished, __ATOMIC_ACQUIRE) : 0;
     stream->mark_covers = done;
     __atomic_store_n(&stream->done, done, __ATOMIC_RELAXED);
-    __atomic_store_n(&stream->id, weir_objects_next_id(), __ATOMIC_RELEASE);
+    __atomic_store_n(&stream->id, weir_guest_objects_next_id(), __ATOMIC_RELEASE);
 }
 
-static CUresult new_stream(struct weir_ctx *ctx, unsigned int flags, int priority, bool legacy,
-                           struct weir_stream **ret_stream)
+static CUresult new_stream(struct weir_guest_ctx *ctx, unsigned int flags, int priority,
+                           bool legacy, struct weir_guest_stream **ret_stream)
 {
-    struct weir_stream *stream = take_struct();
+    struct weir_guest_stream *stream = take_struct();
     if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -109,7 +109,7 @@ static CUresult new_stream(struct weir_ctx *ctx, unsigned int flags, int priorit
         return rc;
     }
     fill_stream(stream, ctx, flags, priority, legacy);
-    rc = weir_object_add(WEIR_KIND_STREAM, stream, &stream->handle);
+    rc = weir_guest_object_add(WEIR_KIND_STREAM, stream, &stream->handle);
     if (rc != CUDA_SUCCESS) {
         weir_word_give(stream->word, stream->mark_value);
         give_struct(stream);
@@ -123,16 +123,17 @@ static CUresult new_stream(struct weir_ctx *ctx, unsigned int flags, int priorit
     return CUDA_SUCCESS;
 }
 
-CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_stream)
+CUresult weir_guest_stream_new_legacy(struct weir_guest_ctx *ctx,
+                                      struct weir_guest_stream **ret_stream)
 {
     return new_stream(ctx, 0, 0, true, ret_stream);
 }
 
-CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
-                         struct weir_stream **ret_stream)
+CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, int priority,
+                               struct weir_guest_stream **ret_stream)
 {
     weir_streams_reap(ctx);
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     CUresult rc = new_stream(ctx, flags, priority, false, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -147,7 +148,7 @@ CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
     return rc;
 }
 
-static void unlink_locked(struct weir_stream **list, const struct weir_stream *stream)
+static void unlink_locked(struct weir_guest_stream **list, const struct weir_guest_stream *stream)
 {
     for (; *list; list = &(*list)->next_in_ctx) {
         if (*list == stream) {
@@ -158,12 +159,12 @@ static void unlink_locked(struct weir_stream **list, const struct weir_stream *s
 }
 
 /* The last that the host hears of it. */
-static CUresult take_leave(struct weir_stream *stream)
+static CUresult take_leave(struct weir_guest_stream *stream)
 {
-    struct weir_stream_point point = weir_stream_here(stream);
-    weir_object_remove(WEIR_KIND_STREAM, stream->handle);
-    if (!weir_stream_passed(&point)) {
-        CUresult rc = weir_stream_mark(&point);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
+    weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
+    if (!weir_guest_stream_passed(&point)) {
+        CUresult rc = weir_guest_stream_mark(&point);
         (void)rc; /* a dead host: nothing is under way any more, and the post below says so */
     }
     return weir_post_stream_destroy(weir_guest_channel(),
@@ -171,7 +172,7 @@ static CUresult take_leave(struct weir_stream *stream)
 }
 
 /* A mark would break the capture that a stream has joined. */
-static bool is_captured(const struct weir_stream *stream)
+static bool is_captured(const struct weir_guest_stream *stream)
 {
     struct weir_op_capture_info_out out;
     return weir_guest_capturing() &&
@@ -181,15 +182,15 @@ static bool is_captured(const struct weir_stream *stream)
            out.status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static void zombify_locked(struct weir_ctx *ctx, struct weir_stream *stream)
+static void zombify_locked(struct weir_guest_ctx *ctx, struct weir_guest_stream *stream)
 {
     stream->next_in_ctx = ctx->zombies;
     __atomic_store_n(&ctx->zombies, stream, __ATOMIC_RELAXED); /* read without the lock */
 }
 
-CUresult weir_stream_drop(struct weir_stream *stream)
+CUresult weir_guest_stream_drop(struct weir_guest_stream *stream)
 {
-    struct weir_ctx *ctx = stream->ctx;
+    struct weir_guest_ctx *ctx = stream->ctx;
     bool later = is_captured(stream);
     CUresult rc = later ? CUDA_SUCCESS : take_leave(stream);
     weir_lock_acquire(&ctx->lock);
@@ -202,12 +203,12 @@ CUresult weir_stream_drop(struct weir_stream *stream)
 }
 
 /* No capture is under way: those that could not be marked can. */
-static void let_go(struct weir_ctx *ctx)
+static void let_go(struct weir_guest_ctx *ctx)
 {
-    struct weir_stream *going = NULL;
+    struct weir_guest_stream *going = NULL;
     weir_lock_acquire(&ctx->lock);
-    for (struct weir_stream **at = &ctx->zombies; *at;) {
-        struct weir_stream *zombie = *at;
+    for (struct weir_guest_stream **at = &ctx->zombies; *at;) {
+        struct weir_guest_stream *zombie = *at;
         if (zombie->goes_later) {
             __atomic_store_n(at, zombie->next_in_ctx, __ATOMIC_RELAXED);
             zombie->goes_later = false;
@@ -219,7 +220,7 @@ static void let_go(struct weir_ctx *ctx)
     }
     weir_lock_release(&ctx->lock);
     while (going) {
-        struct weir_stream *next = going->next_in_ctx;
+        struct weir_guest_stream *next = going->next_in_ctx;
         CUresult rc = take_leave(going);
         (void)rc; /* the program was told that it is gone */
         weir_lock_acquire(&ctx->lock);
@@ -229,13 +230,13 @@ static void let_go(struct weir_ctx *ctx)
     }
 }
 
-static void recycle(struct weir_stream *stream)
+static void recycle(struct weir_guest_stream *stream)
 {
     weir_word_give(stream->word, stream->mark_value);
     give_struct(stream);
 }
 
-void weir_streams_reap(struct weir_ctx *ctx)
+void weir_streams_reap(struct weir_guest_ctx *ctx)
 {
     if (!__atomic_load_n(&ctx->zombies, __ATOMIC_RELAXED)) {
         return;
@@ -243,12 +244,12 @@ void weir_streams_reap(struct weir_ctx *ctx)
     if (!weir_guest_capturing()) {
         let_go(ctx);
     }
-    struct weir_stream *done = NULL;
+    struct weir_guest_stream *done = NULL;
     weir_lock_acquire(&ctx->lock);
-    for (struct weir_stream **at = &ctx->zombies; *at;) {
-        struct weir_stream *zombie = *at;
-        struct weir_stream_point point = weir_stream_here(zombie);
-        if (!zombie->goes_later && weir_stream_passed(&point)) {
+    for (struct weir_guest_stream **at = &ctx->zombies; *at;) {
+        struct weir_guest_stream *zombie = *at;
+        struct weir_stream_point point = weir_guest_stream_here(zombie);
+        if (!zombie->goes_later && weir_guest_stream_passed(&point)) {
             __atomic_store_n(at, zombie->next_in_ctx, __ATOMIC_RELAXED);
             zombie->next_in_ctx = done;
             done = zombie;
@@ -258,7 +259,7 @@ void weir_streams_reap(struct weir_ctx *ctx)
     }
     weir_lock_release(&ctx->lock);
     while (done) {
-        struct weir_stream *next = done->next_in_ctx;
+        struct weir_guest_stream *next = done->next_in_ctx;
         recycle(done);
         done = next;
     }
@@ -266,13 +267,13 @@ void weir_streams_reap(struct weir_ctx *ctx)
 
 /* ---------------------------------------------------------------- points and marks */
 
-struct weir_stream_point weir_stream_here(struct weir_stream *stream)
+struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream)
 {
     return (struct weir_stream_point){
         .stream = stream,
         .stream_id = __atomic_load_n(&stream->id, __ATOMIC_ACQUIRE),
         /* S3: meets S2: everything counted has been sent. */
-        .count = __atomic_load_n(weir_stream_finished(stream), __ATOMIC_ACQUIRE)};
+        .count = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE)};
 }
 
 static bool point_is_old(const struct weir_stream_point *point)
@@ -280,7 +281,7 @@ static bool point_is_old(const struct weir_stream_point *point)
     return __atomic_load_n(&point->stream->id, __ATOMIC_ACQUIRE) != point->stream_id;
 }
 
-static void raise_done(struct weir_stream *stream, uint64_t count)
+static void raise_done(struct weir_guest_stream *stream, uint64_t count)
 {
     uint64_t done = __atomic_load_n(&stream->done, __ATOMIC_RELAXED);
     while (done < count && !__atomic_compare_exchange_n(&stream->done, &done, count, true,
@@ -288,7 +289,7 @@ static void raise_done(struct weir_stream *stream, uint64_t count)
     }
 }
 
-void weir_stream_note_done(const struct weir_stream_point *point)
+void weir_guest_stream_note_done(const struct weir_stream_point *point)
 {
     if (point->stream && !point_is_old(point)) {
         raise_done(point->stream, point->count);
@@ -296,7 +297,7 @@ void weir_stream_note_done(const struct weir_stream_point *point)
 }
 
 /* Has the newest mark been reached? Then what it covers is done. */
-static void look_at_mark(struct weir_stream *stream)
+static void look_at_mark(struct weir_guest_stream *stream)
 {
     weir_lock_acquire(&stream->lock);
     uint64_t covers = stream->mark_covers;
@@ -307,9 +308,9 @@ static void look_at_mark(struct weir_stream *stream)
     weir_lock_release(&stream->lock);
 }
 
-bool weir_stream_passed(const struct weir_stream_point *point)
+bool weir_guest_stream_passed(const struct weir_stream_point *point)
 {
-    struct weir_stream *stream = point->stream;
+    struct weir_guest_stream *stream = point->stream;
     if (!stream || point_is_old(point) ||
         __atomic_load_n(&stream->done, __ATOMIC_ACQUIRE) >= point->count) {
         return true;
@@ -325,11 +326,11 @@ bool weir_stream_passed(const struct weir_stream_point *point)
 static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
                            uint64_t *ret_covers)
 {
-    struct weir_stream *stream = point->stream;
+    struct weir_guest_stream *stream = point->stream;
     CUresult rc = CUDA_SUCCESS;
     weir_lock_acquire(&stream->lock);
     if (stream->mark_covers < point->count) {
-        uint64_t covers = __atomic_load_n(weir_stream_finished(stream), __ATOMIC_ACQUIRE);
+        uint64_t covers = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
         rc = weir_post_stream_mark(weir_guest_channel(), &(struct weir_op_stream_mark_in){
                                                              .s = stream->handle, .value = value});
@@ -344,7 +345,7 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
     return rc;
 }
 
-CUresult weir_stream_mark(const struct weir_stream_point *point)
+CUresult weir_guest_stream_mark(const struct weir_stream_point *point)
 {
     uint32_t value;
     uint64_t covers;
@@ -354,12 +355,12 @@ CUresult weir_stream_mark(const struct weir_stream_point *point)
     return mark_point(point, &value, &covers);
 }
 
-CUresult weir_stream_wait(const struct weir_stream_point *point)
+CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 {
-    if (weir_stream_passed(point)) {
+    if (weir_guest_stream_passed(point)) {
         return CUDA_SUCCESS;
     }
-    struct weir_stream *stream = point->stream;
+    struct weir_guest_stream *stream = point->stream;
     uint32_t value;
     uint64_t covers;
     CUresult rc = mark_point(point, &value, &covers);
@@ -381,27 +382,27 @@ CUresult weir_stream_wait(const struct weir_stream_point *point)
  * While something is captured, the host must be asked before a mark is sent: a mark in a captured
  * stream would break the capture. CUDA_ERROR_NOT_READY and CUDA_SUCCESS: not captured.
  */
-static CUresult ask_host(struct weir_stream *stream)
+static CUresult ask_host(struct weir_guest_stream *stream)
 {
-    struct weir_stream_point point = weir_stream_here(stream);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult rc = weir_call_stream_query(
         weir_guest_channel(), &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
     if (rc == CUDA_SUCCESS) {
-        weir_stream_note_done(&point);
+        weir_guest_stream_note_done(&point);
     }
     return rc;
 }
 
-CUresult weir_stream_settled(struct weir_ctx *ctx)
+CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
 {
-    weir_stream_run_actions();
+    weir_guest_stream_run_actions();
     if (__builtin_expect(__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED), 0)) {
         weir_guest_printf_flush(ctx);
     }
     return weir_managed_pull();
 }
 
-CUresult weir_stream_synchronize(struct weir_stream *stream)
+CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream)
 {
     if (__builtin_expect(weir_guest_capturing(), 0)) {
         CUresult rc = ask_host(stream);
@@ -409,15 +410,15 @@ CUresult weir_stream_synchronize(struct weir_stream *stream)
             return rc;
         }
     }
-    struct weir_stream_point point = weir_stream_here(stream);
-    CUresult rc = weir_stream_wait(&point);
-    CUresult settled = weir_stream_settled(stream->ctx);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
+    CUresult rc = weir_guest_stream_wait(&point);
+    CUresult settled = weir_guest_stream_settled(stream->ctx);
     return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }
 
-static bool sent_just_now(struct weir_stream *stream)
+static bool sent_just_now(struct weir_guest_stream *stream)
 {
-    uint64_t sent = __atomic_load_n(weir_stream_ticks(stream), __ATOMIC_RELAXED);
+    uint64_t sent = __atomic_load_n(weir_guest_stream_ticks(stream), __ATOMIC_RELAXED);
     return weir_clock_ticks() - sent < JUST_NOW_TICKS;
 }
 
@@ -429,9 +430,9 @@ static CUresult query_host(const struct weir_stream_point *point)
 {
     CUresult rc = ask_host(point->stream);
     if (rc == CUDA_ERROR_NOT_READY) {
-        rc = weir_stream_mark(point);
+        rc = weir_guest_stream_mark(point);
         uint64_t end_ns = weir_clock_now_ns() + (point->stream->legacy ? QUERY_SPIN_NS : 0);
-        while (rc == CUDA_SUCCESS && !weir_stream_passed(point)) {
+        while (rc == CUDA_SUCCESS && !weir_guest_stream_passed(point)) {
             rc = weir_clock_now_ns() < end_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
             weir_cpu_pause();
         }
@@ -445,8 +446,8 @@ static CUresult query_host(const struct weir_stream_point *point)
  */
 static CUresult query_local(const struct weir_stream_point *point)
 {
-    struct weir_stream *stream = point->stream;
-    if (weir_stream_passed(point)) {
+    struct weir_guest_stream *stream = point->stream;
+    if (weir_guest_stream_passed(point)) {
         return CUDA_SUCCESS;
     }
     weir_lock_acquire(&stream->lock);
@@ -458,13 +459,13 @@ static CUresult query_local(const struct weir_stream_point *point)
     if (!sent_just_now(stream)) {
         return query_host(point);
     }
-    CUresult rc = weir_stream_mark(point);
+    CUresult rc = weir_guest_stream_mark(point);
     return rc == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : rc;
 }
 
-CUresult weir_stream_query(struct weir_stream *stream)
+CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
 {
-    struct weir_stream_point point = weir_stream_here(stream);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult rc;
     if (weir_guest.channel.remote || weir_guest_capturing()) {
         rc = ask_host(stream);
@@ -472,18 +473,18 @@ CUresult weir_stream_query(struct weir_stream *stream)
         rc = query_local(&point);
     }
     if (rc == CUDA_SUCCESS) {
-        weir_stream_run_actions();
+        weir_guest_stream_run_actions();
         return weir_guest_result(weir_managed_pull());
     }
     CUresult error = weir_guest_report();
     return error != CUDA_SUCCESS ? error : rc;
 }
 
-CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc)
+CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult rc)
 {
     if (rc == CUDA_SUCCESS && !weir_guest_capturing()) {
-        struct weir_stream_point point = weir_stream_here(stream);
-        rc = weir_guest_result(weir_stream_wait(&point));
+        struct weir_stream_point point = weir_guest_stream_here(stream);
+        rc = weir_guest_result(weir_guest_stream_wait(&point));
     }
     return rc;
 }
@@ -497,10 +498,10 @@ struct points {
     size_t cap;
 };
 
-static bool add_point(struct points *points, struct weir_stream *stream)
+static bool add_point(struct points *points, struct weir_guest_stream *stream)
 {
-    struct weir_stream_point point = weir_stream_here(stream);
-    if (weir_stream_passed(&point)) {
+    struct weir_stream_point point = weir_guest_stream_here(stream);
+    if (weir_guest_stream_passed(&point)) {
         return true;
     }
     if (points->count == points->cap) {
@@ -520,14 +521,14 @@ static bool add_point(struct points *points, struct weir_stream *stream)
     return true;
 }
 
-static bool collect(struct weir_ctx *ctx, struct points *points)
+static bool collect(struct weir_guest_ctx *ctx, struct points *points)
 {
     bool ok = true;
     weir_lock_acquire(&ctx->lock);
-    for (struct weir_stream *s = ctx->streams; s && ok; s = s->next_in_ctx) {
+    for (struct weir_guest_stream *s = ctx->streams; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
-    for (struct weir_stream *s = ctx->zombies; s && ok; s = s->next_in_ctx) {
+    for (struct weir_guest_stream *s = ctx->zombies; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
     weir_lock_release(&ctx->lock);
@@ -535,7 +536,7 @@ static bool collect(struct weir_ctx *ctx, struct points *points)
 }
 
 /* The legacy stream comes after every blocking stream: one mark on it covers them all. */
-static bool covered_by_legacy(const struct weir_stream *stream)
+static bool covered_by_legacy(const struct weir_guest_stream *stream)
 {
     return !stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
@@ -551,30 +552,30 @@ static CUresult check_not_captured(const struct points *points)
     return CUDA_SUCCESS;
 }
 
-static CUresult wait_points(struct weir_ctx *ctx, const struct points *points)
+static CUresult wait_points(struct weir_guest_ctx *ctx, const struct points *points)
 {
     CUresult rc = CUDA_SUCCESS;
-    struct weir_stream_point legacy = weir_stream_here(ctx->legacy);
-    bool passed = weir_stream_passed(&legacy);
+    struct weir_stream_point legacy = weir_guest_stream_here(ctx->legacy);
+    bool passed = weir_guest_stream_passed(&legacy);
     for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
         if (!covered_by_legacy(points->all[i].stream)) {
-            rc = weir_stream_mark(&points->all[i]);
+            rc = weir_guest_stream_mark(&points->all[i]);
         }
     }
     if (rc == CUDA_SUCCESS && !passed) {
-        rc = weir_stream_wait(&legacy);
+        rc = weir_guest_stream_wait(&legacy);
     }
     for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
         if (covered_by_legacy(points->all[i].stream)) {
-            weir_stream_note_done(&points->all[i]);
+            weir_guest_stream_note_done(&points->all[i]);
         } else {
-            rc = weir_stream_wait(&points->all[i]);
+            rc = weir_guest_stream_wait(&points->all[i]);
         }
     }
     return rc;
 }
 
-CUresult weir_streams_wait_all(struct weir_ctx *ctx)
+CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx)
 {
     struct points points = {.cap = SYNC_POINTS};
     points.all = points.fixed;
@@ -594,25 +595,25 @@ CUresult weir_streams_wait_all(struct weir_ctx *ctx)
 
 static void forget_event(weir_handle handle, void *object, void *user)
 {
-    struct weir_event *event = object;
+    struct weir_guest_event *event = object;
     if (event->ctx == user && event->handle == handle) {
         weir_event_drop(event, false);
     }
 }
 
-void weir_streams_forget(struct weir_ctx *ctx)
+void weir_streams_forget(struct weir_guest_ctx *ctx)
 {
     weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_EVENT], forget_event, ctx);
     weir_lock_acquire(&ctx->lock);
-    struct weir_stream *lists[] = {ctx->streams, ctx->zombies};
+    struct weir_guest_stream *lists[] = {ctx->streams, ctx->zombies};
     ctx->streams = ctx->zombies = NULL;
     ctx->legacy = NULL;
     weir_lock_release(&ctx->lock);
     for (int i = 0; i < 2; i++) {
         while (lists[i]) {
-            struct weir_stream *stream = lists[i];
+            struct weir_guest_stream *stream = lists[i];
             lists[i] = stream->next_in_ctx;
-            weir_object_remove(WEIR_KIND_STREAM, stream->handle);
+            weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
             recycle(stream);
         }
     }

@@ -1,11 +1,11 @@
 /*
  * Streams and events of the guest, and how the end of their work is seen.
  *
- * Every piece of work is counted: weir_stream_work_begin() before its record is posted and
- * weir_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word; the
- * mark covers what had been finished posting when it was sent. A stream is idle when a mark that
- * covers all that was begun has been seen: then query and synchronize need no message at all. Marks
- * are sent only when somebody asks.
+ * Every piece of work is counted: weir_guest_stream_work_begin() before its record is posted and
+ * weir_guest_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word;
+ * the mark covers what had been finished posting when it was sent. A stream is idle when a mark
+ * that covers all that was begun has been seen: then query and synchronize need no message at all.
+ * Marks are sent only when somebody asks.
  *
  * The legacy stream's counters are those of its context: work on any blocking stream counts, since
  * a mark on the legacy stream comes after it.
@@ -15,12 +15,12 @@
  *
  * Posting work, the whole pattern:
  *
- *     CUresult rc = weir_stream_get(hStream, &stream);  // context, sticky error, handle checked
+ *     rc = weir_guest_stream_get(hStream, &stream); // checks context, sticky error, handle
  *     if (rc != CUDA_SUCCESS) return rc;
- *     struct weir_op_launch_in in = {.s = stream->handle, ...};
- *     weir_stream_work_begin(stream);
+ *     in = (struct weir_op_launch_in){.s = stream->handle, ...};
+ *     weir_guest_stream_work_begin(stream);
  *     rc = weir_post_launch(weir_guest_channel(), &in);
- *     return weir_stream_work_end(stream, rc);          // deferred errors, honours blocking
+ *     return weir_guest_stream_work_end(stream, rc); // deferred errors, honours blocking
  *
  * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors
  * are synchronous.
@@ -42,9 +42,9 @@
  * A stream. handle .. id are immutable. The counters are atomic. Structs are reused after
  * destruction, never unmapped.
  */
-struct weir_stream {
+struct weir_guest_stream {
     uint64_t handle; /* == the CUstream, and its name on the wire */
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     uint32_t ctx_epoch; /* the context's activation that it belongs to */
     unsigned int flags; /* as cuStreamCreate */
     int priority;
@@ -63,19 +63,19 @@ struct weir_stream {
     uint64_t mark_covers;  /* finished count that the newest mark covers */
     uint32_t mark_value;   /* its number; continues from the word's former owner */
 
-    struct weir_stream *next_in_ctx; /* under ctx->lock; or the free list */
+    struct weir_guest_stream *next_in_ctx; /* under ctx->lock; or the free list */
     bool goes_later; /* under ctx->lock; a zombie of which the host does not know yet */
 };
 
-static inline uint64_t *weir_stream_started(struct weir_stream *stream)
+static inline uint64_t *weir_guest_stream_started(struct weir_guest_stream *stream)
 {
     return stream->legacy ? &stream->ctx->blocking_started : &stream->started_own;
 }
-static inline uint64_t *weir_stream_finished(struct weir_stream *stream)
+static inline uint64_t *weir_guest_stream_finished(struct weir_guest_stream *stream)
 {
     return stream->legacy ? &stream->ctx->blocking_finished : &stream->finished_own;
 }
-static inline uint64_t *weir_stream_ticks(struct weir_stream *stream)
+static inline uint64_t *weir_guest_stream_ticks(struct weir_guest_stream *stream)
 {
     return stream->legacy ? &stream->ctx->blocking_ticks : &stream->ticks_own;
 }
@@ -88,14 +88,15 @@ static inline uint64_t *weir_stream_ticks(struct weir_stream *stream)
  * @return CUDA_ERROR_INVALID_HANDLE  no such stream
  * @thread any; makes the thread's per-thread stream on first use
  */
-CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream);
+CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream);
 
 /** A new stream of an active context. flags as cuStreamCreate. @thread any */
-CUresult weir_stream_new(struct weir_ctx *ctx, unsigned int flags, int priority,
-                         struct weir_stream **ret_stream);
+CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, int priority,
+                               struct weir_guest_stream **ret_stream);
 
 /** The legacy stream of a context that is being activated; ctx_create makes it on the host. */
-CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_stream);
+CUresult weir_guest_stream_new_legacy(struct weir_guest_ctx *ctx,
+                                      struct weir_guest_stream **ret_stream);
 
 /**
  * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
@@ -103,95 +104,95 @@ CUresult weir_stream_new_legacy(struct weir_ctx *ctx, struct weir_stream **ret_s
  * that has joined a capture cannot be marked: the host is told when no capture is under way.
  * @thread any
  */
-CUresult weir_stream_drop(struct weir_stream *stream);
+CUresult weir_guest_stream_drop(struct weir_guest_stream *stream);
 
 /** Wait for all work of the context, zombies included. @thread any; no lock held */
-CUresult weir_streams_wait_all(struct weir_ctx *ctx);
+CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx);
 
 /** Forget every stream and event of a context whose work has ended. @thread any */
-void weir_streams_forget(struct weir_ctx *ctx);
+void weir_streams_forget(struct weir_guest_ctx *ctx);
 
 /**
  * Free zombies whose last mark has been seen, and tell the host of those that it could not be told
  * of under capture.
  * @thread any; no lock held
  */
-void weir_streams_reap(struct weir_ctx *ctx);
+void weir_streams_reap(struct weir_guest_ctx *ctx);
 
 /** Work is about to be posted on the stream. @thread any */
-static inline void weir_stream_work_begin(struct weir_stream *stream)
+static inline void weir_guest_stream_work_begin(struct weir_guest_stream *stream)
 {
-    __atomic_fetch_add(weir_stream_started(stream), 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(weir_guest_stream_started(stream), 1, __ATOMIC_RELAXED);
     if (!stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
         __atomic_fetch_add(&stream->ctx->blocking_started, 1, __ATOMIC_RELAXED);
     }
 }
 
-/** The slow half of weir_stream_work_end(): blocking mode, errors. */
-CUresult weir_stream_work_settle(struct weir_stream *stream, CUresult rc);
+/** The slow half of weir_guest_stream_work_end(): blocking mode, errors. */
+CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult rc);
 
 /**
  * The record is sent (or failed: rc). Returns what the entry point returns: rc, else a deferred
  * error; with WEIR_LAUNCH_BLOCKING it waits for the work first.
  * @thread any
  */
-static inline CUresult weir_stream_work_end(struct weir_stream *stream, CUresult rc)
+static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stream, CUresult rc)
 {
     uint64_t ticks = weir_clock_ticks();
-    __atomic_store_n(weir_stream_ticks(stream), ticks, __ATOMIC_RELAXED);
-    /* S2: the record is sent; meets the acquire in weir_stream_mark(). */
-    __atomic_fetch_add(weir_stream_finished(stream), 1, __ATOMIC_RELEASE);
+    __atomic_store_n(weir_guest_stream_ticks(stream), ticks, __ATOMIC_RELAXED);
+    /* S2: the record is sent; meets the acquire in weir_guest_stream_mark(). */
+    __atomic_fetch_add(weir_guest_stream_finished(stream), 1, __ATOMIC_RELEASE);
     if (!stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
         __atomic_store_n(&stream->ctx->blocking_ticks, ticks, __ATOMIC_RELAXED);
         __atomic_fetch_add(&stream->ctx->blocking_finished, 1, __ATOMIC_RELEASE);
     }
     if (__builtin_expect(rc != CUDA_SUCCESS || weir_guest.launch_blocking, 0)) {
-        return weir_stream_work_settle(stream, rc);
+        return weir_guest_stream_work_settle(stream, rc);
     }
     return weir_guest_report();
 }
 
 /* A point in a stream's work. Compare, keep, wait; plain data. */
 struct weir_stream_point {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     uint64_t stream_id; /* a reused struct has another id: then the point has long been passed */
     uint64_t count;     /* finished count that must be done */
 };
 
 /** Everything posted so far. Costs nothing on the wire. @thread any */
-struct weir_stream_point weir_stream_here(struct weir_stream *stream);
+struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream);
 
 /** Is the point known to be passed? Reads memory only, sends nothing (local sessions).
  * @thread any */
-bool weir_stream_passed(const struct weir_stream_point *point);
+bool weir_guest_stream_passed(const struct weir_stream_point *point);
 
 /** Send a mark that covers the point, unless one did already. @thread any */
-CUresult weir_stream_mark(const struct weir_stream_point *point);
+CUresult weir_guest_stream_mark(const struct weir_stream_point *point);
 
 /** Mark and wait. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
-CUresult weir_stream_wait(const struct weir_stream_point *point);
+CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 
 /** Work up to the point is known to be done, by whatever evidence. @thread any */
-void weir_stream_note_done(const struct weir_stream_point *point);
+void weir_guest_stream_note_done(const struct weir_stream_point *point);
 
 /** cuStreamQuery without the argument check: CUDA_SUCCESS, CUDA_ERROR_NOT_READY or an error. */
-CUresult weir_stream_query(struct weir_stream *stream);
+CUresult weir_guest_stream_query(struct weir_guest_stream *stream);
 
 /**
  * What every synchronising call does once it has waited: actions, device printf, managed variables.
  * @thread any; no lock held
  */
-CUresult weir_stream_settled(struct weir_ctx *ctx);
+CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx);
 
 /** cuStreamSynchronize without the argument check: capture, wait, printf, errors. @thread any */
-CUresult weir_stream_synchronize(struct weir_stream *stream);
+CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream);
 
 /* ---------------------------------------------------------------- events */
 
 /* An event. Reused, never unmapped. handle .. flags immutable. */
-struct weir_event {
+struct weir_guest_event {
     uint64_t handle; /* == the CUevent */
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     unsigned int flags;
     bool imported; /* opened from another process: has no word, ask the host */
     bool exported; /* another process may have it: never changes its name */
@@ -203,23 +204,23 @@ struct weir_event {
     bool recorded;
     bool captured;               /* the newest record became a graph's edge */
     struct weir_stream_point at; /* where the newest record stands */
-    struct weir_event *next_free;
+    struct weir_guest_event *next_free;
 };
 
 /**
  * The event behind a handle. CUDA_ERROR_INVALID_HANDLE for anything else. @thread any
  */
-CUresult weir_event_get(CUevent handle, struct weir_event **ret_event);
+CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
 /** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
-CUresult weir_event_new(struct weir_ctx *ctx, unsigned int flags, bool imported,
-                        struct weir_event **ret_event);
+CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
+                        struct weir_guest_event **ret_event);
 
 /** Forget it; tell_host posts event_destroy. @thread any */
-void weir_event_drop(struct weir_event *event, bool tell_host);
+void weir_event_drop(struct weir_guest_event *event, bool tell_host);
 
 /** cuEventRecordWithFlags. @thread any */
-CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
+CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_stream *stream,
                            unsigned int flags);
 
 /**
@@ -231,16 +232,16 @@ CUresult weir_event_record(struct weir_event *event, struct weir_stream *stream,
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE (another context's, or opened),
  *         CUDA_ERROR_INVALID_VALUE (an event with timing), CUDA_ERROR_OUT_OF_MEMORY
  */
-CUresult weir_event_launch_begin(struct weir_event *event, struct weir_stream *stream,
+CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                  uint64_t *ret_wire);
-CUresult weir_event_launch_end(struct weir_event *event, struct weir_stream *stream,
+CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                CUresult launched);
 
 /** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
-CUresult weir_event_query(struct weir_event *event);
+CUresult weir_event_query(struct weir_guest_event *event);
 
 /** Wait for the newest record. @thread any; no lock held */
-CUresult weir_event_wait(struct weir_event *event);
+CUresult weir_event_wait(struct weir_guest_event *event);
 
 /** Free all structs; for tests. */
 void weir_events_finish(void);
@@ -293,11 +294,11 @@ typedef void (*weir_stream_action_fn)(void *user);
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
-CUresult weir_stream_on_passed(const struct weir_stream_point *point, weir_stream_action_fn fn,
-                               void *user);
+CUresult weir_guest_stream_on_passed(const struct weir_stream_point *point,
+                                     weir_stream_action_fn fn, void *user);
 
 /** Run the actions whose points are passed. Called by every call that sees completion. */
-void weir_stream_run_actions(void);
+void weir_guest_stream_run_actions(void);
 
 /* ---------------------------------------------------------------- words and threads */
 

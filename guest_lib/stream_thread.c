@@ -10,8 +10,8 @@
 
 struct own_stream {
     struct own_stream *next;
-    struct weir_ctx *ctx;
-    struct weir_stream *stream;
+    struct weir_guest_ctx *ctx;
+    struct weir_guest_stream *stream;
     uint64_t stream_id; /* differs once the context was reset: then the stream is gone */
     uint32_t session;
 };
@@ -33,7 +33,7 @@ static void drop_own_streams(void *list)
     for (struct own_stream *own = list; own;) {
         struct own_stream *next = own->next;
         if (ready && is_alive(own)) {
-            CUresult rc = weir_stream_drop(own->stream);
+            CUresult rc = weir_guest_stream_drop(own->stream);
             (void)rc; /* the thread is ending: nobody to tell */
         }
         free(own);
@@ -47,9 +47,9 @@ static void make_key(void)
     own_key_made = pthread_key_create(&own_key, drop_own_streams) == 0;
 }
 
-static CUresult new_own_stream(struct weir_ctx *ctx, struct own_stream *slot)
+static CUresult new_own_stream(struct weir_guest_ctx *ctx, struct own_stream *slot)
 {
-    CUresult rc = weir_stream_new(ctx, 0, 0, &slot->stream);
+    CUresult rc = weir_guest_stream_new(ctx, 0, 0, &slot->stream);
     if (rc == CUDA_SUCCESS) {
         slot->ctx = ctx;
         slot->stream->per_thread = true;
@@ -59,7 +59,7 @@ static CUresult new_own_stream(struct weir_ctx *ctx, struct own_stream *slot)
     return rc;
 }
 
-static CUresult per_thread_stream(struct weir_ctx *ctx, struct weir_stream **ret_stream)
+static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_stream **ret_stream)
 {
     struct own_stream *own = own_streams;
     while (own && own->ctx != ctx) {
@@ -95,9 +95,9 @@ static CUresult per_thread_stream(struct weir_ctx *ctx, struct weir_stream **ret
     return CUDA_SUCCESS;
 }
 
-CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream)
+CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -109,7 +109,7 @@ CUresult weir_stream_get(CUstream handle, struct weir_stream **ret_stream)
     if (handle == CU_STREAM_PER_THREAD) {
         return per_thread_stream(ctx, ret_stream);
     }
-    struct weir_stream *stream = weir_object_get(WEIR_KIND_STREAM, handle);
+    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, handle);
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

@@ -11,32 +11,32 @@
 
 static struct weir_lock vmm_lock; /* guards all handles; taken before the index's */
 
-static struct weir_vmm_handle *find_locked(uint64_t handle)
+static struct weir_guest_vmm_handle *find_locked(uint64_t handle)
 {
-    struct weir_vmm_handle *found =
-        weir_object_get(WEIR_KIND_CHUNK, (const void *)(uintptr_t)handle);
+    struct weir_guest_vmm_handle *found =
+        weir_guest_object_get(WEIR_KIND_CHUNK, (const void *)(uintptr_t)handle);
     return found && found->handles ? found : NULL;
 }
 
 /* A handle that the host does not know yet. */
-static struct weir_vmm_handle *new_handle(void)
+static struct weir_guest_vmm_handle *new_handle(void)
 {
-    struct weir_vmm_handle *made = calloc(1, sizeof *made);
-    if (made && weir_object_add(WEIR_KIND_CHUNK, made, &made->handle) != CUDA_SUCCESS) {
+    struct weir_guest_vmm_handle *made = calloc(1, sizeof *made);
+    if (made && weir_guest_object_add(WEIR_KIND_CHUNK, made, &made->handle) != CUDA_SUCCESS) {
         free(made);
         made = NULL;
     }
     return made;
 }
 
-static void drop_handle(struct weir_vmm_handle *handle)
+static void drop_handle(struct weir_guest_vmm_handle *handle)
 {
-    weir_object_remove(WEIR_KIND_CHUNK, handle->handle);
+    weir_guest_object_remove(WEIR_KIND_CHUNK, handle->handle);
     free(handle);
 }
 
 /* Nobody refers to it any more: the host may let go. */
-static void release_if_unused_locked(struct weir_vmm_handle *handle)
+static void release_if_unused_locked(struct weir_guest_vmm_handle *handle)
 {
     if (handle->handles || handle->maps) {
         return;
@@ -48,9 +48,10 @@ static void release_if_unused_locked(struct weir_vmm_handle *handle)
     drop_handle(handle);
 }
 
-CUresult weir_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop, uint64_t *ret_handle)
+CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
+                               uint64_t *ret_handle)
 {
-    struct weir_vmm_handle *made = new_handle();
+    struct weir_guest_vmm_handle *made = new_handle();
     if (!made) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -75,10 +76,10 @@ CUresult weir_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop, uint64
     return CUDA_SUCCESS;
 }
 
-CUresult weir_vmm_release(uint64_t handle)
+CUresult weir_guest_vmm_release(uint64_t handle)
 {
     weir_lock_acquire(&vmm_lock);
-    struct weir_vmm_handle *found = find_locked(handle);
+    struct weir_guest_vmm_handle *found = find_locked(handle);
     if (found) {
         found->handles--;
         release_if_unused_locked(found);
@@ -87,13 +88,13 @@ CUresult weir_vmm_release(uint64_t handle)
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_vmm_retain(uint64_t address, uint64_t *ret_handle)
+CUresult weir_guest_vmm_retain(uint64_t address, uint64_t *ret_handle)
 {
     struct weir_mem mem;
     weir_lock_acquire(&vmm_lock);
     bool mapped = weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_MAPPED;
     if (mapped) {
-        struct weir_vmm_handle *handle = mem.owner;
+        struct weir_guest_vmm_handle *handle = mem.owner;
         handle->handles++;
         *ret_handle = handle->handle;
     }
@@ -101,10 +102,10 @@ CUresult weir_vmm_retain(uint64_t address, uint64_t *ret_handle)
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool weir_vmm_get(uint64_t handle, struct weir_vmm_handle *ret_facts)
+bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts)
 {
     weir_lock_acquire(&vmm_lock);
-    const struct weir_vmm_handle *found = find_locked(handle);
+    const struct weir_guest_vmm_handle *found = find_locked(handle);
     if (found) {
         *ret_facts = *found;
     }
@@ -114,7 +115,7 @@ bool weir_vmm_get(uint64_t handle, struct weir_vmm_handle *ret_facts)
 
 /* ---------------------------------------------------------------- mappings */
 
-static CUresult map_locked(const struct weir_mem *mem, struct weir_vmm_handle *handle)
+static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_handle *handle)
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
     /* A part of the memory: whether that may be is the driver's to say. */
@@ -126,19 +127,19 @@ static CUresult map_locked(const struct weir_mem *mem, struct weir_vmm_handle *h
     return rc;
 }
 
-CUresult weir_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
+CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
 {
-    if (!weir_vmm_in_one_space(address, bytes)) {
+    if (!weir_guest_vmm_in_one_space(address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_acquire(&vmm_lock);
-    struct weir_vmm_handle *found = find_locked(handle);
+    struct weir_guest_vmm_handle *found = find_locked(handle);
     struct weir_mem mem = {.base = address,
                            .bytes = bytes,
                            .kind = WEIR_MEM_MAPPED,
                            .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE,
                            .device_base = address,
-                           .buffer_id = weir_objects_next_id(),
+                           .buffer_id = weir_guest_objects_next_id(),
                            .owner = found};
     if (found) {
         mem.device = found->prop.location.id;
@@ -176,7 +177,7 @@ static void wait_context(weir_handle handle, void *object, void *user)
 {
     (void)handle;
     (void)user;
-    struct weir_ctx *ctx = object;
+    struct weir_guest_ctx *ctx = object;
     if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE) {
         CUresult rc = weir_streams_wait_all(ctx);
         (void)rc; /* a capture, or an error that the next call tells of */
@@ -200,7 +201,7 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
         if (!weir_mem_remove(at, 1u << WEIR_MEM_MAPPED, &mem)) {
             return CUDA_ERROR_UNKNOWN;
         }
-        struct weir_vmm_handle *handle = mem.owner;
+        struct weir_guest_vmm_handle *handle = mem.owner;
         handle->maps--;
         release_if_unused_locked(handle);
         at += mem.bytes;
@@ -208,7 +209,7 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
     return rc;
 }
 
-CUresult weir_vmm_unmap(uint64_t address, uint64_t bytes)
+CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes)
 {
     wait_for_work();
     weir_lock_acquire(&vmm_lock);
@@ -236,14 +237,14 @@ static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
     return rc;
 }
 
-bool weir_vmm_reachable(const struct weir_mem *mem, CUdevice device)
+bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device)
 {
-    const struct weir_vmm_handle *handle = mem->owner;
+    const struct weir_guest_vmm_handle *handle = mem->owner;
     return weir_mem_device(mem) == device ||
            (weir_guest.devices[device].peers >> handle->host_device & 1) != 0;
 }
 
-CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags)
+CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags)
 {
     if (flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
         wait_for_work();
@@ -254,7 +255,7 @@ CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint
         struct weir_mem mem;
         bool known = weir_mem_find(address, &mem);
         bool own = known && weir_mem_device(&mem) == device;
-        if (!known || !weir_vmm_reachable(&mem, device)) {
+        if (!known || !weir_guest_vmm_reachable(&mem, device)) {
             rc = CUDA_ERROR_INVALID_DEVICE;
         } else if (!own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             rc = CUDA_SUCCESS;
@@ -268,7 +269,7 @@ CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint
 
 /* ---------------------------------------------------------------- between processes */
 
-CUresult weir_vmm_export(uint64_t handle, int *ret_fd)
+CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd)
 {
     struct weir_op_vmm_export_in in = {.h = handle};
     weir_mem_fd_lock();
@@ -278,9 +279,9 @@ CUresult weir_vmm_export(uint64_t handle, int *ret_fd)
     return rc;
 }
 
-CUresult weir_vmm_import(int fd, uint64_t *ret_handle)
+CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
 {
-    struct weir_vmm_handle *made = new_handle();
+    struct weir_guest_vmm_handle *made = new_handle();
     struct weir_op_vmm_import_in in = {0};
     struct weir_op_vmm_import_out out = {0};
     if (!made) {
@@ -313,10 +314,10 @@ static void free_handle(weir_handle handle, void *object, void *user)
     free(object);
 }
 
-void weir_vmm_finish(void)
+void weir_guest_vmm_finish(void)
 {
     if (weir_guest.objects.tables[WEIR_KIND_CHUNK]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CHUNK], free_handle, NULL);
     }
-    weir_vmm_spaces_finish();
+    weir_guest_vmm_spaces_finish();
 }

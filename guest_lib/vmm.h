@@ -13,7 +13,7 @@
 #include "guest_lib/memory.h"
 
 /* Memory behind a CUmemGenericAllocationHandle. Guarded by the lock of vmm.c. */
-struct weir_vmm_handle {
+struct weir_guest_vmm_handle {
     uint64_t handle; /* == the CUmemGenericAllocationHandle */
     uint64_t bytes;
     CUmemAllocationProp prop; /* its location: -1 for a device that is not visible here */
@@ -23,41 +23,43 @@ struct weir_vmm_handle {
 };
 
 /** Addresses for cuMemAddressReserve, all arguments checked. @thread any */
-CUresult weir_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base);
+CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                                uint64_t *ret_base);
 
 /** CUDA_ERROR_INVALID_VALUE: not a whole reservation, or something is mapped in it. @thread any */
-CUresult weir_vmm_unreserve(uint64_t base, uint64_t bytes);
+CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes);
 
 /** Is the range inside one reservation? @thread any */
-bool weir_vmm_in_one_space(uint64_t base, uint64_t bytes);
+bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes);
 
 /** Does the address lie in a reservation? @thread any; two loads for ordinary addresses */
-bool weir_vmm_is_reserved(uint64_t address);
+bool weir_guest_vmm_is_reserved(uint64_t address);
 
 /** New memory; prop is checked. @thread any; waits */
-CUresult weir_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop, uint64_t *ret_handle);
-CUresult weir_vmm_release(uint64_t handle);
+CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
+                               uint64_t *ret_handle);
+CUresult weir_guest_vmm_release(uint64_t handle);
 /** One more reference to what is mapped at the address. */
-CUresult weir_vmm_retain(uint64_t address, uint64_t *ret_handle);
+CUresult weir_guest_vmm_retain(uint64_t address, uint64_t *ret_handle);
 /** A copy of a live handle's facts. */
-bool weir_vmm_get(uint64_t handle, struct weir_vmm_handle *ret_facts);
+bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts);
 
 /** Map the first bytes; everything but the handle, ranges and overlaps has been checked. */
-CUresult weir_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
+CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
 /** Whole mappings only. Waits for the program's work first. */
-CUresult weir_vmm_unmap(uint64_t address, uint64_t bytes);
+CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
 /**
  * What one device may do. Every device that reaches the memory gets it with the first (the host
  * maps it for all), and only its own device's taking it away takes it from all.
  */
-CUresult weir_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
+CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
 
 /** Can the device use the memory: its own, or one that reaches it? @thread any */
-bool weir_vmm_reachable(const struct weir_mem *mem, CUdevice device);
+bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device);
 
 /** A descriptor that stands for the memory. */
-CUresult weir_vmm_export(uint64_t handle, int *ret_fd);
-CUresult weir_vmm_import(int fd, uint64_t *ret_handle);
+CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd);
+CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle);
 
 /** The token in an exported descriptor; false: it is none. @thread any */
 bool weir_export_token(int fd, uint8_t ret_token[16]);
@@ -67,10 +69,10 @@ CUresult weir_export_pool(const uint8_t name[16], int *ret_fd);
 CUresult weir_import_pool(int fd, uint8_t ret_name[16]);
 
 /** Granularity of memory and addresses. */
-uint64_t weir_vmm_unit(void);
+uint64_t weir_guest_vmm_unit(void);
 
 /** Forget all reservations (vmm_space.c), and everything; for tests. */
-void weir_vmm_spaces_finish(void);
-void weir_vmm_finish(void);
+void weir_guest_vmm_spaces_finish(void);
+void weir_guest_vmm_finish(void);
 
 #endif

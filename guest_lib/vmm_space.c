@@ -34,7 +34,7 @@ static struct {
     uint64_t low, high; /* atomic; all reservations lie between them */
 } spaces;
 
-uint64_t weir_vmm_unit(void)
+uint64_t weir_guest_vmm_unit(void)
 {
     return weir_guest.granularity_bytes;
 }
@@ -53,7 +53,7 @@ static size_t upper_locked(uint64_t address)
     return low;
 }
 
-bool weir_vmm_is_reserved(uint64_t address)
+bool weir_guest_vmm_is_reserved(uint64_t address)
 {
     if (address < __atomic_load_n(&spaces.low, __ATOMIC_RELAXED) ||
         address >= __atomic_load_n(&spaces.high, __ATOMIC_RELAXED)) {
@@ -132,7 +132,7 @@ static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    if (out.base % weir_vmm_unit() || out.base + bytes < out.base || !out.base) {
+    if (out.base % weir_guest_vmm_unit() || out.base + bytes < out.base || !out.base) {
         weir_log_error("guest: the host reserved impossible addresses");
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
@@ -149,7 +149,8 @@ static CUresult add_slab_locked(void)
     uint64_t base;
     struct slab *slab = calloc(1, sizeof *slab);
     CUresult rc = slab ? ask_host(SLAB_BYTES, 0, 0, &base) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (rc == CUDA_SUCCESS && !weir_range_add(&spaces.small, &slab->region, base, SLAB_BYTES)) {
+    if (rc == CUDA_SUCCESS &&
+        !weir_guest_range_add(&spaces.small, &slab->region, base, SLAB_BYTES)) {
         give_back(base, SLAB_BYTES, true);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -164,17 +165,17 @@ static CUresult add_slab_locked(void)
 
 static CUresult reserve_small_locked(uint64_t bytes, uint64_t *ret_base)
 {
-    spaces.small.grain_bytes = weir_vmm_unit();
-    struct weir_range_block *block = weir_range_take(&spaces.small, bytes);
+    spaces.small.grain_bytes = weir_guest_vmm_unit();
+    struct weir_range_block *block = weir_guest_range_take(&spaces.small, bytes);
     if (!block) {
         CUresult rc = add_slab_locked();
-        block = rc == CUDA_SUCCESS ? weir_range_take(&spaces.small, bytes) : NULL;
+        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&spaces.small, bytes) : NULL;
         if (!block) {
             return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     if (!add_locked(block->base, bytes, block)) {
-        weir_range_give(&spaces.small, block);
+        weir_guest_range_give(&spaces.small, block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_base = block->base;
@@ -196,9 +197,10 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
     return rc;
 }
 
-CUresult weir_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
+CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                                uint64_t *ret_base)
 {
-    bool small = bytes <= SMALL_BYTES && alignment <= weir_vmm_unit() && !hint;
+    bool small = bytes <= SMALL_BYTES && alignment <= weir_guest_vmm_unit() && !hint;
     weir_lock_acquire(&spaces.lock);
     CUresult rc = small ? reserve_small_locked(bytes, ret_base) : CUDA_ERROR_OUT_OF_MEMORY;
     /* Where there is no room for a slab there may be some for this one alone. */
@@ -209,7 +211,7 @@ CUresult weir_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uin
     return rc;
 }
 
-CUresult weir_vmm_unreserve(uint64_t base, uint64_t bytes)
+CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
 {
     weir_lock_acquire(&spaces.lock);
     size_t at = upper_locked(base);
@@ -217,7 +219,7 @@ CUresult weir_vmm_unreserve(uint64_t base, uint64_t bytes)
     CUresult rc = CUDA_ERROR_INVALID_VALUE;
     if (space && space->base == base && space->bytes == bytes && !weir_mem_touches(base, bytes)) {
         if (space->block) {
-            weir_range_give(&spaces.small, space->block);
+            weir_guest_range_give(&spaces.small, space->block);
         } else {
             give_back(base, bytes, true);
         }
@@ -229,7 +231,7 @@ CUresult weir_vmm_unreserve(uint64_t base, uint64_t bytes)
     return rc;
 }
 
-bool weir_vmm_in_one_space(uint64_t base, uint64_t bytes)
+bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes)
 {
     weir_lock_acquire(&spaces.lock);
     size_t at = upper_locked(base);
@@ -240,7 +242,7 @@ bool weir_vmm_in_one_space(uint64_t base, uint64_t bytes)
     return in;
 }
 
-void weir_vmm_spaces_finish(void)
+void weir_guest_vmm_spaces_finish(void)
 {
     for (size_t i = 0; i < spaces.n; i++) {
         if (!spaces.all[i].block && !weir_guest.same_process) {
@@ -253,10 +255,10 @@ void weir_vmm_spaces_finish(void)
         if (!weir_guest.same_process) {
             munmap((void *)(uintptr_t)slab->region.base, slab->region.bytes);
         }
-        weir_range_remove(&spaces.small, &slab->region);
+        weir_guest_range_remove(&spaces.small, &slab->region);
         free(slab);
     }
-    weir_range_finish(&spaces.small);
+    weir_guest_range_finish(&spaces.small);
     free(spaces.all);
     memset(&spaces, 0, sizeof spaces);
 }

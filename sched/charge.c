@@ -337,11 +337,11 @@ static void note_company(struct item *item, const struct item *beside, uint64_t 
 /* A leader that lingers keeps others away: it pays for what nobody uses. */
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    if (reign->leader != NULL && reign->linger_until_ns != 0 && sched->front_first[0] == NULL) {
-        reign->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
-        reign->used_ns += ns;
+    if (turn->leader != NULL && turn->linger_until_ns != 0 && sched->front_first[0] == NULL) {
+        turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
+        turn->used_ns += ns;
     }
 }
 
@@ -360,14 +360,14 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
-        led |= item->queue->tenant == sched->reign.leader;
+        led |= item->queue->tenant == sched->turn.leader;
         if (count == 1) {
             item->alone_ns += ns;
         } else if (count == 2) {
             note_company(item, parts[1 - i].item, ns);
         }
     }
-    sched->reign.used_ns += led ? ns : 0;
+    sched->turn.used_ns += led ? ns : 0;
     pair_gain_pass(sched, ns);
     charge_lingering(sched, ns);
 }

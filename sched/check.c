@@ -188,24 +188,24 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     return NULL;
 }
 
-static const char *check_reign(const struct weir_sched *sched)
+static const char *check_turn(const struct weir_sched *sched)
 {
-    const struct reign *reign = &sched->reign;
+    const struct turn *turn = &sched->turn;
 
-    if (reign->members > WEIR_POLICY_GROUP_MAX) {
+    if (turn->members > WEIR_POLICY_GROUP_MAX) {
         return "a group is too large";
     }
-    if (reign->leader != NULL && (reign->members == 0 || reign->member[0] != reign->leader)) {
+    if (turn->leader != NULL && (turn->members == 0 || turn->member[0] != turn->leader)) {
         return "the leader is not the first of its group";
     }
-    for (uint32_t i = 0; i < reign->members; i++) {
-        if (!reign->member[i]->view.member ||
-            table_get(&sched->tenants, reign->member[i]->view.id) != reign->member[i] ||
-            reign->place[i].sm_first + reign->place[i].sm_count > sched->config.sms) {
+    for (uint32_t i = 0; i < turn->members; i++) {
+        if (!turn->member[i]->view.member ||
+            table_get(&sched->tenants, turn->member[i]->view.id) != turn->member[i] ||
+            turn->place[i].sm_first + turn->place[i].sm_count > sched->config.sms) {
             return "a member of the group is gone, or its place is not on the device";
         }
     }
-    if (sched->ready_count > 0 && (reign->leader == NULL)) {
+    if (sched->ready_count > 0 && (turn->leader == NULL)) {
         return "there is work and nobody has the device";
     }
     return NULL;
@@ -225,7 +225,7 @@ const char *weir_sched_check(const struct weir_sched *sched)
         wrong = check_lists(sched, &sums);
     }
     if (wrong == NULL) {
-        wrong = check_reign(sched);
+        wrong = check_turn(sched);
     }
     if (wrong != NULL) {
         return wrong;

@@ -270,7 +270,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
         weir_sched_close(sched);
     }
     tenant_refresh(sched, tenant);
-    reign_forget(sched, tenant);
+    turn_forget(sched, tenant);
     policies_leave(sched, tenant);
     limit_drop(sched, tenant, &tenant->limit);
     table_remove(&sched->tenants, id);

@@ -1,5 +1,5 @@
 /*
- * Decisions about compute: who has it (the reign), what of others is stopped, what is granted.
+ * Decisions about compute: who has it (the turn), what of others is stopped, what is granted.
  *
  *     one tenant ready    everything is granted, up to alone_ns
  *     several             the policy `next` names a leader for a slice; a group around it (group.c)
@@ -15,35 +15,35 @@
  */
 #include "sched/private.h"
 
-static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
+static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    sched->counts.switches += leader != reign->leader;
-    reign->leader = leader;
-    reign->slice_ns = slice_ns;
-    reign->used_ns = 0;
-    reign->linger_ns = 0;
-    reign->linger_until_ns = 0;
-    reign->rescue = false;
-    reign->preempt = true;
-    reign->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
+    sched->counts.switches += leader != turn->leader;
+    turn->leader = leader;
+    turn->slice_ns = slice_ns;
+    turn->used_ns = 0;
+    turn->linger_ns = 0;
+    turn->linger_until_ns = 0;
+    turn->rescue = false;
+    turn->preempt = true;
+    turn->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
     fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
 
-void reign_forget(struct weir_sched *sched, const struct tenant *tenant)
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    for (uint32_t i = 0; i < reign->members; i++) {
-        if (reign->member[i] == tenant) {
-            reign->leader = NULL;
+    for (uint32_t i = 0; i < turn->members; i++) {
+        if (turn->member[i] == tenant) {
+            turn->leader = NULL;
             group_alone(sched);
         }
     }
-    if (reign->filler == tenant) {
-        reign->filler = NULL;
+    if (turn->filler == tenant) {
+        turn->filler = NULL;
     }
     if (sched->sole == tenant) {
         sched->sole = NULL;
@@ -81,8 +81,8 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
         .ready = ready,
         .ready_count = count,
         .leader = leader != NULL ? &leader->view : NULL,
-        .used_ns = sched->reign.used_ns,
-        .slice_ns = sched->reign.slice_ns,
+        .used_ns = sched->turn.used_ns,
+        .slice_ns = sched->turn.slice_ns,
     };
 
     plain.ready = longest_waiting(sched, ready, count);
@@ -118,21 +118,21 @@ static bool all_movable(const struct weir_sched *sched, const struct tenant *ten
 static void lead(struct weir_sched *sched, struct tenant *leader,
                  const struct weir_policy_choice *choice)
 {
-    reign_begin(sched, leader, choice->slice_ns);
-    sched->reign.linger_ns = choice->linger_ns;
-    sched->reign.preempt = choice->preempt;
+    turn_begin(sched, leader, choice->slice_ns);
+    sched->turn.linger_ns = choice->linger_ns;
+    sched->turn.preempt = choice->preempt;
 }
 
 static void choose(struct weir_sched *sched, enum weir_policy_why why)
 {
-    struct reign *reign = &sched->reign;
-    struct tenant *old = reign->leader;
+    struct turn *turn = &sched->turn;
+    struct tenant *old = turn->leader;
     struct weir_policy_choice choice = ask_next(sched, why, old, sched->ready, sched->ready_count);
     struct tenant *leader = tenant_of(sched->ready[choice.ready]);
 
     sched->arrived = false;
     sched->changed = false;
-    if (leader == old && reign->used_ns < reign->slice_ns) {
+    if (leader == old && turn->used_ns < turn->slice_ns) {
         return;
     }
     lead(sched, leader, &choice);
@@ -157,7 +157,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
  */
 static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
 {
-    const struct tenant *leader = sched->reign.leader;
+    const struct tenant *leader = sched->turn.leader;
     uint64_t rest_ns = 0;
 
     if (leader == NULL || leader->heads == 0 || leader->view.waiting != 0) {
@@ -199,13 +199,13 @@ static bool has_heirs(const struct weir_sched *sched, const struct tenant *leade
  */
 static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct reign *reign = &sched->reign;
-    const struct tenant *old = reign->leader;
+    struct turn *turn = &sched->turn;
+    const struct tenant *old = turn->leader;
     struct weir_policy_choice choice;
     struct tenant *next;
     uint32_t others = 0;
 
-    if (reign->rescue || reign->linger_ns != 0 || reign->members != 1 || reign->spatial ||
+    if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 || turn->spatial ||
         sched->policy[WEIR_POLICY_TOGETHER].ops != NULL || !is_spent(sched, wake_ns) ||
         !has_heirs(sched, old)) {
         return;
@@ -227,7 +227,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 /* Is somebody of the leader's class ready, too? */
 static bool has_equals(const struct weir_sched *sched)
 {
-    const struct tenant *leader = sched->reign.leader;
+    const struct tenant *leader = sched->turn.leader;
 
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         if (sched->ready[i] != &leader->view &&
@@ -242,7 +242,7 @@ static bool has_equals(const struct weir_sched *sched)
 static bool outranked(const struct weir_sched *sched)
 {
     for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i]->priority > sched->reign.leader->view.priority) {
+        if (sched->ready[i]->priority > sched->turn.leader->view.priority) {
             return true;
         }
     }
@@ -252,21 +252,21 @@ static bool outranked(const struct weir_sched *sched)
 /* WEIR_POLICY_WHY_COUNT: no reason to ask. */
 static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    if (reign->leader == NULL) {
+    if (turn->leader == NULL) {
         return WEIR_POLICY_EMPTY;
     }
-    if (!reign->leader->is_ready) {
-        return reign->linger_until_ns > sched->now_ns && reign->used_ns < reign->slice_ns &&
+    if (!turn->leader->is_ready) {
+        return turn->linger_until_ns > sched->now_ns && turn->used_ns < turn->slice_ns &&
                        !outranked(sched)
                    ? WEIR_POLICY_WHY_COUNT
                    : WEIR_POLICY_EMPTY;
     }
-    if (reign->used_ns >= reign->slice_ns) {
+    if (turn->used_ns >= turn->slice_ns) {
         return WEIR_POLICY_SLICE;
     }
-    if (reign->rescue) {
+    if (turn->rescue) {
         return WEIR_POLICY_WHY_COUNT;
     }
     return sched->changed   ? WEIR_POLICY_CHANGED
@@ -314,8 +314,8 @@ static void rescue(struct weir_sched *sched)
     policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
     sched->counts.rescues++;
     sched->rescue_after_ns = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
-    reign_begin(sched, tenant, RESCUE_SLICE_NS);
-    sched->reign.rescue = true;
+    turn_begin(sched, tenant, RESCUE_SLICE_NS);
+    sched->turn.rescue = true;
     group_alone(sched);
 }
 
@@ -362,7 +362,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    for (; front != NULL && sched->reign.preempt; front = front->front_next) {
+    for (; front != NULL && sched->turn.preempt; front = front->front_next) {
         if (!front->queue->tenant->view.member) {
             stop_queue(sched, front->queue, wake_ns);
         }
@@ -395,7 +395,7 @@ static struct weir_sched_place place_of(const struct weir_sched *sched, const st
     uint32_t limit = limit_sms(item->queue);
 
     if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
-        return sched->reign.members > 1 ? *place : anywhere;
+        return sched->turn.members > 1 ? *place : anywhere;
     }
     if (limit < (own.sm_count != 0 ? own.sm_count : sched->config.sms)) {
         own.sm_count = limit;
@@ -409,7 +409,7 @@ static void settle(struct weir_sched *sched, struct queue *queue,
 {
     const struct settled now = {.place = *member_place,
                                 .limit_sms = limit_sms(queue),
-                                .in_company = sched->reign.members > 1,
+                                .in_company = sched->turn.members > 1,
                                 .valid = true};
     struct item *item = queue->first;
 
@@ -444,14 +444,14 @@ static void settle(struct weir_sched *sched, struct queue *queue,
  */
 static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    if (queue->tenant != reign->leader || sched->ready_count < 2 || queue->on_device == 0 ||
-        reign->used_ns + queue_rest_ns(sched, queue) < reign->slice_ns) {
+    if (queue->tenant != turn->leader || sched->ready_count < 2 || queue->on_device == 0 ||
+        turn->used_ns + queue_rest_ns(sched, queue) < turn->slice_ns) {
         return false;
     }
-    if (reign->used_ns > 0) {
-        reign->slice_ns = reign->used_ns;
+    if (turn->used_ns > 0) {
+        turn->slice_ns = turn->used_ns;
         sched->again = true;
     }
     return true;
@@ -467,7 +467,7 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
 {
     uint64_t bound_ns = sched->config.inflight_ns;
 
-    if (queue->tenant == sched->reign.leader && !sched->reign.has_equals) {
+    if (queue->tenant == sched->turn.leader && !sched->turn.has_equals) {
         return sched->config.alone_ns;
     }
     if (queue->on_device == 0 || queue->first->counted_ns <= bound_ns) {
@@ -479,21 +479,21 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 {
     const struct item *item = table_get(&sched->items, id);
-    const struct reign *reign = &sched->reign;
+    const struct turn *turn = &sched->turn;
     const struct tenant *tenant;
     uint64_t rest_ns;
 
     if (item == NULL || item->queue->listed != item || !is_compute(item) ||
-        item->queue->on_device == 0 || reign->leader == NULL) {
+        item->queue->on_device == 0 || turn->leader == NULL) {
         return false;
     }
     tenant = item->queue->tenant;
     rest_ns = queue_rest_ns(sched, item->queue);
-    if (tenant == reign->filler) {
+    if (tenant == turn->filler) {
         return fills(sched, item) && rest_ns >= fill_bound_ns(sched, tenant);
     }
-    if (tenant == reign->leader && sched->ready_count > 1 &&
-        reign->used_ns + rest_ns >= reign->slice_ns) {
+    if (tenant == turn->leader && sched->ready_count > 1 &&
+        turn->used_ns + rest_ns >= turn->slice_ns) {
         return false;
     }
     return tenant->view.member && rest_ns >= bound_of(sched, item->queue);
@@ -505,7 +505,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if (queue->on_device >= UNKNOWN_MAX && sched->reign.has_equals &&
+    if (queue->on_device >= UNKNOWN_MAX && sched->turn.has_equals &&
         queue->listed->prev->predicted_ns == 0) {
         return false;
     }
@@ -520,8 +520,8 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
 {
     struct item *item;
     bool settled = queue->settled.valid;
-    bool restricted = member_place->sm_count != 0 &&
-                      (queue->tenant != sched->reign.leader || sched->reign.beside);
+    bool restricted =
+        member_place->sm_count != 0 && (queue->tenant != sched->turn.leader || sched->turn.beside);
 
     while ((item = queue->listed) != NULL && is_compute(item) && has_room(sched, queue, bound_ns)) {
         struct weir_sched_place place = place_of(sched, item, member_place);
@@ -560,7 +560,7 @@ static bool is_crowded(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    if (sched->now_ns >= sched->reign.clear_by_ns) {
+    if (sched->now_ns >= sched->turn.clear_by_ns) {
         return false; /* it may be waiting for what we hold back */
     }
     for (; front != NULL; front = front->front_next) {
@@ -570,7 +570,7 @@ static bool is_crowded(const struct weir_sched *sched)
             (!tenant->view.member && !front->waits && !front->filler &&
              front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
              is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
-             tenant->view.priority == sched->reign.leader->view.priority)) {
+             tenant->view.priority == sched->turn.leader->view.priority)) {
             return true;
         }
     }
@@ -591,7 +591,7 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 /* Nobody else is there: up to alone_ns over all queues, but one item of each at least. */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
-    const struct weir_sched_place *place = &sched->reign.place[0];
+    const struct weir_sched_place *place = &sched->turn.place[0];
     uint64_t rest_ns = 0;
 
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -615,11 +615,11 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct tenant *tenant = tenant_of(sched->ready[0]);
 
-    if (sched->reign.leader != tenant || sched->reign.members != 1 || sched->reign.slice_ns != 0) {
-        reign_begin(sched, tenant, 0);
+    if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
+        turn_begin(sched, tenant, 0);
         group_alone(sched);
     }
-    sched->reign.has_equals = false;
+    sched->turn.has_equals = false;
     sched->arrived = sched->changed = false;
     sched->rescue_after_ns = sched->now_ns + patience_ns(sched);
     serve_alone(sched, tenant, wake_ns);
@@ -627,7 +627,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 
 static void rule(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
     enum weir_policy_why why;
 
     rescue(sched);
@@ -636,48 +636,48 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         choose(sched, why);
     }
     hand_over(sched, wake_ns);
-    reign->has_equals = reign->leader == NULL || has_equals(sched);
+    turn->has_equals = turn->leader == NULL || has_equals(sched);
     group_outgrown(sched);
     if (group_is_over(sched)) {
         group_ask(sched, sched->group_why);
     }
     evict(sched, wake_ns);
     if (is_crowded(sched)) {
-        *wake_ns = min_u64(*wake_ns, reign->clear_by_ns);
+        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns);
     } else {
-        for (uint32_t i = 0; i < reign->members; i++) {
-            serve_member(sched, reign->member[i], &reign->place[i], wake_ns);
+        for (uint32_t i = 0; i < turn->members; i++) {
+            serve_member(sched, turn->member[i], &turn->place[i], wake_ns);
         }
     }
     fill(sched, wake_ns);
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
-    if (reign->linger_until_ns != 0) {
-        *wake_ns = min_u64(*wake_ns, reign->linger_until_ns);
-    } else if (is_served(sched, reign->leader)) {
-        uint64_t left_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns);
+    if (turn->linger_until_ns != 0) {
+        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns);
+    } else if (is_served(sched, turn->leader)) {
+        uint64_t left_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns);
 
         *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : WAKE_MIN_NS));
     }
-    if (reign->valid_until_ns > sched->now_ns) {
-        *wake_ns = min_u64(*wake_ns, reign->valid_until_ns);
+    if (turn->valid_until_ns > sched->now_ns) {
+        *wake_ns = min_u64(*wake_ns, turn->valid_until_ns);
     }
 }
 
 /* A leader that ran out of work keeps its place for a while, or loses it. */
 static void look_at_leader(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    if (reign->leader == NULL) {
+    if (turn->leader == NULL) {
         return;
     }
-    if (reign->leader->is_ready) {
-        reign->linger_until_ns = 0;
-    } else if (reign->linger_until_ns == 0 && reign->linger_ns > 0) {
-        reign->linger_until_ns = sched->now_ns + reign->linger_ns;
-    } else if (reign->linger_until_ns <= sched->now_ns) {
-        reign->leader = NULL;
-        reign->linger_until_ns = 0;
+    if (turn->leader->is_ready) {
+        turn->linger_until_ns = 0;
+    } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
+        turn->linger_until_ns = sched->now_ns + turn->linger_ns;
+    } else if (turn->linger_until_ns <= sched->now_ns) {
+        turn->leader = NULL;
+        turn->linger_until_ns = 0;
     }
 }
 
@@ -687,7 +687,7 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
 
     limits_look(sched, wake_ns);
     look_at_leader(sched);
-    lingers = sched->reign.leader != NULL && !sched->reign.leader->is_ready;
+    lingers = sched->turn.leader != NULL && !sched->turn.leader->is_ready;
     if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
         rule(sched, wake_ns);
     } else if (sched->ready_count == 1) {

@@ -61,21 +61,21 @@ static bool has_to_learn(const struct tenant *tenant)
 
 void fill_begin(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    reign->filler = NULL;
-    reign->clean =
+    turn->filler = NULL;
+    turn->clean =
         sched->config.fill >= WEIR_SCHED_FILL_ALL &&
-        (sched->now_ns - reign->leader->clean_ns >= CLEAN_NS || has_to_learn(reign->leader));
-    if (reign->clean) {
-        reign->leader->clean_ns = sched->now_ns;
-        reign->clear_by_ns = sched->now_ns + DRAIN_NS;
+        (sched->now_ns - turn->leader->clean_ns >= CLEAN_NS || has_to_learn(turn->leader));
+    if (turn->clean) {
+        turn->leader->clean_ns = sched->now_ns;
+        turn->clear_by_ns = sched->now_ns + DRAIN_NS;
     }
 }
 
 bool fill_drains(const struct weir_sched *sched, const struct item *front)
 {
-    return sched->reign.clean && front->fills_equal && front->queue->tenant != sched->reign.leader;
+    return sched->turn.clean && front->fills_equal && front->queue->tenant != sched->turn.leader;
 }
 
 void fill_arrival(struct weir_sched *sched, const struct item *item)
@@ -87,12 +87,12 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
 
 void fill_grant(struct weir_sched *sched, struct item *item)
 {
-    const struct reign *reign = &sched->reign;
+    const struct turn *turn = &sched->turn;
 
     sched->fillers += item->filler;
     sched->equal_fillers += item->fills_equal;
     item->teaches = is_to_learn(item) ||
-                    (reign->clean && item->queue->tenant == reign->leader && is_compute(item));
+                    (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
     if (item->teaches) {
         sched->teachers++;
         sched->teachers_ns = sched->now_ns + UNSURE_NS;
@@ -109,9 +109,9 @@ static bool is_learning(const struct weir_sched *sched)
 /* May this equal fill, as far as what is known of its work and of the leader's is true? */
 static bool is_known_well(const struct weir_sched *sched, const struct tenant *filler)
 {
-    const struct tenant *leader = sched->reign.leader;
+    const struct tenant *leader = sched->turn.leader;
 
-    return !sched->reign.clean && sched->now_ns >= leader->unsure_ns &&
+    return !sched->turn.clean && sched->now_ns >= leader->unsure_ns &&
            sched->now_ns >= filler->unsure_ns && sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
 }
 
@@ -132,7 +132,7 @@ uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
 
 static bool is_equal(const struct weir_sched *sched, const struct tenant *filler)
 {
-    return filler->view.priority == sched->reign.leader->view.priority;
+    return filler->view.priority == sched->turn.leader->view.priority;
 }
 
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant)
@@ -147,7 +147,7 @@ static bool is_below_lower(const struct weir_sched *sched)
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
     while (front != NULL &&
-           front->queue->tenant->view.priority >= sched->reign.leader->view.priority) {
+           front->queue->tenant->view.priority >= sched->turn.leader->view.priority) {
         front = front->front_next;
     }
     return front != NULL;
@@ -157,7 +157,7 @@ static bool is_below_lower(const struct weir_sched *sched)
  * would wait for that and for the next one; its own turn comes sooner. */
 static bool is_short_here(const struct weir_sched *sched, const struct item *item)
 {
-    const struct queue *queue = sched->reign.leader->queues;
+    const struct queue *queue = sched->turn.leader->queues;
     uint64_t long_ns = max_u64(LONG_NS, SHORT_PART * item->predicted_ns);
 
     while (queue != NULL &&
@@ -169,7 +169,7 @@ static bool is_short_here(const struct weir_sched *sched, const struct item *ite
 
 bool fills(const struct weir_sched *sched, const struct item *item)
 {
-    const struct tenant *leader = sched->reign.leader;
+    const struct tenant *leader = sched->turn.leader;
     const struct tenant *tenant = item->queue->tenant;
 
     if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms) {
@@ -203,7 +203,7 @@ static uint32_t part_sms(const struct weir_sched *sched, const struct tenant *te
                          const struct item *item)
 {
     uint64_t own = tenant->view.weight;
-    uint64_t both = own + sched->reign.leader->view.weight;
+    uint64_t both = own + sched->turn.leader->view.weight;
     uint32_t per_sm = item->params.blocks_per_sm;
     uint64_t needed = per_sm != 0 ? (item->params.blocks + per_sm - 1) / per_sm : 0;
     uint64_t sms = (sched->config.sms * own + both - 1) / both;
@@ -227,7 +227,7 @@ static struct tenant *ask(struct weir_sched *sched)
         .now_ns = sched->now_ns,
         .why = WEIR_POLICY_RETRY,
         .ready = sched->order,
-        .leader = &sched->reign.leader->view,
+        .leader = &sched->turn.leader->view,
     };
     uint32_t i;
 
@@ -274,27 +274,27 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
 
 void fill(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    if (!sched->config.fill || reign->members != 1 || !reign->leader->is_ready ||
-        reign->leader->exclusive || sched->ready_count < 2) {
+    if (!sched->config.fill || turn->members != 1 || !turn->leader->is_ready ||
+        turn->leader->exclusive || sched->ready_count < 2) {
         return;
     }
-    if (reign->filler == NULL
-            ? sched->now_ns >= reign->nobody_until_ns
-            : !reign->filler->is_ready || reign->filler->view.member || reign->filler->exclusive ||
-                  sched->now_ns >= reign->filler_until_ns) {
-        reign->filler = ask(sched);
-        reign->filler_until_ns = sched->now_ns + TURN_NS;
-        reign->nobody_until_ns =
+    if (turn->filler == NULL
+            ? sched->now_ns >= turn->nobody_until_ns
+            : !turn->filler->is_ready || turn->filler->view.member || turn->filler->exclusive ||
+                  sched->now_ns >= turn->filler_until_ns) {
+        turn->filler = ask(sched);
+        turn->filler_until_ns = sched->now_ns + TURN_NS;
+        turn->nobody_until_ns =
             sched->now_ns + (sched->ready_count > FEW ? sched->ready_count * ASK_NS : 0);
     }
-    *wake_ns = min_u64(*wake_ns, max_u64(reign->filler_until_ns, reign->nobody_until_ns));
-    if (reign->filler == NULL) {
+    *wake_ns = min_u64(*wake_ns, max_u64(turn->filler_until_ns, turn->nobody_until_ns));
+    if (turn->filler == NULL) {
         return;
     }
-    for (struct queue *queue = reign->filler->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = turn->filler->queues; queue != NULL; queue = queue->next) {
         fill_queue(sched, queue, wake_ns);
     }
-    tenant_refresh(sched, reign->filler);
+    tenant_refresh(sched, turn->filler);
 }

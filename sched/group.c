@@ -18,29 +18,29 @@
 
 static void group_clear(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    for (uint32_t i = 0; i < reign->members; i++) {
-        reign->member[i]->view.member = false;
+    for (uint32_t i = 0; i < turn->members; i++) {
+        turn->member[i]->view.member = false;
     }
-    reign->members = 0;
-    reign->sample = false;
-    reign->spatial = false;
-    reign->beside = false;
-    reign->valid_until_ns = 0;
+    turn->members = 0;
+    turn->sample = false;
+    turn->spatial = false;
+    turn->beside = false;
+    turn->valid_until_ns = 0;
 }
 
 static void group_join(struct weir_sched *sched, struct tenant *tenant,
                        const struct weir_sched_place *place)
 {
-    struct reign *reign = &sched->reign;
-    uint32_t i = reign->members++;
+    struct turn *turn = &sched->turn;
+    uint32_t i = turn->members++;
 
     tenant->view.member = true;
-    reign->member[i] = tenant;
-    reign->place[i] = *place;
-    reign->key[i] = tenant->view.kernel.key;
-    reign->tried[i] = false;
+    turn->member[i] = tenant;
+    turn->place[i] = *place;
+    turn->key[i] = tenant->view.kernel.key;
+    turn->tried[i] = false;
 }
 
 static struct weir_sched_place whole(const struct weir_sched *sched, const struct tenant *tenant)
@@ -56,10 +56,10 @@ static struct weir_sched_place whole(const struct weir_sched *sched, const struc
 void group_alone(struct weir_sched *sched)
 {
     group_clear(sched);
-    if (sched->reign.leader != NULL) {
-        struct weir_sched_place place = whole(sched, sched->reign.leader);
+    if (sched->turn.leader != NULL) {
+        struct weir_sched_place place = whole(sched, sched->turn.leader);
 
-        group_join(sched, sched->reign.leader, &place);
+        group_join(sched, sched->turn.leader, &place);
     }
 }
 
@@ -68,36 +68,36 @@ void group_alone(struct weir_sched *sched)
  */
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
     uint32_t at = 0;
 
-    while (at < reign->members && reign->member[at] != leader) {
+    while (at < turn->members && turn->member[at] != leader) {
         at++;
     }
-    if (at == reign->members || sched->now_ns >= reign->valid_until_ns) {
+    if (at == turn->members || sched->now_ns >= turn->valid_until_ns) {
         return false;
     }
     if (at != 0) { /* the leader is the first */
-        struct tenant *tenant = reign->member[0];
-        struct weir_sched_place place = reign->place[0];
-        uint64_t key = reign->key[0];
-        bool tried = reign->tried[0];
+        struct tenant *tenant = turn->member[0];
+        struct weir_sched_place place = turn->place[0];
+        uint64_t key = turn->key[0];
+        bool tried = turn->tried[0];
 
-        reign->member[0] = reign->member[at];
-        reign->place[0] = reign->place[at];
-        reign->key[0] = reign->key[at];
-        reign->tried[0] = reign->tried[at];
-        reign->member[at] = tenant;
-        reign->place[at] = place;
-        reign->key[at] = key;
-        reign->tried[at] = tried;
+        turn->member[0] = turn->member[at];
+        turn->place[0] = turn->place[at];
+        turn->key[0] = turn->key[at];
+        turn->tried[0] = turn->tried[at];
+        turn->member[at] = tenant;
+        turn->place[at] = place;
+        turn->key[at] = key;
+        turn->tried[at] = tried;
     }
     return true;
 }
 
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
 {
-    struct tenant *leader = sched->reign.leader;
+    struct tenant *leader = sched->turn.leader;
     struct weir_sched_place first = {.sm_count = sms};
     struct weir_sched_place rest = {.sm_first = sms, .sm_count = sched->config.sms - sms};
 
@@ -110,7 +110,7 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
     group_clear(sched);
     group_join(sched, leader, &first);
     group_join(sched, other, &rest);
-    sched->reign.spatial = true;
+    sched->turn.spatial = true;
 }
 
 /* Has a tenant compute to be granted that goes where it likes? */
@@ -138,7 +138,7 @@ static uint32_t widest(const struct tenant *tenant)
 
 void group_of(struct weir_sched *sched)
 {
-    struct tenant *leader = sched->reign.leader;
+    struct tenant *leader = sched->turn.leader;
     struct tenant *best = NULL;
 
     group_alone(sched);
@@ -159,7 +159,7 @@ void group_of(struct weir_sched *sched)
     }
     if (best != NULL) {
         group_spatial(sched, best, widest(leader));
-        sched->reign.beside = true;
+        sched->turn.beside = true;
     }
 }
 
@@ -169,21 +169,21 @@ void group_of(struct weir_sched *sched)
  */
 void group_outgrown(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
-    struct tenant *leader = reign->leader;
+    struct turn *turn = &sched->turn;
+    struct tenant *leader = turn->leader;
 
-    if (!reign->spatial || leader == NULL || !leader->is_ready) {
+    if (!turn->spatial || leader == NULL || !leader->is_ready) {
         return;
     }
     view_refresh(sched, leader);
-    if (reign->beside) {
-        if (wants_all(leader) || !reign->member[1]->is_ready) {
+    if (turn->beside) {
+        if (wants_all(leader) || !turn->member[1]->is_ready) {
             group_of(sched);
         }
         return;
     }
-    if (leader->view.kernel.need_sms > reign->place[0].sm_count &&
-        reign->place[0].sm_count < leader->view.sm_limit) {
+    if (leader->view.kernel.need_sms > turn->place[0].sm_count &&
+        turn->place[0].sm_count < leader->view.sm_limit) {
         group_alone(sched);
     }
 }
@@ -191,32 +191,32 @@ void group_outgrown(struct weir_sched *sched)
 /* Is the group to be asked for again? Says why in group_why. */
 bool group_is_over(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
-    bool tried = reign->sample;
+    struct turn *turn = &sched->turn;
+    bool tried = turn->sample;
 
-    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL || reign->spatial || reign->rescue ||
-        reign->leader == NULL || !reign->leader->is_ready) {
+    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL || turn->spatial || turn->rescue ||
+        turn->leader == NULL || !turn->leader->is_ready) {
         return false;
     }
-    for (uint32_t i = 0; i < reign->members; i++) {
-        struct tenant *tenant = reign->member[i];
+    for (uint32_t i = 0; i < turn->members; i++) {
+        struct tenant *tenant = turn->member[i];
 
         if (!tenant->is_ready) {
             sched->group_why = WEIR_POLICY_EMPTY;
             return true;
         }
         view_refresh(sched, tenant);
-        if (tenant->view.kernel.key != reign->key[i] && reign->valid_until_ns == 0) {
+        if (tenant->view.kernel.key != turn->key[i] && turn->valid_until_ns == 0) {
             sched->group_why = WEIR_POLICY_CHANGED;
             return true;
         }
-        tried &= reign->tried[i];
+        tried &= turn->tried[i];
     }
-    if (tried || (reign->valid_until_ns != 0 && sched->now_ns >= reign->valid_until_ns)) {
+    if (tried || (turn->valid_until_ns != 0 && sched->now_ns >= turn->valid_until_ns)) {
         sched->group_why = WEIR_POLICY_RETRY;
         return true;
     }
-    return sched->group_stale && reign->valid_until_ns == 0;
+    return sched->group_stale && turn->valid_until_ns == 0;
 }
 
 static bool place_is_sound(const struct weir_sched *sched, const struct weir_sched_place *place)
@@ -251,14 +251,14 @@ void order_ready(struct weir_sched *sched)
 {
     uint32_t count = 1;
 
-    sched->order[0] = &sched->reign.leader->view;
+    sched->order[0] = &sched->turn.leader->view;
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         view_refresh(sched, tenant_of(sched->ready[i]));
         if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive) {
             sched->order[count++] = sched->ready[i];
         }
     }
-    sched->order_count = sched->reign.leader->exclusive ? 1 : count;
+    sched->order_count = sched->turn.leader->exclusive ? 1 : count;
 }
 
 /* The places, cut to the tenants' limits. */
@@ -276,11 +276,11 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
         group_join(sched, tenant, &place);
         tenant->view.place = place;
     }
-    sched->reign.sample = group->sample;
+    sched->turn.sample = group->sample;
     if (group->valid_ns != 0) {
         uint64_t valid_ns = group->valid_ns < SLICE_MIN_NS ? SLICE_MIN_NS : group->valid_ns;
 
-        sched->reign.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
+        sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
     }
 }
 
@@ -367,7 +367,7 @@ static void note_unpaired(struct weir_sched *sched, const struct weir_policy_ten
     if (asked ? !others->may_share || !may_share(tenant) : !tenant->kernel.stoppable) {
         return;
     }
-    if (unpaired->key != tenant->kernel.key || sched->reign.sample) {
+    if (unpaired->key != tenant->kernel.key || sched->turn.sample) {
         *unpaired = (struct unpaired){.key = tenant->kernel.key};
         note_steady(unpaired, others);
     }
@@ -382,7 +382,7 @@ static void note_unpaired(struct weir_sched *sched, const struct weir_policy_ten
 /* Of two what is said of the one is said of the other: so both are launched alike. */
 static void note_alone(struct weir_sched *sched)
 {
-    const struct weir_policy_tenant *leader = &sched->reign.leader->view;
+    const struct weir_policy_tenant *leader = &sched->turn.leader->view;
     struct others others = {.are_long = true};
 
     for (uint32_t i = 0; i < sched->ready_count; i++) {
@@ -403,12 +403,12 @@ static void note_alone(struct weir_sched *sched)
 
 static void note_company(struct weir_sched *sched)
 {
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
-    for (uint32_t i = 0; i < reign->members && reign->members > 1; i++) {
-        sched->unpaired[unpaired_slot(reign->key[i])] = (struct unpaired){.key = reign->key[i]};
+    for (uint32_t i = 0; i < turn->members && turn->members > 1; i++) {
+        sched->unpaired[unpaired_slot(turn->key[i])] = (struct unpaired){.key = turn->key[i]};
     }
-    if (reign->members == 1) {
+    if (turn->members == 1) {
         note_alone(sched);
     }
 }
@@ -416,7 +416,7 @@ static void note_company(struct weir_sched *sched)
 /* Nobody was asked: only of kernels that are launched as runs, or that this was found out of. */
 void group_note(struct weir_sched *sched)
 {
-    const struct weir_policy_kernel *kernel = &sched->reign.leader->view.kernel;
+    const struct weir_policy_kernel *kernel = &sched->turn.leader->view.kernel;
 
     if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL && kernel->key != 0 &&
         kernel->class == WEIR_SCHED_KERNEL &&
@@ -433,11 +433,11 @@ void group_note(struct weir_sched *sched)
  * would be the leader's in turns; 0: there are no such two. */
 static double leaders_part(const struct weir_sched *sched)
 {
-    const struct reign *reign = &sched->reign;
+    const struct turn *turn = &sched->turn;
 
-    return reign->members == 2 && !reign->sample && !reign->spatial && !reign->beside
-               ? (double)reign->leader->view.weight /
-                     (reign->leader->view.weight + reign->member[1]->view.weight)
+    return turn->members == 2 && !turn->sample && !turn->spatial && !turn->beside
+               ? (double)turn->leader->view.weight /
+                     (turn->leader->view.weight + turn->member[1]->view.weight)
                : 0;
 }
 
@@ -447,7 +447,7 @@ void group_owe(struct weir_sched *sched, const struct item *item)
     double part = leaders_part(sched);
     double owed;
 
-    if (part == 0 || tenant != sched->reign.leader || !is_compute(item) || item->interrupted ||
+    if (part == 0 || tenant != sched->turn.leader || !is_compute(item) || item->interrupted ||
         is_unsure(item) || item->busy_ns == 0) {
         return;
     }
@@ -462,7 +462,7 @@ void group_owe(struct weir_sched *sched, const struct item *item)
  * what in turns would be the other's. */
 static uint64_t owed_time_ns(struct weir_sched *sched)
 {
-    struct tenant *leader = sched->reign.leader;
+    struct tenant *leader = sched->turn.leader;
     double for_ns;
 
     if (leader->owed_ns <= OWED_SLACK_NS) {
@@ -525,7 +525,7 @@ enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, 
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
     struct weir_policy_group plain = {.count = 1};
     struct weir_policy_group group;
     struct weir_policy_together_view view;
@@ -536,9 +536,9 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
         .why = why,
         .ready = sched->order,
         .ready_count = sched->order_count,
-        .slice_ns = reign->slice_ns - min_u64(reign->used_ns, reign->slice_ns),
+        .slice_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns),
     };
-    plain.member[0].place = whole(sched, reign->leader);
+    plain.member[0].place = whole(sched, turn->leader);
     group = plain;
     sched->group_stale = false;
     plain.valid_ns = view.ready_count > 1 ? owed_time_ns(sched) : 0;

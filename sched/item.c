@@ -326,7 +326,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
                    uint16_t flags)
 {
     struct tenant *tenant = item->queue->tenant;
-    struct reign *reign = &sched->reign;
+    struct turn *turn = &sched->turn;
 
     tenant->finished++;
     sched->counts.finishes++;
@@ -337,8 +337,8 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     group_learn(sched, item);
     group_owe(sched, item);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
-    for (uint32_t i = 0; i < reign->members && is_compute(item); i++) {
-        reign->tried[i] |= reign->member[i] == tenant;
+    for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
+        turn->tried[i] |= turn->member[i] == tenant;
     }
     fronts_yield(sched, item);
     charge_by_work(sched, item);

@@ -173,7 +173,7 @@ struct pair_gain {
 };
 
 /* Who has the compute resource. */
-struct reign {
+struct turn {
     struct tenant *leader;
     uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
     uint64_t linger_ns;
@@ -214,7 +214,7 @@ struct weir_sched {
     const struct weir_policy_tenant **order; /* of them, those that one question is about */
     uint32_t ready_count, ready_capacity;
     uint32_t order_count; /* without those that share with nobody */
-    struct reign reign;
+    struct turn turn;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */
     bool changed;     /* weights, tenants, policies */
@@ -370,7 +370,7 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
-void reign_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
 

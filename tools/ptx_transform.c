@@ -2,8 +2,9 @@
 #include "tools/ptx_transform.h"
 
 #include "ptx/analysis.h"
-#include "ptx/pass/pass.h"
+#include "ptx/pass/passes.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 #include "tools/command.h"
 #include "tools/ptx_file.h"
 

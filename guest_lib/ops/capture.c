@@ -29,14 +29,14 @@ struct pending {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards pendings */
 static struct pending *pendings;
 
-static CUresult info_of(struct weir_stream *stream, struct weir_op_capture_info_out *out)
+static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture_info_out *out)
 {
     const struct weir_op_capture_info_in in = {.s = stream->handle};
     return weir_call_capture_info(weir_guest_channel(), &in, out);
 }
 
 /* The id of the capture that a stream takes part in; false when it is not captured. */
-static bool capture_of(struct weir_stream *stream, uint64_t *ret_id, CUresult *ret_result)
+static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
     *ret_result = info_of(stream, &out);
@@ -61,8 +61,9 @@ static CUresult remember(const struct pending *item)
     return CUDA_SUCCESS;
 }
 
-bool weir_graph_capture_copy(struct weir_stream *stream, struct weir_stream_capture_copy *copy,
-                             struct weir_copy_side *ret_side, CUresult *ret_result)
+bool weir_graph_capture_copy(struct weir_guest_stream *stream,
+                             struct weir_stream_capture_copy *copy,
+                             struct weir_guest_copy_side *ret_side, CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_COPY};
     if (!capture_of(stream, &item.capture, ret_result)) {
@@ -103,7 +104,7 @@ static CUresult insert_node(CUstream stream, CUgraphNode *ret_node)
     return result;
 }
 
-bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint64_t bytes,
+bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle, uint64_t bytes,
                               CUdeviceptr *ret_address, CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_ALLOC};
@@ -136,7 +137,7 @@ bool weir_graph_capture_alloc(struct weir_stream *stream, CUstream handle, uint6
     return true;
 }
 
-bool weir_graph_capture_free(struct weir_stream *stream, CUstream handle, CUdeviceptr address,
+bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, CUdeviceptr address,
                              CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_FREE, .address = address};
@@ -224,12 +225,12 @@ static CUresult settle(uint64_t capture, uint64_t graph)
 static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
                       const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count)
 {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (count && !dependencies) ||
         count > 4096) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -281,14 +282,14 @@ CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph
 
 CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     struct weir_op_capture_info_out info;
     struct weir_op_capture_end_in in = {0};
     if (!phGraph) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *phGraph = NULL;
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     if (result == CUDA_SUCCESS) {
         result = info_of(stream, &info);
     }
@@ -331,12 +332,12 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     struct weir_op_capture_info_out out;
     if (!captureStatus) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
         return result;
@@ -389,12 +390,12 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
                                               const CUgraphEdgeData **edgeData_out,
                                               size_t *numDependencies_out)
 {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     struct weir_op_capture_info_out out = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
     if (!captureStatus_out) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     if (result == CUDA_SUCCESS && weir_guest_capturing()) {
         if (stream->legacy) {
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -453,12 +454,12 @@ CUresult weir_guest_cuStreamGetCaptureInfo(CUstream hStream,
 static CUresult update(CUstream hStream, const CUgraphNode *dependencies,
                        const CUgraphEdgeData *edges, size_t numDependencies, unsigned int flags)
 {
-    struct weir_stream *stream;
+    struct weir_guest_stream *stream;
     if ((numDependencies && !dependencies) || numDependencies > 4096 ||
         flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }

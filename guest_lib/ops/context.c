@@ -5,7 +5,7 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-static CUcontext handle_of(const struct weir_ctx *ctx)
+static CUcontext handle_of(const struct weir_guest_ctx *ctx)
 {
     return (CUcontext)(uintptr_t)ctx->handle;
 }
@@ -13,7 +13,7 @@ static CUcontext handle_of(const struct weir_ctx *ctx)
 /* May it be made current? An inactive primary context may: cudart does so before retaining it. */
 static CUresult check_settable(CUcontext handle)
 {
-    const struct weir_ctx *ctx = weir_ctx_get(handle);
+    const struct weir_guest_ctx *ctx = weir_ctx_get(handle);
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -31,7 +31,7 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
     if (!weir_guest_device_get(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_new(dev, false, flags, &ctx);
     rc = rc == CUDA_SUCCESS ? weir_ctx_activate(ctx) : rc;
     if (rc == CUDA_SUCCESS && weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK) {
@@ -68,7 +68,7 @@ CUresult weir_guest_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreate
 
 CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
 {
-    struct weir_ctx *found = weir_ctx_get(ctx);
+    struct weir_guest_ctx *found = weir_ctx_get(ctx);
     if (!found || found->primary) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -116,7 +116,7 @@ CUresult weir_guest_cuCtxGetCurrent(CUcontext *pctx)
 }
 
 /* The context meant, also an inactive primary one: questions that need nothing of the host. */
-static CUresult named(CUcontext handle, struct weir_ctx **ret_ctx)
+static CUresult named(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 {
     handle = handle ? handle : weir_ctx_stack_current();
     *ret_ctx = handle ? weir_ctx_get(handle) : NULL;
@@ -130,7 +130,7 @@ static CUresult named(CUcontext handle, struct weir_ctx **ret_ctx)
 
 CUresult weir_guest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
-    struct weir_ctx *found;
+    struct weir_guest_ctx *found;
     CUresult rc = named(ctx, &found);
     if (rc == CUDA_SUCCESS) {
         if (!device) {
@@ -148,7 +148,7 @@ CUresult weir_guest_cuCtxGetDevice(CUdevice *device)
 
 CUresult weir_guest_cuCtxGetFlags(unsigned int *flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = named(NULL, &ctx);
     if (rc == CUDA_SUCCESS && !flags) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -161,7 +161,7 @@ CUresult weir_guest_cuCtxGetFlags(unsigned int *flags)
 
 CUresult weir_guest_cuCtxSetFlags(unsigned int flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = named(NULL, &ctx);
     if (rc == CUDA_SUCCESS && flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -174,7 +174,7 @@ CUresult weir_guest_cuCtxSetFlags(unsigned int flags)
 
 CUresult weir_guest_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
-    struct weir_ctx *found;
+    struct weir_guest_ctx *found;
     CUresult rc = named(ctx, &found);
     if (rc == CUDA_SUCCESS && !ctxId) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -187,7 +187,7 @@ CUresult weir_guest_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 
 CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
 {
-    struct weir_ctx *found;
+    struct weir_guest_ctx *found;
     CUresult rc = weir_ctx_resolve(ctx, &found);
     return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
 }
@@ -197,7 +197,7 @@ CUresult weir_guest_cuCtxSynchronize(void)
     return weir_guest_cuCtxSynchronize_v2(NULL);
 }
 
-static void remember_limit(struct weir_ctx *ctx, CUlimit limit, uint64_t value)
+static void remember_limit(struct weir_guest_ctx *ctx, CUlimit limit, uint64_t value)
 {
     if ((unsigned int)limit < WEIR_CTX_LIMITS) {
         weir_lock_acquire(&ctx->lock);
@@ -207,7 +207,7 @@ static void remember_limit(struct weir_ctx *ctx, CUlimit limit, uint64_t value)
     }
 }
 
-static bool recall_limit(struct weir_ctx *ctx, CUlimit limit, size_t *ret_value)
+static bool recall_limit(struct weir_guest_ctx *ctx, CUlimit limit, size_t *ret_value)
 {
     bool known = false;
     if ((unsigned int)limit < WEIR_CTX_LIMITS) {
@@ -223,7 +223,7 @@ static bool recall_limit(struct weir_ctx *ctx, CUlimit limit, size_t *ret_value)
 
 CUresult weir_guest_cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -240,7 +240,7 @@ CUresult weir_guest_cuCtxSetLimit(CUlimit limit, size_t value)
 
 CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -266,7 +266,7 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 
 CUresult weir_guest_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc == CUDA_SUCCESS && !pconfig) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -279,7 +279,7 @@ CUresult weir_guest_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 
 CUresult weir_guest_cuCtxSetCacheConfig(CUfunc_cache config)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc == CUDA_SUCCESS && (unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -292,7 +292,7 @@ CUresult weir_guest_cuCtxSetCacheConfig(CUfunc_cache config)
 
 CUresult weir_guest_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc == CUDA_SUCCESS && !pConfig) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -306,7 +306,7 @@ CUresult weir_guest_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
 /* No GPU of today has configurable banks: accepted and without effect, as natively. */
 CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc == CUDA_SUCCESS && (unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -316,7 +316,7 @@ CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
 
 CUresult weir_guest_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
-    struct weir_ctx *found;
+    struct weir_guest_ctx *found;
     CUresult rc = named(ctx, &found);
     if (rc == CUDA_SUCCESS && !version) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -329,7 +329,7 @@ CUresult weir_guest_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 
 CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -347,7 +347,7 @@ CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greates
 /* The L2 cache is shared by tenants: nobody resets it for all. */
 CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     return weir_ctx_current(&ctx);
 }
 
@@ -357,7 +357,7 @@ CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
  */
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-    struct weir_ctx *ctx, *peer;
+    struct weir_guest_ctx *ctx, *peer;
     CUresult rc = weir_ctx_current(&ctx);
     rc = rc == CUDA_SUCCESS ? weir_ctx_resolve(peerContext, &peer) : rc;
     if (rc != CUDA_SUCCESS) {
@@ -379,12 +379,12 @@ CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fl
 
 CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    const struct weir_ctx *peer = weir_ctx_get(peerContext);
+    const struct weir_guest_ctx *peer = weir_ctx_get(peerContext);
     if (!peer) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }

@@ -7,7 +7,7 @@
 enum side_rule { RULE_DEVICE, RULE_HOST, RULE_ANY };
 
 static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
-                          struct weir_copy_side *ret_side)
+                          struct weir_guest_copy_side *ret_side)
 {
     CUresult rc = weir_copy_classify(address, bytes, ret_side);
     if (rc == CUDA_SUCCESS && rule == RULE_DEVICE && ret_side->kind == WEIR_COPY_PAGEABLE) {
@@ -18,7 +18,8 @@ static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
 }
 
 /* The context, of another device than the stream's, whose memory this is; or NULL. */
-static struct weir_ctx *owner_elsewhere(uint64_t address, const struct weir_stream *stream)
+static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
+                                              const struct weir_guest_stream *stream)
 {
     struct weir_mem mem;
     if (!weir_mem_find(address, &mem) || !weir_mem_on_device(&mem) || mem.device < 0 ||
@@ -26,7 +27,7 @@ static struct weir_ctx *owner_elsewhere(uint64_t address, const struct weir_stre
         return NULL;
     }
     bool own = mem.ctx && mem.ctx->device == mem.device;
-    struct weir_ctx *ctx = own ? mem.ctx : weir_guest.devices[mem.device].primary;
+    struct weir_guest_ctx *ctx = own ? mem.ctx : weir_guest.devices[mem.device].primary;
     return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE ? ctx : NULL;
 }
 
@@ -34,11 +35,11 @@ static struct weir_ctx *owner_elsewhere(uint64_t address, const struct weir_stre
  * A copy that names no stream and has memory of another device on a side begins after all work of
  * both devices, and all later work of both comes after it: waited for here, before and behind.
  */
-static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_copy_side *to,
-                               const struct weir_copy_side *from, uint64_t bytes,
-                               struct weir_stream *stream)
+static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_guest_copy_side *to,
+                               const struct weir_guest_copy_side *from, uint64_t bytes,
+                               struct weir_guest_stream *stream)
 {
-    struct weir_ctx *others[2] = {owner_elsewhere(dst, stream), owner_elsewhere(src, stream)};
+    struct weir_guest_ctx *others[2] = {owner_elsewhere(dst, stream), owner_elsewhere(src, stream)};
     CUresult rc = CUDA_SUCCESS;
     for (int i = 0; i < 2 && rc == CUDA_SUCCESS; i++) {
         rc = others[i] ? weir_streams_wait_all(others[i]) : CUDA_SUCCESS;
@@ -53,12 +54,12 @@ static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_cop
 static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum side_rule src_rule,
                        uint64_t bytes, CUstream hStream, bool sync)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS || !bytes) {
         return rc != CUDA_SUCCESS ? rc : weir_guest_report();
     }
-    struct weir_copy_side to, from;
+    struct weir_guest_copy_side to, from;
     rc = make_side(dst, bytes, dst_rule, &to);
     rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
     if (rc == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
@@ -125,7 +126,7 @@ CUresult weir_guest_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteC
 /* Addresses are unique over all devices, so a copy between contexts is a copy of addresses. */
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_resolve(dst, &ctx);
     return rc == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : rc;
 }
@@ -159,16 +160,17 @@ struct raw_side {
     uint64_t x, y, z, lod, pitch, height;
 };
 
-static CUresult array_side(const struct raw_side *raw, struct weir_copy_side *ret_side)
+static CUresult array_side(const struct raw_side *raw, struct weir_guest_copy_side *ret_side)
 {
-    *ret_side = (struct weir_copy_side){.kind = WEIR_COPY_ARRAY,
-                                        .address = bits(raw->array),
-                                        .x = raw->x,
-                                        .y = raw->y,
-                                        .z = raw->z,
-                                        .lod = raw->lod,
-                                        .on_device = true};
-    return weir_object_get(WEIR_KIND_ARRAY, raw->array) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    *ret_side = (struct weir_guest_copy_side){.kind = WEIR_COPY_ARRAY,
+                                              .address = bits(raw->array),
+                                              .x = raw->x,
+                                              .y = raw->y,
+                                              .z = raw->z,
+                                              .lod = raw->lod,
+                                              .on_device = true};
+    return weir_guest_object_get(WEIR_KIND_ARRAY, raw->array) ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* From the first byte of the box to its last; false when it overflows or rows overlap. */
@@ -186,7 +188,7 @@ static bool box_span(uint64_t width, uint64_t height, uint64_t depth, uint64_t p
 }
 
 static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t height,
-                            uint64_t depth, struct weir_copy_side *ret_side)
+                            uint64_t depth, struct weir_guest_copy_side *ret_side)
 {
     uint64_t pitch = raw->pitch ? raw->pitch : raw->x + width;
     uint64_t slice_rows = raw->height ? raw->height : raw->y + height;
@@ -208,7 +210,7 @@ static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t
 }
 
 static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t height,
-                         uint64_t depth, struct weir_copy_side *ret_side)
+                         uint64_t depth, struct weir_guest_copy_side *ret_side)
 {
     switch (raw->type) {
     case CU_MEMORYTYPE_ARRAY:
@@ -224,12 +226,12 @@ static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t he
 static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint64_t width,
                     uint64_t height, uint64_t depth, CUstream hStream, bool sync)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS || !width || !height || !depth) {
         return rc;
     }
-    struct weir_copy_side to, from;
+    struct weir_guest_copy_side to, from;
     rc = any_side(dst, width, height, depth, &to);
     rc = rc == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : rc;
     return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;

@@ -260,7 +260,7 @@ CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute at
 
 /* ---------------------------------------------------------------- primary contexts */
 
-static CUresult retain_locked(struct weir_ctx *ctx)
+static CUresult retain_locked(struct weir_guest_ctx *ctx)
 {
     CUresult rc = ctx->retain_count ? CUDA_SUCCESS : weir_ctx_activate(ctx);
     ctx->retain_count += rc == CUDA_SUCCESS;
@@ -291,7 +291,7 @@ CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
  * taken to inactive only by deactivate itself; programs that race release with use get what they
  * get natively, an invalid context.
  */
-static CUresult release(struct weir_ctx *ctx, bool reset)
+static CUresult release(struct weir_guest_ctx *ctx, bool reset)
 {
     pthread_mutex_lock(&primary_lock);
     CUresult rc = CUDA_SUCCESS;

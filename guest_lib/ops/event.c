@@ -7,7 +7,7 @@
 
 CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -16,7 +16,7 @@ CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     if (!phEvent || Flags & ~EVENT_FLAGS || bad_ipc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_event *event;
+    struct weir_guest_event *event;
     rc = weir_event_new(ctx, Flags, false, &event);
     if (rc == CUDA_SUCCESS) {
         *phEvent = (CUevent)(uintptr_t)event->handle;
@@ -26,7 +26,7 @@ CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult weir_guest_cuEventDestroy_v2(CUevent hEvent)
 {
-    struct weir_event *event;
+    struct weir_guest_event *event;
     CUresult rc = weir_event_get(hEvent, &event);
     if (rc == CUDA_SUCCESS) {
         weir_event_drop(event, true);
@@ -36,9 +36,9 @@ CUresult weir_guest_cuEventDestroy_v2(CUevent hEvent)
 
 CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
-    struct weir_stream *stream;
-    struct weir_event *event;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    struct weir_guest_event *event;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     rc = rc == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : rc;
     if (rc == CUDA_SUCCESS && event->ctx != stream->ctx) {
         rc = CUDA_ERROR_INVALID_HANDLE;
@@ -53,14 +53,14 @@ CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
 
 CUresult weir_guest_cuEventQuery(CUevent hEvent)
 {
-    struct weir_event *event;
+    struct weir_guest_event *event;
     CUresult rc = weir_event_get(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
     rc = weir_event_query(event);
     if (rc == CUDA_SUCCESS) {
-        weir_stream_run_actions();
+        weir_guest_stream_run_actions();
     }
     CUresult error = weir_guest_report();
     return error != CUDA_SUCCESS ? error : rc;
@@ -68,19 +68,19 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
 
 CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
 {
-    struct weir_event *event;
+    struct weir_guest_event *event;
     CUresult rc = weir_event_get(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
     rc = weir_event_wait(event);
-    CUresult settled = weir_stream_settled(event->ctx);
+    CUresult settled = weir_guest_stream_settled(event->ctx);
     return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
 }
 
 CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
-    struct weir_event *start, *end;
+    struct weir_guest_event *start, *end;
     CUresult rc = weir_event_get(hStart, &start);
     rc = rc == CUDA_SUCCESS ? weir_event_get(hEnd, &end) : rc;
     if (rc != CUDA_SUCCESS) {

@@ -4,7 +4,7 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-CUresult weir_function_attribute(struct weir_function *function, CUdevice device,
+CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice device,
                                  CUfunction_attribute attribute, int *ret_value)
 {
     uint32_t index = (uint32_t)attribute;
@@ -31,8 +31,8 @@ CUresult weir_function_attribute(struct weir_function *function, CUdevice device
 }
 
 /* What the driver surely takes; it is asked about the rest. */
-static bool surely_taken(const struct weir_function *function, CUdevice device, uint32_t index,
-                         int value)
+static bool surely_taken(const struct weir_guest_function *function, CUdevice device,
+                         uint32_t index, int value)
 {
     const int *limits = weir_guest.devices[device].attributes;
     switch (index) {
@@ -50,7 +50,7 @@ static bool surely_taken(const struct weir_function *function, CUdevice device, 
 }
 
 static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
-                              struct weir_function *function, CUdevice device)
+                              struct weir_guest_function *function, CUdevice device)
 {
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -61,7 +61,7 @@ static CUresult get_attribute(int *ret_value, CUfunction_attribute attribute,
     return weir_function_attribute(function, device, attribute, ret_value);
 }
 
-static CUresult set_attribute(struct weir_function *function, CUfunction_attribute attribute,
+static CUresult set_attribute(struct weir_guest_function *function, CUfunction_attribute attribute,
                               int value, CUdevice device)
 {
     uint32_t index = (uint32_t)attribute;
@@ -91,7 +91,7 @@ static CUresult set_attribute(struct weir_function *function, CUfunction_attribu
     return result;
 }
 
-static CUresult set_cache_config(struct weir_function *function, CUfunc_cache config)
+static CUresult set_cache_config(struct weir_guest_function *function, CUfunc_cache config)
 {
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -105,7 +105,7 @@ static CUresult set_cache_config(struct weir_function *function, CUfunc_cache co
     return weir_post_function_cache_config(weir_guest_channel(), &in);
 }
 
-static CUresult get_name(const char **ret_name, struct weir_function *function)
+static CUresult get_name(const char **ret_name, struct weir_guest_function *function)
 {
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -118,7 +118,7 @@ static CUresult get_name(const char **ret_name, struct weir_function *function)
 }
 
 /* Past the last parameter the driver says INVALID_VALUE; callers count by that. */
-static CUresult get_param(struct weir_function *function, size_t index, size_t *ret_offset,
+static CUresult get_param(struct weir_guest_function *function, size_t index, size_t *ret_offset,
                           size_t *ret_bytes)
 {
     if (!function) {
@@ -206,7 +206,7 @@ CUresult weir_guest_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, siz
 
 CUresult weir_guest_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
-    struct weir_function *function = weir_function_get(hfunc);
+    struct weir_guest_function *function = weir_function_get(hfunc);
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -235,7 +235,7 @@ CUresult weir_guest_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction fun
 
 CUresult weir_guest_cuFuncLoad(CUfunction function)
 {
-    struct weir_function *f = weir_function_get(function);
+    struct weir_guest_function *f = weir_function_get(function);
 
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;

@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEPENDENCIES 4096
+
 CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
 {
-    if (!weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
+    if (!weir_guest_object_get(WEIR_KIND_GRAPH, hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const struct weir_op_cuGraphDestroy_in in = {.hGraph = (uintptr_t)hGraph};
@@ -28,7 +30,7 @@ CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
 
 CUresult weir_guest_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-    if (!weir_object_get(WEIR_KIND_EXEC, hGraphExec)) {
+    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraphExec)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const struct weir_op_cuGraphExecDestroy_in in = {.hGraphExec = (uintptr_t)hGraphExec};
@@ -173,20 +175,20 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
 /* An upload only moves work forward in time; the stream is checked, the rest is the driver's. */
 CUresult weir_guest_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
 {
-    struct weir_stream *stream;
-    if (!weir_object_get(WEIR_KIND_EXEC, hGraph)) {
+    struct weir_guest_stream *stream;
+    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_stream_get(hStream, &stream);
+    return weir_guest_stream_get(hStream, &stream);
 }
 
 CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
-    struct weir_stream *stream;
-    if (!weir_object_get(WEIR_KIND_EXEC, hGraph)) {
+    struct weir_guest_stream *stream;
+    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     struct weir_graph_set *set = weir_graph_set_find((uintptr_t)hGraph);
     if (result == CUDA_SUCCESS) {
         result = weir_managed_push();
@@ -198,10 +200,10 @@ CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         return result;
     }
     const struct weir_op_graph_launch_in in = {.x = (uintptr_t)hGraph, .s = stream->handle};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     result = weir_guest_capturing() ? weir_call_graph_launch(weir_guest_channel(), &in, NULL)
                                     : weir_post_graph_launch(weir_guest_channel(), &in);
-    result = weir_stream_work_end(stream, result);
+    result = weir_guest_stream_work_end(stream, result);
     if (result == CUDA_SUCCESS && set) {
         result = weir_graph_set_after_launch(set, stream);
     }
@@ -310,7 +312,7 @@ CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsig
 {
     WEIR_GUEST_KEEP_ERRNO;
     (void)flags; /* all of them ask for more detail */
-    if (!path || !weir_object_get(WEIR_KIND_GRAPH, hGraph)) {
+    if (!path || !weir_guest_object_get(WEIR_KIND_GRAPH, hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     FILE *file = fopen(path, "we");
@@ -472,4 +474,50 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+}
+
+/* ---------------------------------------------------------------- edges with data */
+
+static bool all_plain(const CUgraphEdgeData *edges, size_t count)
+{
+    static const CUgraphEdgeData plain;
+    for (size_t i = 0; edges && i < count; i++) {
+        if (memcmp(&edges[i], &plain, sizeof(plain)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A node with special edges is made without any, and gets them then. */
+CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies,
+                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                      CUgraphNodeParams *nodeParams)
+{
+    if (all_plain(dependencyData, numDependencies)) {
+        return weir_guest_cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                         nodeParams);
+    }
+    if (!dependencies || numDependencies > MAX_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNode *to = calloc(numDependencies, sizeof(CUgraphNode));
+    CUgraphNode node;
+    CUresult result = to ? weir_guest_cuGraphAddNode(&node, hGraph, NULL, 0, nodeParams)
+                         : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        for (size_t i = 0; i < numDependencies; i++) {
+            to[i] = node;
+        }
+        result = weir_guest_cuGraphAddDependencies_v2(hGraph, dependencies, to, dependencyData,
+                                                      numDependencies);
+        if (result == CUDA_SUCCESS) {
+            *phGraphNode = node;
+        } else {
+            (void)weir_guest_cuGraphDestroyNode(node);
+        }
+    }
+    free(to);
+    return result;
 }

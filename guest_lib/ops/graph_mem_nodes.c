@@ -5,7 +5,8 @@
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_ctx **ret_ctx)
+static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params,
+                            struct weir_guest_ctx **ret_ctx)
 {
     CUresult result = weir_ctx_current(ret_ctx);
     if (result != CUDA_SUCCESS) {
@@ -27,7 +28,7 @@ CUresult weir_guest_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGr
                                            const CUgraphNode *dependencies, size_t numDependencies,
                                            CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     uint64_t base;
     CUresult result = check_alloc(nodeParams, &ctx);
     if (result != CUDA_SUCCESS) {

@@ -48,7 +48,8 @@ static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode
 
 /* ---------------------------------------------------------------- kernels */
 
-static CUresult read_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct weir_function **function,
+static CUresult read_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
+                            struct weir_guest_function **function,
                             struct weir_launch_buffer *buffer)
 {
     if (!params) {
@@ -66,7 +67,7 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
                                             const CUgraphNode *dependencies, size_t numDependencies,
                                             const CUDA_KERNEL_NODE_PARAMS *p)
 {
-    struct weir_function *function;
+    struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
     struct addition add;
     CUresult result = read_kernel(p, &function, &buffer);
@@ -96,7 +97,7 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
 
 static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
 {
-    struct weir_function *function;
+    struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
     CUresult result = read_kernel(p, &function, &buffer);
     if (result != CUDA_SUCCESS) {
@@ -131,7 +132,7 @@ CUresult weir_guest_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CU
 }
 
 /* The driver gives pointers to its own copy of the arguments; ours lives in the node's record. */
-static CUresult keep_arguments(CUgraphNode node, const struct weir_function *function,
+static CUresult keep_arguments(CUgraphNode node, const struct weir_guest_function *function,
                                const struct weir_op_graph_kernel_get_out *out, void ***ret_pointers)
 {
     struct weir_graph_node record = {.handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_KERNEL};
@@ -173,7 +174,7 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct weir_function *function = weir_function_get((const void *)(uintptr_t)out.f);
+    struct weir_guest_function *function = weir_function_get((const void *)(uintptr_t)out.f);
     void **pointers;
     if (!function) {
         return CUDA_ERROR_UNKNOWN;
@@ -252,7 +253,7 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
                                          const CUgraphNode *dependencies, size_t numDependencies,
                                          const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
-    struct weir_ctx *context;
+    struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
     struct addition add;
     if (!copyParams) {
@@ -293,7 +294,7 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
 static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
                          CUcontext ctx)
 {
-    struct weir_ctx *context;
+    struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
     if (!copyParams) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -362,7 +363,7 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
                                          const CUgraphNode *dependencies, size_t numDependencies,
                                          const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx)
 {
-    struct weir_ctx *context;
+    struct weir_guest_ctx *context;
     struct addition add;
     if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -399,7 +400,7 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
 static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p,
                            CUcontext ctx)
 {
-    struct weir_ctx *context;
+    struct weir_guest_ctx *context;
     if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -12,7 +12,7 @@
 CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
     struct weir_mem mem;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!pHandle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -36,7 +36,7 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
                                           unsigned int Flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -60,7 +60,7 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
         .kind = WEIR_MEM_IMPORTED,
         .device_base = out.base,
         .ctx = ctx,
-        .buffer_id = weir_objects_next_id(),
+        .buffer_id = weir_guest_objects_next_id(),
         .owner = (void *)(uintptr_t)out.reference,
     };
     if (!weir_mem_insert(&mem)) {
@@ -76,7 +76,7 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
 CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
     struct weir_mem mem;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_current(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -95,7 +95,7 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
 
 CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 {
-    struct weir_event *found;
+    struct weir_guest_event *found;
     CUresult result = weir_event_get(event, &found);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -117,8 +117,8 @@ CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event
 
 CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 {
-    struct weir_ctx *ctx;
-    struct weir_event *event;
+    struct weir_guest_ctx *ctx;
+    struct weir_guest_event *event;
     if (!phEvent) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -47,7 +47,7 @@ static bool divides(const uint32_t cluster[3], const uint32_t grid[3])
 }
 
 /* The clusters that a kernel was compiled for, if it was. */
-static void compiled_cluster(const struct weir_function *function, uint32_t ret_cluster[3])
+static void compiled_cluster(const struct weir_guest_function *function, uint32_t ret_cluster[3])
 {
     for (int i = 0; i < 3; i++) {
         int id = (int)CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i;
@@ -57,8 +57,8 @@ static void compiled_cluster(const struct weir_function *function, uint32_t ret_
 }
 
 /* Is all right but for what attributes and flags may change? */
-static bool dims_good(const struct weir_function *function, const struct weir_launch_dims *dims,
-                      const struct weir_ctx *ctx)
+static bool dims_good(const struct weir_guest_function *function,
+                      const struct weir_launch_dims *dims, const struct weir_guest_ctx *ctx)
 {
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     uint32_t cluster[3];
@@ -69,8 +69,8 @@ static bool dims_good(const struct weir_function *function, const struct weir_la
 }
 
 /* Would the driver surely take it? No is not an error: then it is asked. */
-static bool surely_good(struct weir_function *function, const struct weir_launch_dims *dims,
-                        const struct weir_ctx *ctx)
+static bool surely_good(struct weir_guest_function *function, const struct weir_launch_dims *dims,
+                        const struct weir_guest_ctx *ctx)
 {
     const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
                             1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -92,8 +92,8 @@ static bool surely_good(struct weir_function *function, const struct weir_launch
  * Does the verdict hold for every grid? Where the grid is within the device's bounds and divisible
  * by the clusters it does, but for cooperative launches, which must fit on the device at once.
  */
-static bool any_grid(const struct weir_function *function, const struct request *request,
-                     const struct weir_ctx *ctx)
+static bool any_grid(const struct weir_guest_function *function, const struct request *request,
+                     const struct weir_guest_ctx *ctx)
 {
     if (request->flags || !dims_good(function, &request->dims, ctx)) {
         return false;
@@ -127,8 +127,8 @@ static CUevent *event_in(CUlaunchAttribute *attribute)
 }
 
 /* A number for everything the driver's verdict depends on; 0 stands for "none". */
-static uint64_t shape_of(const struct weir_function *function, const struct request *request,
-                         const struct weir_ctx *ctx)
+static uint64_t shape_of(const struct weir_guest_function *function, const struct request *request,
+                         const struct weir_guest_ctx *ctx)
 {
     struct {
         struct weir_launch_dims dims;
@@ -248,7 +248,7 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
     return CUDA_SUCCESS;
 }
 
-static void pack(const struct weir_function *function, void **params, uint8_t *buffer)
+static void pack(const struct weir_guest_function *function, void **params, uint8_t *buffer)
 {
     memset(buffer, 0, function->param_bytes);
     for (uint32_t i = 0; i < function->n_params; i++) {
@@ -256,7 +256,7 @@ static void pack(const struct weir_function *function, void **params, uint8_t *b
     }
 }
 
-CUresult weir_launch_params(const struct weir_function *function, void **params, void **extra,
+CUresult weir_launch_params(const struct weir_guest_function *function, void **params, void **extra,
                             struct weir_launch_buffer *buffer)
 {
     buffer->allocated = NULL;
@@ -290,8 +290,8 @@ CUresult weir_launch_params(const struct weir_function *function, void **params,
     return CUDA_SUCCESS;
 }
 
-static CUresult send(struct weir_function *function, const struct request *request,
-                     struct weir_stream *stream, const struct weir_launch_buffer *buffer)
+static CUresult send(struct weir_guest_function *function, const struct request *request,
+                     struct weir_guest_stream *stream, const struct weir_launch_buffer *buffer)
 {
     const struct weir_op_launch_in in = {
         .f = function->handle,
@@ -326,7 +326,8 @@ static CUresult send(struct weir_function *function, const struct request *reque
  * Several devices: the stream must be of the current one, and a module's function of the stream's.
  * What is to be known of a kernel on this device is asked once.
  */
-static CUresult check_device(struct weir_function *function, const struct weir_stream *stream)
+static CUresult check_device(struct weir_guest_function *function,
+                             const struct weir_guest_stream *stream)
 {
     CUdevice device = stream->ctx->device;
     if (device != weir_device_current() ||
@@ -343,10 +344,11 @@ static CUresult check_device(struct weir_function *function, const struct weir_s
 }
 
 /* As send(), around the record of an event that an attribute asks for; one at most. */
-static CUresult send_with_event(struct weir_function *function, const struct request *request,
-                                struct weir_stream *stream, const struct weir_launch_buffer *buffer)
+static CUresult send_with_event(struct weir_guest_function *function, const struct request *request,
+                                struct weir_guest_stream *stream,
+                                const struct weir_launch_buffer *buffer)
 {
-    struct weir_event *event;
+    struct weir_guest_event *event;
     CUevent *place = NULL;
     uint64_t wire = 0;
     for (uint32_t i = 0; i < request->n_attributes; i++) {
@@ -372,13 +374,13 @@ static CUresult send_with_event(struct weir_function *function, const struct req
 
 static CUresult launch(CUfunction f, const struct request *request)
 {
-    struct weir_function *function = weir_function_get(f);
-    struct weir_stream *stream;
+    struct weir_guest_function *function = weir_function_get(f);
+    struct weir_guest_stream *stream;
     struct weir_launch_buffer buffer;
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = weir_stream_get(request->stream, &stream);
+    CUresult result = weir_guest_stream_get(request->stream, &stream);
     if (result == CUDA_SUCCESS && weir_guest.n_devices > 1) {
         result = check_device(function, stream);
     }
@@ -391,10 +393,10 @@ static CUresult launch(CUfunction f, const struct request *request)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     result = send_with_event(function, request, stream, &buffer);
     free(buffer.allocated);
-    return weir_stream_work_end(stream, result);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 CUresult weir_guest_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,

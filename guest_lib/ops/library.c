@@ -16,7 +16,7 @@ struct library_options {
     void **values;
 };
 
-static CUresult load_stored(struct weir_library *library, const struct weir_image *image,
+static CUresult load_stored(struct weir_library *library, const struct weir_guest_image *image,
                             const struct weir_jit_wire *jit, const struct library_options *options)
 {
     uint32_t ids[MAX_LIBRARY_OPTIONS];
@@ -57,14 +57,14 @@ static CUresult load_stored(struct weir_library *library, const struct weir_imag
     return (CUresult)out.result;
 }
 
-static CUresult library_new(const struct weir_image *image, const struct weir_jit_wire *jit,
+static CUresult library_new(const struct weir_guest_image *image, const struct weir_jit_wire *jit,
                             const struct library_options *options, CUlibrary *ret_library)
 {
     struct weir_library *library = calloc(1, sizeof(*library));
     if (!library) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result = weir_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
     if (result != CUDA_SUCCESS) {
         free(library);
         return result;
@@ -95,14 +95,14 @@ CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
 {
     const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
     struct weir_jit_wire jit;
-    struct weir_image image;
+    struct weir_guest_image image;
     CUresult result = check_options(library, code, &options);
     if (result == CUDA_SUCCESS) {
         result = weir_jit_read(
-            &(struct weir_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
+            &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_image_store(code, &image);
+        result = weir_guest_image_store(code, &image);
     }
     return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
 }
@@ -116,14 +116,14 @@ CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileNa
 {
     const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
     struct weir_jit_wire jit;
-    struct weir_image image;
+    struct weir_guest_image image;
     CUresult result = check_options(library, fileName, &options);
     if (result == CUDA_SUCCESS) {
         result = weir_jit_read(
-            &(struct weir_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
+            &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_image_store_file(fileName, &image);
+        result = weir_guest_image_store_file(fileName, &image);
     }
     return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
 }
@@ -151,7 +151,7 @@ CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, cons
     if (!pKernel || !name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_function *function;
+    struct weir_guest_function *function;
     CUresult result = weir_library_kernel(library, name, &function);
     if (result == CUDA_SUCCESS) {
         *pKernel = (CUkernel)(uintptr_t)function->handle;
@@ -182,7 +182,7 @@ CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int nu
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned int i = 0; i < numKernels; i++) {
-        struct weir_function *function;
+        struct weir_guest_function *function;
         CUresult result = weir_library_kernel_at(library, i, &function);
         if (result != CUDA_SUCCESS || !function) {
             return result;
@@ -196,7 +196,7 @@ CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int nu
 CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 {
     struct weir_library *library = weir_library_get(handle);
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -208,7 +208,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
         return result;
     }
     weir_lock_acquire(&library->image.lock);
-    struct weir_module *module = library->modules[ctx->device];
+    struct weir_guest_module *module = library->modules[ctx->device];
     weir_lock_release(&library->image.lock);
     if (module) {
         *pMod = (CUmodule)(uintptr_t)module->handle;
@@ -220,7 +220,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     }
     module->ctx = ctx;
     module->library = library;
-    result = weir_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
@@ -285,7 +285,7 @@ CUresult weir_guest_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibr
 /* A kernel serves as its own function: the host keeps both behind one handle. */
 CUresult weir_guest_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!weir_function_get(kernel)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -301,7 +301,7 @@ CUresult weir_guest_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 
 CUresult weir_guest_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
 {
-    struct weir_function *function = weir_function_get(kernel);
+    struct weir_guest_function *function = weir_function_get(kernel);
     if (!function || !function->library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

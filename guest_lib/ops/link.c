@@ -17,12 +17,12 @@ struct link {
 
 static struct link *link_get(CUlinkState state)
 {
-    return weir_object_get(WEIR_KIND_LINK, state);
+    return weir_guest_object_get(WEIR_KIND_LINK, state);
 }
 
 static void link_free(struct link *link)
 {
-    weir_object_remove(WEIR_KIND_LINK, link->handle);
+    weir_guest_object_remove(WEIR_KIND_LINK, link->handle);
     free(link->cubin);
     free(link);
 }
@@ -37,10 +37,10 @@ CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *optio
     if (!link) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult result =
-        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &link->jit);
+    CUresult result = weir_jit_read(
+        &(struct weir_guest_jit_options){numOptions, options, optionValues}, &link->jit);
     if (result == CUDA_SUCCESS) {
-        result = weir_object_add(WEIR_KIND_LINK, link, &link->handle);
+        result = weir_guest_object_add(WEIR_KIND_LINK, link, &link->handle);
     }
     if (result != CUDA_SUCCESS) {
         free(link);
@@ -62,8 +62,8 @@ CUresult weir_guest_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *optio
     return CUDA_SUCCESS;
 }
 
-static CUresult add_stored(struct link *link, CUjitInputType type, const struct weir_image *image,
-                           const char *name)
+static CUresult add_stored(struct link *link, CUjitInputType type,
+                           const struct weir_guest_image *image, const char *name)
 {
     struct weir_op_link_add_in in = {
         .l = link->handle, .type = (uint32_t)type, .bytes = image->bytes, .name = name ? name : ""};
@@ -82,7 +82,7 @@ CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, voi
                                      CUjit_option *options, void **optionValues)
 {
     struct link *link = link_get(state);
-    struct weir_image image;
+    struct weir_guest_image image;
     struct weir_jit_wire jit;
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -91,9 +91,9 @@ CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, voi
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result =
-        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &jit);
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
     if (result == CUDA_SUCCESS) {
-        result = weir_image_store_bytes(data, size, &image);
+        result = weir_guest_image_store_bytes(data, size, &image);
     }
     return result == CUDA_SUCCESS ? add_stored(link, type, &image, name) : result;
 }
@@ -103,7 +103,7 @@ CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, con
                                      void **optionValues)
 {
     struct link *link = link_get(state);
-    struct weir_image image;
+    struct weir_guest_image image;
     struct weir_jit_wire jit;
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -112,9 +112,9 @@ CUresult weir_guest_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, con
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result =
-        weir_jit_read(&(struct weir_jit_options){numOptions, options, optionValues}, &jit);
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
     if (result == CUDA_SUCCESS) {
-        result = weir_image_store_file(path, &image);
+        result = weir_guest_image_store_file(path, &image);
     }
     return result == CUDA_SUCCESS ? add_stored(link, type, &image, path) : result;
 }
@@ -142,7 +142,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
     const uint64_t bytes = out.bytes;
     memcpy(hash.bytes, out.hash, sizeof(hash.bytes));
     void *cubin;
-    result = weir_image_fetch(&hash, bytes, &cubin);
+    result = weir_guest_image_fetch(&hash, bytes, &cubin);
     if (result != CUDA_SUCCESS) {
         return result;
     }

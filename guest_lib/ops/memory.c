@@ -11,7 +11,7 @@
 
 CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -33,7 +33,7 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 
 CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -88,13 +88,13 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
         weir_pool_forget(&mem);
     }
     weir_mem_release(&mem);
-    weir_stream_run_actions();
+    weir_guest_stream_run_actions();
     return weir_guest_result(waited);
 }
 
 CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS || !dptr) {
         return rc;
@@ -112,7 +112,7 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
 
 CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -136,7 +136,7 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
 {
     const unsigned int known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -159,7 +159,7 @@ CUresult weir_guest_cuMemAllocHost_v2(void **pp, size_t bytesize)
 
 CUresult weir_guest_cuMemFreeHost(void *p)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -174,7 +174,7 @@ CUresult weir_guest_cuMemFreeHost(void *p)
 
 CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -206,7 +206,7 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
 {
     const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -221,7 +221,7 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
 
 CUresult weir_guest_cuMemHostUnregister(void *p)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -237,7 +237,7 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
 
 CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;

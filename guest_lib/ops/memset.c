@@ -26,7 +26,7 @@ static uint64_t extent(const struct fill *fill)
 }
 
 static CUresult post_fill(const struct fill *fill, const struct weir_mem *mem,
-                          struct weir_stream *stream)
+                          struct weir_guest_stream *stream)
 {
     struct weir_op_memset_in in = {.dst = mem->device_base + (fill->dst - mem->base),
                                    .pitch = fill->pitch,
@@ -35,17 +35,17 @@ static CUresult post_fill(const struct fill *fill, const struct weir_mem *mem,
                                    .width = fill->width,
                                    .height = fill->height,
                                    .s = stream->handle};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     CUresult rc = weir_guest_capturing() ? weir_call_memset(weir_guest_channel(), &in, NULL)
                                          : weir_post_memset(weir_guest_channel(), &in);
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
 /* sync: host memory is filled when the call returns; device memory in stream order, as natively. */
 static CUresult memset_on(const struct fill *fill, CUstream hStream, bool sync)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS || !fill->width || !fill->height) {
         return rc;
     }
@@ -57,7 +57,7 @@ static CUresult memset_on(const struct fill *fill, CUstream hStream, bool sync)
     }
     rc = post_fill(fill, &mem, stream);
     if (rc == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {
-        rc = weir_stream_synchronize(stream);
+        rc = weir_guest_stream_synchronize(stream);
     }
     return rc;
 }

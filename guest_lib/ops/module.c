@@ -15,7 +15,7 @@ void weir_guest_note_printf(uint32_t uses_printf)
     }
 }
 
-static CUresult load_stored(struct weir_module *module, const struct weir_image *image,
+static CUresult load_stored(struct weir_guest_module *module, const struct weir_guest_image *image,
                             const struct weir_jit_wire *jit)
 {
     struct weir_op_module_load_in in = {
@@ -42,20 +42,20 @@ static CUresult load_stored(struct weir_module *module, const struct weir_image 
 }
 
 /* Load an image that the host has. */
-static CUresult module_new(const struct weir_image *image, const struct weir_jit_wire *jit,
+static CUresult module_new(const struct weir_guest_image *image, const struct weir_jit_wire *jit,
                            CUmodule *ret_module)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_current(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct weir_module *module = calloc(1, sizeof(*module));
+    struct weir_guest_module *module = calloc(1, sizeof(*module));
     if (!module) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->ctx = ctx;
-    result = weir_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
@@ -69,51 +69,52 @@ static CUresult module_new(const struct weir_image *image, const struct weir_jit
     return CUDA_SUCCESS;
 }
 
-static CUresult load_data(const void *image, const struct weir_jit_options *options,
+static CUresult load_data(const void *image, const struct weir_guest_jit_options *options,
                           CUmodule *ret_module)
 {
     struct weir_jit_wire jit;
-    struct weir_image stored;
+    struct weir_guest_image stored;
     if (!image || !ret_module) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = weir_jit_read(options, &jit);
     if (result == CUDA_SUCCESS) {
-        result = weir_image_store(image, &stored);
+        result = weir_guest_image_store(image, &stored);
     }
     return result == CUDA_SUCCESS ? module_new(&stored, &jit, ret_module) : result;
 }
 
 CUresult weir_guest_cuModuleLoadData(CUmodule *module, const void *image)
 {
-    return load_data(image, &(struct weir_jit_options){.count = 0}, module);
+    return load_data(image, &(struct weir_guest_jit_options){.count = 0}, module);
 }
 
 CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
                                        CUjit_option *options, void **optionValues)
 {
-    return load_data(image, &(struct weir_jit_options){numOptions, options, optionValues}, module);
+    return load_data(image, &(struct weir_guest_jit_options){numOptions, options, optionValues},
+                     module);
 }
 
 CUresult weir_guest_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 {
-    return load_data(fatCubin, &(struct weir_jit_options){.count = 0}, module);
+    return load_data(fatCubin, &(struct weir_guest_jit_options){.count = 0}, module);
 }
 
 CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
 {
     const struct weir_jit_wire jit = {.count = 0};
-    struct weir_image stored;
+    struct weir_guest_image stored;
     if (!module || !fname) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_image_store_file(fname, &stored);
+    CUresult result = weir_guest_image_store_file(fname, &stored);
     return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
 }
 
 CUresult weir_guest_cuModuleUnload(CUmodule hmod)
 {
-    struct weir_module *module = weir_module_get(hmod);
+    struct weir_guest_module *module = weir_module_get(hmod);
     if (!module || module->library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -139,14 +140,14 @@ CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 
 CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
-    struct weir_module *module = weir_module_get(hmod);
+    struct weir_guest_module *module = weir_module_get(hmod);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!hfunc || !name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_function *function;
+    struct weir_guest_function *function;
     CUresult result = weir_module_function(module, name, &function);
     if (result == CUDA_SUCCESS) {
         *hfunc = (CUfunction)(uintptr_t)function->handle;
@@ -156,7 +157,7 @@ CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const 
 
 CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 {
-    struct weir_module *module = weir_module_get(mod);
+    struct weir_guest_module *module = weir_module_get(mod);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -169,7 +170,7 @@ CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
                                                CUmodule mod)
 {
-    struct weir_module *module = weir_module_get(mod);
+    struct weir_guest_module *module = weir_module_get(mod);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -177,7 +178,7 @@ CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned i
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned int i = 0; i < numFunctions; i++) {
-        struct weir_function *function;
+        struct weir_guest_function *function;
         CUresult result = weir_module_function_at(module, i, &function);
         if (result != CUDA_SUCCESS || !function) {
             return result;
@@ -189,8 +190,8 @@ CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned i
 
 CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunction *ret_function)
 {
-    struct weir_module *module = weir_module_get(mod);
-    struct weir_function *function;
+    struct weir_guest_module *module = weir_module_get(mod);
+    struct weir_guest_function *function;
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -205,7 +206,7 @@ CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunct
 CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
                                          const char *name)
 {
-    struct weir_module *module = weir_module_get(hmod);
+    struct weir_guest_module *module = weir_module_get(hmod);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

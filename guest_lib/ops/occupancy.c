@@ -26,8 +26,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards answers */
 static struct answer answers[SLOTS];
 
 /* A function and what is asked of it, as one number. */
-static uint64_t question_of(const struct weir_function *function, enum question kind, uint64_t a,
-                            uint64_t b, uint64_t c)
+static uint64_t question_of(const struct weir_guest_function *function, enum question kind,
+                            uint64_t a, uint64_t b, uint64_t c)
 {
     const uint64_t words[] = {
         function->handle, __atomic_load_n(&function->epoch, __ATOMIC_RELAXED), kind, a, b, c};
@@ -55,8 +55,8 @@ static void keep(uint64_t question, uint64_t value)
 }
 
 /* Resident blocks per multiprocessor for one block size. */
-static CUresult blocks_per_sm(const struct weir_function *function, int block, size_t shared_bytes,
-                              unsigned int flags, int *ret_blocks)
+static CUresult blocks_per_sm(const struct weir_guest_function *function, int block,
+                              size_t shared_bytes, unsigned int flags, int *ret_blocks)
 {
     const struct weir_op_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_in in = {
         .func = function->handle,
@@ -82,7 +82,7 @@ static CUresult blocks_per_sm(const struct weir_function *function, int block, s
 CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
-    struct weir_function *function = weir_function_get(func);
+    struct weir_guest_function *function = weir_function_get(func);
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -102,7 +102,7 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
                                                             CUfunction func, int numBlocks,
                                                             int blockSize)
 {
-    struct weir_function *function = weir_function_get(func);
+    struct weir_guest_function *function = weir_function_get(func);
     uint64_t value;
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -135,8 +135,8 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
     unsigned int flags)
 {
-    struct weir_function *function = weir_function_get(func);
-    struct weir_ctx *ctx;
+    struct weir_guest_function *function = weir_function_get(func);
+    struct weir_guest_ctx *ctx;
     int limit;
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -195,7 +195,7 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *bloc
 static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *config,
                          uint32_t potential)
 {
-    struct weir_function *function = weir_function_get(func);
+    struct weir_guest_function *function = weir_function_get(func);
     CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
     if (!function) {

@@ -183,7 +183,7 @@ CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute
 static CUresult check_managed(CUdeviceptr ptr, size_t count)
 {
     struct weir_mem mem;
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -212,8 +212,8 @@ CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advis
 CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
                                        CUstream hStream)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
         rc = CUDA_ERROR_INVALID_DEVICE;
     }

@@ -67,7 +67,7 @@ static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **re
     pool->device = device;
     pool->is_default = is_default;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
-    CUresult rc = weir_object_add(WEIR_KIND_POOL, pool, &pool->handle);
+    CUresult rc = weir_guest_object_add(WEIR_KIND_POOL, pool, &pool->handle);
     if (rc != CUDA_SUCCESS) {
         free(pool);
         return rc;
@@ -108,7 +108,7 @@ static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool
 
 static CUresult get_pool(CUmemoryPool handle, struct weir_pool **ret_pool)
 {
-    *ret_pool = weir_object_get(WEIR_KIND_POOL, handle);
+    *ret_pool = weir_guest_object_get(WEIR_KIND_POOL, handle);
     return *ret_pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -160,7 +160,7 @@ static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
     weir_lock_acquire(&pool->lock);
     for (struct pending **at = &pool->pending; *at;) {
         struct pending *pending = *at;
-        if (pool->reserved > keep_bytes && weir_stream_passed(&pending->point)) {
+        if (pool->reserved > keep_bytes && weir_guest_stream_passed(&pending->point)) {
             *at = pending->next;
             pool->reserved -= pending->block_bytes;
             pending->next = gone;
@@ -185,7 +185,7 @@ static CUresult drain(struct weir_pool *pool)
         if (!first || rc != CUDA_SUCCESS) {
             return rc;
         }
-        rc = weir_stream_wait(&point);
+        rc = weir_guest_stream_wait(&point);
         harvest(pool, 0);
     }
 }
@@ -197,8 +197,8 @@ static bool fits(const struct pending *pending, uint64_t bytes)
 }
 
 /* A pending block for this stream: its own, or one whose point is passed. */
-static struct pending *take_pending(struct weir_pool *pool, const struct weir_ctx *ctx,
-                                    struct weir_stream *stream, uint64_t bytes)
+static struct pending *take_pending(struct weir_pool *pool, const struct weir_guest_ctx *ctx,
+                                    struct weir_guest_stream *stream, uint64_t bytes)
 {
     struct pending *found = NULL;
     weir_lock_acquire(&pool->lock);
@@ -208,7 +208,7 @@ static struct pending *take_pending(struct weir_pool *pool, const struct weir_ct
         looked++;
         if (fits(pending, bytes) && pending->mem.ctx == ctx &&
             ((pending->point.stream == stream && pending->point.stream_id == stream->id) ||
-             weir_stream_passed(&pending->point))) {
+             weir_guest_stream_passed(&pending->point))) {
             *at = pending->next;
             found = pending;
             break;
@@ -226,7 +226,7 @@ static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uin
     struct weir_mem mem = pending->mem;
     mem.bytes = bytes;
     mem.pool = pool;
-    mem.buffer_id = weir_objects_next_id();
+    mem.buffer_id = weir_guest_objects_next_id();
     if (!weir_mem_insert(&mem)) {
         weir_lock_acquire(&pool->lock);
         pending->next = pool->pending;
@@ -242,7 +242,7 @@ static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uin
     return CUDA_SUCCESS;
 }
 
-static CUresult new_block(struct weir_pool *pool, struct weir_ctx *ctx, uint64_t bytes,
+static CUresult new_block(struct weir_pool *pool, struct weir_guest_ctx *ctx, uint64_t bytes,
                           CUdeviceptr *dptr)
 {
     struct weir_mem mem;
@@ -264,8 +264,8 @@ static CUresult new_block(struct weir_pool *pool, struct weir_ctx *ctx, uint64_t
 static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t bytes,
                            CUstream hStream)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -275,7 +275,7 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
     if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &rc)) {
         return rc;
     }
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     rc = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -290,7 +290,7 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
 
 CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     struct weir_pool *pool;
     CUresult rc = weir_ctx_current(&ctx);
     rc = rc == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : rc;
@@ -308,13 +308,13 @@ CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, 
     return rc == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : rc;
 }
 
-static CUresult free_later(const struct weir_mem *mem, struct weir_stream *stream)
+static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream *stream)
 {
     struct weir_pool *pool = mem->pool;
     struct pending *pending = malloc(sizeof *pending);
-    struct weir_stream_point point = weir_stream_here(stream);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
     if (!pending) { /* no memory to remember it: wait instead */
-        CUresult rc = weir_stream_wait(&point);
+        CUresult rc = weir_guest_stream_wait(&point);
         weir_pool_forget(mem);
         weir_mem_release(mem);
         return rc;
@@ -330,8 +330,8 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_stream *strea
 
 CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS || !dptr) {
         return rc;
     }
@@ -341,8 +341,8 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     }
     struct weir_mem mem;
     if (weir_mem_find(dptr, &mem) && weir_mem_is_pool_import(&mem)) {
-        struct weir_stream_point point = weir_stream_here(stream);
-        rc = weir_stream_wait(&point);
+        struct weir_stream_point point = weir_guest_stream_here(stream);
+        rc = weir_guest_stream_wait(&point);
         return rc == CUDA_SUCCESS ? weir_pool_free_import(dptr) : rc;
     }
     if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
@@ -399,7 +399,7 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
     }
     made->exportable = shared;
     if (shared && getrandom(made->name, NAME_BYTES, 0) != NAME_BYTES) {
-        weir_object_remove(WEIR_KIND_POOL, made->handle);
+        weir_guest_object_remove(WEIR_KIND_POOL, made->handle);
         free(made);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -415,7 +415,7 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
     if (rc != CUDA_SUCCESS || found->is_default) {
         return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_INVALID_VALUE;
     }
-    weir_object_remove(WEIR_KIND_POOL, found->handle);
+    weir_guest_object_remove(WEIR_KIND_POOL, found->handle);
     weir_lock_acquire(&pools.lock);
     found->destroyed = true;
     if (pools.current[found->device] == found) {
@@ -591,7 +591,7 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
                                  .flags = WEIR_MEM_OF_POOL,
                                  .device_base = out.base,
                                  .device = weir_guest_ordinal_of_host((int)out.device),
-                                 .buffer_id = weir_objects_next_id(),
+                                 .buffer_id = weir_guest_objects_next_id(),
                                  .owner = (void *)(uintptr_t)out.reference};
     if (!weir_mem_insert(&mem)) {
         const struct weir_op_ipc_close_in close = {.reference = out.reference};
@@ -743,7 +743,7 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
 /* ---------------------------------------------------------------- ends */
 
 /* The context's work has ended: its pending blocks, and what is used of it, are nobody's. */
-void weir_pools_context_gone(struct weir_ctx *ctx)
+void weir_pools_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_lock_acquire(&pools.lock);
     for (struct weir_pool *pool = pools.all; pool; pool = pool->next) {

@@ -9,14 +9,14 @@
 
 static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-static CUstream handle_of(const struct weir_stream *stream)
+static CUstream handle_of(const struct weir_guest_stream *stream)
 {
     return (CUstream)(uintptr_t)stream->handle;
 }
 
 CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -27,8 +27,8 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     priority = priority > device->priority_least ? device->priority_least : priority;
     priority = priority < device->priority_greatest ? device->priority_greatest : priority;
-    struct weir_stream *stream;
-    rc = weir_stream_new(ctx, flags, priority, &stream);
+    struct weir_guest_stream *stream;
+    rc = weir_guest_stream_new(ctx, flags, priority, &stream);
     if (rc == CUDA_SUCCESS) {
         *phStream = handle_of(stream);
     }
@@ -42,7 +42,7 @@ CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
 {
-    struct weir_stream *stream = weir_object_get(WEIR_KIND_STREAM, hStream);
+    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, hStream);
     CUgraph graph;
     if (!stream || stream->legacy || stream->per_thread || stream->goes_later) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -52,7 +52,7 @@ CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
         captures == 1) {
         (void)weir_guest_cuGraphDestroy(graph); /* nobody has it */
     }
-    return weir_stream_drop(stream);
+    return weir_guest_stream_drop(stream);
 }
 
 CUresult weir_guest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -70,8 +70,8 @@ CUresult weir_guest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 CUresult weir_guest_cuStreamGetPriority(CUstream hStream, int *priority)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && !priority) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -83,8 +83,8 @@ CUresult weir_guest_cuStreamGetPriority(CUstream hStream, int *priority)
 
 CUresult weir_guest_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && !streamId) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -96,8 +96,8 @@ CUresult weir_guest_cuStreamGetId(CUstream hStream, unsigned long long *streamId
 
 CUresult weir_guest_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && !flags) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -109,8 +109,8 @@ CUresult weir_guest_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 
 CUresult weir_guest_cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && !device) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -122,8 +122,8 @@ CUresult weir_guest_cuStreamGetDevice(CUstream hStream, CUdevice *device)
 
 CUresult weir_guest_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc == CUDA_SUCCESS && !pctx) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
@@ -146,23 +146,23 @@ CUresult weir_guest_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreen
 
 CUresult weir_guest_cuStreamSynchronize(CUstream hStream)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
-    return rc == CUDA_SUCCESS ? weir_stream_synchronize(stream) : rc;
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
+    return rc == CUDA_SUCCESS ? weir_guest_stream_synchronize(stream) : rc;
 }
 
 CUresult weir_guest_cuStreamQuery(CUstream hStream)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
-    return rc == CUDA_SUCCESS ? weir_stream_query(stream) : rc;
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
+    return rc == CUDA_SUCCESS ? weir_guest_stream_query(stream) : rc;
 }
 
 CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
-    struct weir_stream *stream;
-    struct weir_event *event;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    struct weir_guest_event *event;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     rc = rc == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : rc;
     if (rc != CUDA_SUCCESS) {
         return rc;
@@ -178,11 +178,11 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     weir_lock_acquire(&event->lock);
     struct weir_op_stream_wait_event_in in = {
         .s = stream->handle, .e = event->wire, .flags = Flags};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     rc = capturing ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
                    : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
 /* ---------------------------------------------------------------- values in memory */
@@ -191,8 +191,8 @@ static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value,
                              enum weir_value_kind kind)
 {
     uint64_t bytes = kind == WEIR_VALUE_WRITE64 || kind == WEIR_VALUE_WAIT64 ? 8 : 4;
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -206,10 +206,10 @@ static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value,
                                          .value = value,
                                          .flags = flags,
                                          .kind = kind};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     rc = weir_guest_capturing() ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
                                 : weir_post_stream_value(weir_guest_channel(), &in);
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
 CUresult weir_guest_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
@@ -273,7 +273,7 @@ CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
 
 /* ---------------------------------------------------------------- host functions */
 
-static CUresult enqueue_function(struct weir_stream *stream, weir_callback_fn fn, void *user)
+static CUresult enqueue_function(struct weir_guest_stream *stream, weir_callback_fn fn, void *user)
 {
     uint64_t token;
     /* While capturing it becomes a node, which runs at every launch. */
@@ -283,19 +283,19 @@ static CUresult enqueue_function(struct weir_stream *stream, weir_callback_fn fn
         return rc;
     }
     struct weir_op_host_func_in in = {.s = stream->handle, .token = token};
-    weir_stream_work_begin(stream);
+    weir_guest_stream_work_begin(stream);
     rc = capturing ? weir_call_host_func(weir_guest_channel(), &in, NULL)
                    : weir_post_host_func(weir_guest_channel(), &in);
     if (rc != CUDA_SUCCESS) {
         weir_callback_remove(token);
     }
-    return weir_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, rc);
 }
 
 CUresult weir_guest_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -319,8 +319,8 @@ static void run_stream_callback(void *arg)
 CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
                                         unsigned int flags)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -345,8 +345,8 @@ CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, s
                                            unsigned int flags)
 {
     (void)length;
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     struct weir_mem mem;
     if (rc == CUDA_SUCCESS && (!flags || flags > 4 || !weir_mem_find(dptr, &mem))) {
         rc = CUDA_ERROR_INVALID_VALUE;
@@ -359,8 +359,8 @@ CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, s
 CUresult weir_guest_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
                                          CUstreamAttrValue *value)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -380,8 +380,8 @@ CUresult weir_guest_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
 CUresult weir_guest_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                                          const CUstreamAttrValue *param)
 {
-    struct weir_stream *stream;
-    CUresult rc = weir_stream_get(hStream, &stream);
+    struct weir_guest_stream *stream;
+    CUresult rc = weir_guest_stream_get(hStream, &stream);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }

@@ -112,7 +112,7 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
                                       const CUDA_TEXTURE_DESC *pTexDesc,
                                       const CUDA_RESOURCE_VIEW_DESC *pResViewDesc)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!pTexObject || !pResDesc || !pTexDesc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -194,7 +194,7 @@ CUresult weir_guest_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pRes
 CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
                                        const CUDA_RESOURCE_DESC *pResDesc)
 {
-    struct weir_ctx *ctx;
+    struct weir_guest_ctx *ctx;
     if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -50,7 +50,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 
 static bool aligned(uint64_t value)
 {
-    return value % weir_vmm_unit() == 0;
+    return value % weir_guest_vmm_unit() == 0;
 }
 
 CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
@@ -65,7 +65,7 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
     /* Asked of host memory too, before it is tried: NCCL falls back only if cuMemCreate refuses. */
     if (rc == CUDA_SUCCESS ||
         (rc == CUDA_ERROR_NOT_SUPPORTED && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
-        *granularity = weir_vmm_unit();
+        *granularity = weir_guest_vmm_unit();
         rc = CUDA_SUCCESS;
     }
     return rc;
@@ -80,7 +80,7 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t base;
-    CUresult rc = weir_vmm_reserve(size, alignment, addr, &base);
+    CUresult rc = weir_guest_vmm_reserve(size, alignment, addr, &base);
     if (rc == CUDA_SUCCESS) {
         *ptr = base;
     }
@@ -89,7 +89,7 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
 
 CUresult weir_guest_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    return weir_vmm_unreserve(ptr, size);
+    return weir_guest_vmm_unreserve(ptr, size);
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -102,7 +102,7 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
     }
     uint64_t made;
     CUresult rc = check_prop(prop);
-    rc = rc == CUDA_SUCCESS ? weir_vmm_create(size, prop, &made) : rc;
+    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_create(size, prop, &made) : rc;
     if (rc == CUDA_SUCCESS) {
         *handle = made;
     }
@@ -111,7 +111,7 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
 
 CUresult weir_guest_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    return weir_vmm_release(handle);
+    return weir_guest_vmm_release(handle);
 }
 
 CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
@@ -120,7 +120,7 @@ CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ha
     if (!handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_vmm_retain((uint64_t)(uintptr_t)addr, &found);
+    CUresult rc = weir_guest_vmm_retain((uint64_t)(uintptr_t)addr, &found);
     if (rc == CUDA_SUCCESS) {
         *handle = found;
     }
@@ -130,8 +130,8 @@ CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ha
 CUresult weir_guest_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                            CUmemGenericAllocationHandle handle)
 {
-    struct weir_vmm_handle facts;
-    if (!prop || !weir_vmm_get(handle, &facts)) {
+    struct weir_guest_vmm_handle facts;
+    if (!prop || !weir_guest_vmm_get(handle, &facts)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *prop = facts.prop;
@@ -147,7 +147,7 @@ CUresult weir_guest_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     if (!ptr || !size || offset || flags || !aligned(ptr) || !aligned(size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_vmm_map(ptr, size, handle);
+    return weir_guest_vmm_map(ptr, size, handle);
 }
 
 CUresult weir_guest_cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -155,7 +155,7 @@ CUresult weir_guest_cuMemUnmap(CUdeviceptr ptr, size_t size)
     if (!ptr || !size || !aligned(ptr) || !aligned(size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return weir_vmm_unmap(ptr, size);
+    return weir_guest_vmm_unmap(ptr, size);
 }
 
 CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -177,7 +177,7 @@ CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcce
     }
     CUresult rc = CUDA_SUCCESS;
     for (size_t i = 0; i < count && rc == CUDA_SUCCESS; i++) {
-        rc = weir_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
+        rc = weir_guest_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
     }
     return rc;
 }
@@ -193,7 +193,8 @@ CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocatio
     if (!weir_guest_device_get(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *flags = weir_vmm_reachable(&mem, location->id) ? mem.flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    *flags =
+        weir_guest_vmm_reachable(&mem, location->id) ? mem.flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -218,8 +219,8 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
                                                  CUmemAllocationHandleType handleType,
                                                  unsigned long long flags)
 {
-    struct weir_vmm_handle facts;
-    if (!shareableHandle || flags || !weir_vmm_get(handle, &facts)) {
+    struct weir_guest_vmm_handle facts;
+    if (!shareableHandle || flags || !weir_guest_vmm_get(handle, &facts)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     int fd;
@@ -227,7 +228,7 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
     if (rc == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
         rc = CUDA_ERROR_INVALID_VALUE;
     }
-    rc = rc == CUDA_SUCCESS ? weir_vmm_export(handle, &fd) : rc;
+    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_export(handle, &fd) : rc;
     if (rc == CUDA_SUCCESS) {
         memcpy(shareableHandle, &fd, sizeof fd);
     }
@@ -243,7 +244,7 @@ CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult rc = check_export_type(shHandleType);
-    rc = rc == CUDA_SUCCESS ? weir_vmm_import((int)(intptr_t)osHandle, &made) : rc;
+    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_import((int)(intptr_t)osHandle, &made) : rc;
     if (rc == CUDA_SUCCESS) {
         *handle = made;
     }

@@ -159,7 +159,7 @@ struct weir_gate_params {
     const struct weir_policy_set *policies;     /* likewise */
     const struct weir_spin_page *spin;          /* borrowed: who may spin now */
     const char
-        *times_dir; /* borrowed for the call: where what is learned is kept (base/file_cache.h) */
+        *times_dir; /* borrowed for the call: where what is learned is kept (host_backend/config/file_cache.h) */
     const char *times_of; /* borrowed for the call: what it holds for (GPU, driver, worker) */
     size_t item_room;     /* bytes that each item has for the worker's own use, zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */

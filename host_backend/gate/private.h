@@ -3,7 +3,7 @@
 #define WEIR_HOST_BACKEND_GATE_PRIVATE_H
 
 #include "base/clock.h"
-#include "base/file_cache.h"
+#include "host_backend/config/file_cache.h"
 #include "host_backend/config/config.h"
 #include "host_backend/gate/gate.h"
 #include "sched/predict.h"

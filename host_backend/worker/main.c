@@ -5,16 +5,16 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/twins/orders.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/stream_ports.h"
 #include "host_backend/worker/twins/forms.h"
+#include "host_backend/worker/twins/orders.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -105,7 +105,7 @@ static bool free_gone(struct weir_worker *worker)
         }
         pthread_mutex_lock(&worker->lock);
         /* The builder of kernels' forms holds images for longer than their sessions live. */
-        busy = tenant->n_arrivals != 0 || weir_image_store_in_use(&tenant->images) ||
+        busy = tenant->n_arrivals != 0 || weir_host_image_store_in_use(&tenant->images) ||
                weir_ports_any_locked(worker, i); /* they know it by the number alone */
         if (!busy) {
             worker->tenants[i] = NULL;
@@ -195,7 +195,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         message.type = WEIR_LINK_ROW_TENANT;
         snprintf(row->name, sizeof row->name, "%s", t->name);
         row->sessions = t->n_sessions;
-        row->image_bytes = weir_image_store_bytes(&t->images);
+        row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);

@@ -1,6 +1,6 @@
 /* Statistics of sessions, live and ended, as `weir stats` asks for them. */
-#include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/stats.h"
+#include "host_backend/worker/session/gates.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"

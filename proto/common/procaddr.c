@@ -30,15 +30,15 @@ CUresult weir_procaddr_lookup(const char *name, int version, cuuint64_t flags,
     }
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     unsigned first = find_base(name), end = first;
-    bool has_twin = false;
+    bool has_variant = false;
     while (end < weir_procaddr_row_count && !strcmp(weir_procaddr_rows[end].base, name)) {
-        has_twin |= weir_procaddr_rows[end++].twin;
+        has_variant |= weir_procaddr_rows[end++].variant;
     }
     enum weir_symbol symbol = WEIR_SYMBOL_NONE;
     for (unsigned i = first; i < end; i++) {
         const struct weir_procaddr_row *row = &weir_procaddr_rows[i];
-        if (row->twin == (per_thread && has_twin) && row->since <= version) {
-            symbol = row->symbol; /* rows of one twin-ness ascend by version */
+        if (row->variant == (per_thread && has_variant) && row->since <= version) {
+            symbol = row->symbol; /* rows of one variant ascend by version */
         }
     }
     *ret_symbol = symbol;

@@ -2,8 +2,8 @@
  * cuGetProcAddress: from a base name, a CUDA version and flags to an exported symbol.
  *
  * A base name has up to four forms (name, name_v2, ...), each of them valid from one CUDA version
- * on, and some forms have a per-thread twin. The answer is the newest form that the asked version
- * has. Serves the guest library and softgpu alike; the table is generated from proto/api.
+ * on, and some forms have a per-thread variant. The answer is the newest form that the asked
+ * version has. Serves the guest library and softgpu alike; the table is generated from proto/api.
  */
 #ifndef WEIR_PROTO_COMMON_PROCADDR_H
 #define WEIR_PROTO_COMMON_PROCADDR_H
@@ -11,11 +11,11 @@
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
 
-/* One form of a base name. Sorted by base, twin, since. */
+/* One form of a base name. Sorted by base, variant, since. */
 struct weir_procaddr_row {
     const char *base;
-    unsigned char twin; /* the per-thread form */
-    int since;          /* CUDA version, 11030 for 11.3 */
+    unsigned char variant; /* the per-thread form */
+    int since;             /* CUDA version, 11030 for 11.3 */
     enum weir_symbol symbol;
 };
 extern const struct weir_procaddr_row weir_procaddr_rows[];
@@ -24,8 +24,8 @@ extern const unsigned weir_procaddr_row_count;
 /**
  * Find the symbol that cuGetProcAddress_v2 answers with.
  *
- * Per-thread twins are chosen by CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM; a function that has
- * none answers with its only form. Symbol names with a suffix are not base names: not found.
+ * Per-thread variants are chosen by CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM; a function that
+ * has none answers with its only form. Symbol names with a suffix are not base names: not found.
  *
  * @param name        base name; borrowed. NULL is refused.
  * @param version     the CUDA version that the caller was built for.

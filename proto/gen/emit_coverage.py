@@ -21,10 +21,10 @@ def emit_group(model, group, entries):
     for entry in entries:
         guest, host = state(entry)
         since = f"{entry.since // 1000}.{entry.since % 1000 // 10}" if entry.since else ""
-        twin = f" ({entry.twin_suffix})" if entry.twin else ""
+        variant = f" ({entry.variant_suffix})" if entry.variant else ""
         soft = SOFT[resolved(model, entry).softgpu]
         why = entry.why if entry.guest == "hand" else ""
-        lines.append(f"| {entry.name}{twin} | {since} | {guest} | {host} | {soft} | {why} |")
+        lines.append(f"| {entry.name}{variant} | {since} | {guest} | {host} | {soft} | {why} |")
     return lines + [""]
 
 
@@ -38,10 +38,10 @@ def emit_text(model):
         "# What of the Driver API is carried", "",
         "Generated from `proto/api` by `python3 proto/gen/weirgen.py --coverage docs/coverage.md`; a test",
         "checks that it is current. A dash: the symbol is exported and answers CUDA_ERROR_NOT_SUPPORTED.",
-        "A suffix in parentheses: the function has that per-thread twin, carried alike.", "",
+        "A suffix in parentheses: the function has that per-thread variant, carried alike.", "",
         "| | |", "|---|---|",
         f"| symbols exported | {symbols} |",
-        f"| functions, counting versions and not twins | {len(entries)} |",
+        f"| functions, counting versions and not variants | {len(entries)} |",
         f"| carried by the guest library | {carried} |",
         f"| of these without any hand-written code in the guest | {automatic} |",
         f"| offered by softgpu | {soft} |", ""]

@@ -1,6 +1,6 @@
 """The exported symbols of the guest library and of softgpu, and headers of their hand-written halves."""
 
-from emit_trace import as_word
+from emit_calls_log import as_word
 from writer import header, source
 
 
@@ -54,7 +54,7 @@ def around_counted(model):
         return (["    struct weir_calls_thread *weir_me = weir_calls_begin();"],
                 [f"    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_{symbol}), 0)) {{",
                  f"        const uint64_t weir_words[] = {{{words}}};",
-                 f"        weir_trace_call(WEIR_SYMBOL_{symbol}, weir_rc, weir_words);", "    }"])
+                 f"        weir_calls_log_add(WEIR_SYMBOL_{symbol}, weir_rc, weir_words);", "    }"])
     return around
 
 
@@ -103,7 +103,7 @@ def emit(model):
     soft = [e for e in entries if not e.same_as and e.softgpu]
     return {
         "proto/guest_exports.c": emit_exports(
-            model, "guest", ["guest_lib/entry.h", "guest_lib/calls.h", "guest_lib/trace.h"],
+            model, "guest", ["guest_lib/entry.h", "guest_lib/calls.h", "guest_lib/calls_log.h"],
             lambda e: of(e).guest != "none", around_counted(model)),
         "proto/guest_hand.h": emit_hand(
             guest, "guest", "WEIR_PROTO_GUEST_HAND_H",

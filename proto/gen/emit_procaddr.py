@@ -32,8 +32,8 @@ def emit_table(model):
         if entry.undeclared:
             continue
         rows.append((entry.base, 0, entry.since, entry.name))
-        if entry.twin:
-            rows.append((entry.base, 1, entry.twin, entry.name + entry.twin_suffix))
+        if entry.variant:
+            rows.append((entry.base, 1, entry.variant, entry.name + entry.variant_suffix))
     rows.sort()
     names = "\n".join(f'    "{name}",' for name in all_symbols(model))
     table = "\n".join(f'    {{"{b}", {t}, {v}, WEIR_SYMBOL_{s}}},' for b, t, v, s in rows)

@@ -13,7 +13,7 @@ SCALARS = {
     "i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double",
 }
 ENTRY_KEYS = {
-    "proto", "since", "twin", "default_stream", "before_init", "undeclared", "same_as",
+    "proto", "since", "variant", "default_stream", "before_init", "undeclared", "same_as",
     "guest", "host", "softgpu", "why", "args",
 }
 OP_KEYS = {"posted", "notify", "doc", "in", "out"}
@@ -47,14 +47,14 @@ class Param:
 
 @dataclass
 class Entry:
-    """One exported symbol, without its per-thread twin."""
+    """One exported symbol, without its per-thread variant."""
 
     name: str
     path: str
     params: list
     since: int = 0
-    twin: int = 0
-    twin_suffix: str = ""
+    variant: int = 0
+    variant_suffix: str = ""
     default_stream: bool = False
     before_init: bool = False
     undeclared: bool = False
@@ -76,11 +76,11 @@ class Entry:
 
     @property
     def symbols(self):
-        return [self.name] + ([self.name + self.twin_suffix] if self.twin else [])
+        return [self.name] + ([self.name + self.variant_suffix] if self.variant else [])
 
     @property
     def passes_default_stream(self):
-        return self.default_stream or self.twin_suffix == "_ptds"
+        return self.default_stream or self.variant_suffix == "_ptds"
 
 
 @dataclass
@@ -169,7 +169,7 @@ def parse_entry(path, key, table):
     if "proto" not in table:
         raise DescriptionError(path, key, "proto is missing")
     entry = Entry(key, str(path), parse_proto(table["proto"], path, key), group=Path(path).stem)
-    for name in ("since", "twin", "default_stream", "before_init", "undeclared", "same_as", "guest",
+    for name in ("since", "variant", "default_stream", "before_init", "undeclared", "same_as", "guest",
                  "host", "softgpu", "why", "args"):
         if name in table:
             if not isinstance(table[name], type(getattr(entry, name))):
@@ -183,9 +183,9 @@ def parse_entry(path, key, table):
         raise DescriptionError(path, key, "guest = \"auto\" needs host = \"auto\" or \"hand\"")
     if not entry.since and not entry.undeclared:
         raise DescriptionError(path, key, "since is missing")
-    if entry.twin:
+    if entry.variant:
         has_stream = any(p.type == "CUstream" for p in entry.params)
-        entry.twin_suffix = "_ptsz" if has_stream or entry.default_stream else "_ptds"
+        entry.variant_suffix = "_ptsz" if has_stream or entry.default_stream else "_ptds"
     return entry
 
 
@@ -199,7 +199,7 @@ def check_same_as(entries):
         if [(p.type, p.dims) for p in entry.params] != [(p.type, p.dims) for p in target.params]:
             raise DescriptionError(entry.path, entry.name, f"{entry.same_as} has other parameters")
         if entry.passes_default_stream != target.passes_default_stream:
-            raise DescriptionError(entry.path, entry.name, f"{entry.same_as} has another twin form")
+            raise DescriptionError(entry.path, entry.name, f"{entry.same_as} has another variant form")
 
 
 def load_types(path):

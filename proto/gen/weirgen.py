@@ -23,14 +23,14 @@ import emit_host
 import emit_ops
 import emit_parity
 import emit_procaddr
-import emit_trace
+import emit_calls_log
 import model as description
 import ops
 from writer import write_if_changed
 
 PROTO = Path(__file__).resolve().parent.parent
 EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports, emit_ops, emit_guest, emit_host,
-            emit_parity, emit_trace]
+            emit_parity, emit_calls_log]
 
 
 def parse_arguments():

@@ -43,7 +43,8 @@
  * of those that come to an SM at the same time as many stay as the block limit allows. (An addition
  * taken back where it was one too many let others in meanwhile: up to four where two were allowed.)
  */
-#include "ptx/pass/twin.h"
+#include "ptx/pass/passes.h"
+#include "ptx/twin/editor.h"
 
 #define AT(field)  offsetof(struct weir_ptx_control, field)
 #define ARG(field) offsetof(struct weir_ptx_form_args, field)

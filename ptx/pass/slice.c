@@ -2,7 +2,8 @@
  * Slice: a one-dimensional grid whose block b runs the logical block first + b. The launcher cuts
  * the logical grid as it likes; every slice must end within it.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/pass/passes.h"
+#include "ptx/twin/editor.h"
 
 enum weir_status weir_ptx_pass_slice(struct weir_ptx_twin *twin)
 {

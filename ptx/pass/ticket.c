@@ -7,7 +7,8 @@
  * has passed this one, as all others have arrived at it. Nothing is written after that, so that no
  * second barrier is needed.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/pass/passes.h"
+#include "ptx/twin/editor.h"
 
 _Static_assert(offsetof(struct weir_ptx_control, stop) == 0, "read at the block's address");
 

@@ -6,7 +6,8 @@
  * not. Kernels in which others may come to such a barrier later are refused (EARLY_EXIT). The same
  * with exchanges of a warp is warp_exit.c's.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/pass/passes.h"
+#include "ptx/twin/editor.h"
 
 /* ret or exit: a branch, with the same guard. */
 static void leave(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)

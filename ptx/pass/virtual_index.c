@@ -12,7 +12,8 @@
  * reads the index, every other entry of the module that calls anything stores its real index there
  * at its start.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/pass/passes.h"
+#include "ptx/twin/editor.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "ptx/analysis.h"
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 #include "softgpu/memory.h"
 
 #include <pthread.h>

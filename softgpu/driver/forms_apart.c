@@ -6,8 +6,8 @@
 #include "softgpu/driver/forms.h"
 
 #include "base/log.h"
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -45,20 +45,20 @@ static void store(const uint8_t *data, size_t bytes, bool is_bundle)
 {
     uint8_t *own = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
     struct weir_hash hash = weir_hash_of(data, bytes);
-    struct weir_image_store images;
-    struct weir_image *image;
+    struct weir_host_image_store images;
+    struct weir_host_image *image;
     const void *code = NULL;
     bool prints;
 
     require(own != NULL);
     memcpy(own, data, bytes);
-    weir_image_store_init(&images, 1 << 24);
+    weir_host_image_store_init(&images, 1 << 24);
     require(weir_image_add(&images, &hash, own, bytes, &image) == WEIR_OK);
     if (weir_image_ready(&images, image, is_bundle, SM, &code, &prints) == WEIR_OK) {
         require(code != NULL);
     }
     weir_image_put(&images, image);
-    weir_image_store_finish(&images);
+    weir_host_image_store_finish(&images);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

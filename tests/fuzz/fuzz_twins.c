@@ -2,8 +2,8 @@
  * Any text that parses: twins of all its kernels, in a module of their own and in the module
  * itself, are made or refused with a reason; what comes out is valid, prints, and parses again.
  */
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 
 #include <stddef.h>
 #include <stdint.h>

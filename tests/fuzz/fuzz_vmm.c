@@ -65,7 +65,7 @@ static void unreserve(unsigned first)
 
 static void map(unsigned first, unsigned n)
 {
-    struct weir_vmm_map entry = {.base = BASE + first * UNIT, .bytes = n * UNIT};
+    struct weir_session_vmm_map entry = {.base = BASE + first * UNIT, .bytes = n * UNIT};
     bool good = n != 0 && space_of[first] != 0 && all(space_of, first, n, space_of[first]) &&
                 all(map_of, first, n, 0);
 

@@ -19,7 +19,7 @@
 struct guest {
     struct weir_session session;
     struct weir_transport transport;
-    struct weir_stream stream;
+    struct weir_host_stream stream;
     atomic_uint looks; /* so often it has looked up in the gate */
 };
 

@@ -6,8 +6,8 @@
  *
  * WEIR_TEST_SEED chooses what is random; the seed is printed when a case fails.
  */
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 #include "tests/integration/forms_backend.h"
 
 #include "tests/lib/tl_cmocka.h"

@@ -67,7 +67,7 @@ static void who_fills_is_moved_there_and_back(void **state)
     (void)state;
     open_for(&a, &b);
     fill_beside(a, b, kernel_of_blocks(1000));
-    there = weir_stream_at(&b->stream);
+    there = weir_host_stream_at(&b->stream);
     assert_ptr_not_equal(there, b->stream.o.native);
     assert_int_equal(parts.sms, PART);
     assert_int_equal(b->stream.parts->sms, PART);
@@ -76,12 +76,12 @@ static void who_fills_is_moved_there_and_back(void **state)
     assert_null(a->stream.parts); /* who leads is everywhere */
     clock_forward(100 * WEIR_NS_PER_MS);
     launch_once(b, kernel_of_blocks(1000)); /* it leads now */
-    assert_ptr_equal(weir_stream_at(&b->stream), b->stream.o.native);
+    assert_ptr_equal(weir_host_stream_at(&b->stream), b->stream.o.native);
     assert_ptr_equal(parts.from, there);
     assert_ptr_equal(parts.to, b->stream.o.native);
     finish(b);
     fill_beside(a, b, kernel_of_blocks(1000));
-    assert_ptr_equal(weir_stream_at(&b->stream), there); /* made once */
+    assert_ptr_equal(weir_host_stream_at(&b->stream), there); /* made once */
     guest_gone(a);
     guest_gone(b);
     gate_close();
@@ -118,7 +118,7 @@ static CUresult not_capturing(CUstream stream, CUstreamCaptureStatus *ret_status
 static void streams_that_may_be_captured_are_whole(void **state)
 {
     struct guest *a, *b;
-    struct weir_ctx ctx = {0};
+    struct weir_host_ctx ctx = {0};
 
     (void)state;
     open_for(&a, &b);

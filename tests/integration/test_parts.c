@@ -25,7 +25,7 @@ static struct fixture {
     CUfunction where;
     CUdeviceptr words; /* the gate, what was written behind it, and a mark for each SM */
     struct weir_parts *parts;
-    struct weir_stream stream;
+    struct weir_host_stream stream;
 } f;
 
 #define GATE      0u
@@ -59,7 +59,7 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(weir_parts_create(&f.driver, 0, 0, &f.parts), WEIR_OK);
     DRV(cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
-    f.stream = (struct weir_stream){.o.native = native};
+    f.stream = (struct weir_host_stream){.o.native = native};
     DRV(cuMemsetD32_v2(f.words, 0, 1024));
     return 0;
 }
@@ -117,20 +117,20 @@ static void order_holds_from(uint32_t from, uint32_t to)
     CUstream before, other;
 
     move(from);
-    before = weir_stream_at(&f.stream);
+    before = weir_host_stream_at(&f.stream);
     write(before, GATE, 0);
     write(before, WORD, 0);
     DRV(cuStreamSynchronize(before));
     DRV(cuStreamWaitValue32_v2(before, f.words + GATE, 1, CU_STREAM_WAIT_VALUE_GEQ));
     move(to);
-    assert_int_equal(before == weir_stream_at(&f.stream), from == to);
-    write(weir_stream_at(&f.stream), WORD, 7);
+    assert_int_equal(before == weir_host_stream_at(&f.stream), from == to);
+    write(weir_host_stream_at(&f.stream), WORD, 7);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(word_at(WORD), 0);
     }
     DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     write(other, GATE, 1);
-    DRV(cuStreamSynchronize(weir_stream_at(&f.stream)));
+    DRV(cuStreamSynchronize(weir_host_stream_at(&f.stream)));
     assert_int_equal(word_at(WORD), 7);
     DRV(cuStreamDestroy_v2(other));
 }
@@ -154,10 +154,10 @@ static uint32_t sms_used(void)
     void *params[] = {&marks};
     uint32_t mark[64], used = 0;
 
-    DRV(cuMemsetD32Async(marks, 0, 64, weir_stream_at(&f.stream)));
-    DRV(cuLaunchKernel(f.where, BLOCKS, 1, 1, 32, 1, 1, 0, weir_stream_at(&f.stream), params,
+    DRV(cuMemsetD32Async(marks, 0, 64, weir_host_stream_at(&f.stream)));
+    DRV(cuLaunchKernel(f.where, BLOCKS, 1, 1, 32, 1, 1, 0, weir_host_stream_at(&f.stream), params,
                        NULL));
-    DRV(cuStreamSynchronize(weir_stream_at(&f.stream)));
+    DRV(cuStreamSynchronize(weir_host_stream_at(&f.stream)));
     DRV(cuMemcpyDtoH_v2(mark, marks, sizeof mark));
     for (int i = 0; i < 64; i++) {
         used += mark[i] != 0;
@@ -175,7 +175,7 @@ static void kernels_have_the_part_that_their_stream_is_in(void **state)
     assert_in_range(sms_used(), 1, 4);
     move(0);
     assert_in_range(sms_used(), 3, SMS);
-    assert_ptr_equal(weir_stream_at(&f.stream), f.stream.o.native);
+    assert_ptr_equal(weir_host_stream_at(&f.stream), f.stream.o.native);
 }
 
 static CUresult refuse_event(CUstream stream, CUevent event, unsigned flags)

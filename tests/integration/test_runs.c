@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "host_backend/worker/runs/run_private.h"
 #include "proto/driver_table.h"
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 #include "tests/integration/soft_driver.h"
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
                               struct weir_op_ctx_create_out *out)
 {
     struct weir_object *ctx_object, *stream_object;
-    struct weir_stream *stream;
-    struct weir_ctx *ctx;
+    struct weir_host_stream *stream;
+    struct weir_host_ctx *ctx;
     CUstream native;
     CUresult result;
 
@@ -27,20 +27,21 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
                                                    weir_admission_stream_priority(s, 0)));
-    result = weir_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
+    result =
+        weir_host_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
         return result;
     }
-    ctx = (struct weir_ctx *)ctx_object;
-    result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->legacy, native, ctx,
-                                &stream_object);
+    ctx = (struct weir_host_ctx *)ctx_object;
+    result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->legacy, native, ctx,
+                                     &stream_object);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
-        weir_object_forget(s, ctx_object);
+        weir_host_object_forget(s, ctx_object);
         return result;
     }
-    stream = (struct weir_stream *)stream_object;
+    stream = (struct weir_host_stream *)stream_object;
     stream->legacy = true;
     stream->blocking = true;
     stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
@@ -57,7 +58,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
 CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in,
                                struct weir_op_ctx_destroy_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
 
     (void)out;
     if (ctx == NULL) {

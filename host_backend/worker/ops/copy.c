@@ -54,7 +54,7 @@ static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t byte
 CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
                         struct weir_op_copy_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_gate_work work;
     CUdeviceptr dst, src;
 
@@ -70,13 +70,13 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     WEIR_TRY(weir_order_begin(s, stream));
     work = work_of(of_host(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst),
                    of_host(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src), in->bytes);
-    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_stream_at(stream)));
+    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_host_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
 
 /* Bytes from the address of a side to the end of what a copy touches; false on overflow. */
-static bool extent(const struct weir_copy_side *side, uint64_t width, uint64_t height,
+static bool extent(const struct weir_host_copy_side *side, uint64_t width, uint64_t height,
                    uint64_t depth, uint64_t *ret_bytes)
 {
     uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + width;
@@ -92,7 +92,7 @@ static bool extent(const struct weir_copy_side *side, uint64_t width, uint64_t h
            !__builtin_add_overflow(bytes, side->x + width, ret_bytes);
 }
 
-static CUresult check_side(struct weir_session *s, const struct weir_copy_side *side,
+static CUresult check_side(struct weir_session *s, const struct weir_host_copy_side *side,
                            uint64_t width, uint64_t height, uint64_t depth, bool writes,
                            CUmemorytype *ret_type, CUdeviceptr *ret_address, CUarray *ret_array)
 {
@@ -105,7 +105,7 @@ static CUresult check_side(struct weir_session *s, const struct weir_copy_side *
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (side->kind == WEIR_SIDE_ARRAY) {
-        array = weir_object_get(s, WEIR_KIND_ARRAY, side->addr);
+        array = weir_host_object_get(s, WEIR_KIND_ARRAY, side->addr);
         if (array == NULL) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
@@ -120,8 +120,8 @@ static CUresult check_side(struct weir_session *s, const struct weir_copy_side *
     return place(s, side->kind == WEIR_SIDE_ARENA, side->addr, bytes, writes, ret_address);
 }
 
-CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
-                          const struct weir_copy_side *dst, uint64_t width, uint64_t height,
+CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,
+                          const struct weir_host_copy_side *dst, uint64_t width, uint64_t height,
                           uint64_t depth, CUDA_MEMCPY3D *ret_copy)
 {
     const uint64_t limit = UINT64_C(1) << 47;
@@ -160,7 +160,7 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_copy_side *s
 CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_in *in,
                            struct weir_op_copy_3d_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_gate_work work;
     CUDA_MEMCPY3D copy;
 
@@ -178,7 +178,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
                    in->src_kind != WEIR_SIDE_ARRAY &&
                        of_host(s, in->src_kind == WEIR_SIDE_ARENA, in->src_addr),
                    in->width * in->height * in->depth);
-    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_stream_at(stream)));
+    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_host_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }
@@ -230,7 +230,7 @@ static CUresult fill_rows(const struct weir_driver *d, const struct weir_op_mems
 CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in *in,
                           struct weir_op_memset_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_gate_work work = {.class = WEIR_SCHED_MEMSET,
                                   .bytes = in->width * in->height * in->element_bytes};
 
@@ -243,8 +243,8 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     }
     WEIR_TRY(weir_ops_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
     WEIR_TRY(weir_order_begin(s, stream));
-    GATED(&work, in->height == 1 ? fill_row(s->driver, in, weir_stream_at(stream))
-                                 : fill_rows(s->driver, in, weir_stream_at(stream)));
+    GATED(&work, in->height == 1 ? fill_row(s->driver, in, weir_host_stream_at(stream))
+                                 : fill_rows(s->driver, in, weir_host_stream_at(stream)));
     weir_forms_written(s, stream);
     return CUDA_SUCCESS;
 }

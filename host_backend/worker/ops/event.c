@@ -10,7 +10,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
                                 struct weir_op_event_create_out *out)
 {
     const uint32_t known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_object *o;
     CUevent native;
     CUresult result;
@@ -25,24 +25,24 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     }
     /* Processes of a tenant share this worker, so the driver's own IPC is not needed. */
     WEIR_TRY(s->driver->cuEventCreate(&native, in->flags & CU_EVENT_DISABLE_TIMING));
-    result =
-        weir_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_event), in->e, native, ctx, &o);
+    result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
+                                     native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuEventDestroy_v2(native);
         return result;
     }
-    ((struct weir_event *)o)->word = in->word;
-    ((struct weir_event *)o)->flags = in->flags;
+    ((struct weir_host_event *)o)->word = in->word;
+    ((struct weir_host_event *)o)->flags = in->flags;
     return CUDA_SUCCESS;
 }
 
 CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_event_destroy_in *in,
                                  struct weir_op_event_destroy_out *out)
 {
-    struct weir_event *event = weir_ops_event(s, in->e);
+    struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
-    return event != NULL ? weir_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
+    return event != NULL ? weir_host_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /*
@@ -53,41 +53,41 @@ CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_ev
 CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_event_record_in *in,
                                 struct weir_op_event_record_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_event *event = weir_ops_event(s, in->e);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_event *event = weir_ops_event(s, in->e);
 
     if (stream == NULL || event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream));
-    if (weir_stream_capturing(s, stream)) {
+    if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
     } else {
-        WEIR_TRY(weir_ops_write_word(s, weir_stream_at(stream), event->word, in->value));
+        WEIR_TRY(weir_ops_write_word(s, weir_host_stream_at(stream), event->word, in->value));
     }
-    return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_stream_at(stream))
-                          : s->driver->cuEventRecordWithFlags(event->o.native,
-                                                              weir_stream_at(stream), in->flags);
+    return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_host_stream_at(stream))
+                          : s->driver->cuEventRecordWithFlags(
+                                event->o.native, weir_host_stream_at(stream), in->flags);
 }
 
 CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event_mark_in *in,
                               struct weir_op_event_mark_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_event *event = weir_ops_event(s, in->e);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_event *event = weir_ops_event(s, in->e);
 
     if (stream == NULL || event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (weir_stream_capturing(s, stream)) {
+    if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
         return CUDA_SUCCESS;
     }
-    return weir_ops_write_word(s, weir_stream_at(stream), event->word, in->value);
+    return weir_ops_write_word(s, weir_host_stream_at(stream), event->word, in->value);
 }
 
-static CUresult elapsed(struct weir_session *s, const struct weir_event *start,
-                        const struct weir_event *end, float *ret_milliseconds)
+static CUresult elapsed(struct weir_session *s, const struct weir_host_event *start,
+                        const struct weir_host_event *end, float *ret_milliseconds)
 {
     return weir_driver_has(s->driver, cuEventElapsedTime_v2)
                ? s->driver->cuEventElapsedTime_v2(ret_milliseconds, start->o.native, end->o.native)
@@ -97,7 +97,7 @@ static CUresult elapsed(struct weir_session *s, const struct weir_event *start,
 CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_event_elapsed_in *in,
                                  struct weir_op_event_elapsed_out *out)
 {
-    struct weir_event *start = weir_ops_event(s, in->start), *end = weir_ops_event(s, in->end);
+    struct weir_host_event *start = weir_ops_event(s, in->start), *end = weir_ops_event(s, in->end);
 
     if (start == NULL || end == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -116,7 +116,7 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
 CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_event_query_in *in,
                                struct weir_op_event_query_out *out)
 {
-    struct weir_event *event = weir_ops_event(s, in->e);
+    struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
     return event != NULL ? s->driver->cuEventQuery(event->o.native) : CUDA_ERROR_INVALID_HANDLE;

@@ -10,7 +10,7 @@
 #define NAMES_BYTES    1048576u
 
 /* The layout, as the driver has it for this GPU: it differs between architectures. */
-static CUresult read_layout(struct weir_session *s, struct weir_function *f, uint32_t *offsets,
+static CUresult read_layout(struct weir_session *s, struct weir_host_function *f, uint32_t *offsets,
                             uint32_t *sizes)
 {
     const struct weir_driver *d = s->driver;
@@ -41,7 +41,7 @@ static CUresult read_layout(struct weir_session *s, struct weir_function *f, uin
     return CUDA_SUCCESS;
 }
 
-static void read_attributes(struct weir_session *s, const struct weir_function *f,
+static void read_attributes(struct weir_session *s, const struct weir_host_function *f,
                             int32_t values[ATTRIBUTES_MAX], uint32_t *ret_mask)
 {
     const struct weir_driver *d = s->driver;
@@ -63,27 +63,27 @@ static void read_attributes(struct weir_session *s, const struct weir_function *
 }
 
 /* Enter a function and describe it in the common fields of both operations' outputs. */
-static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_t handle,
+static CUresult enter(struct weir_session *s, struct weir_host_module *owner, uint64_t handle,
                       CUfunction native, CUkernel kernel, struct weir_op_module_function_out *out)
 {
     uint32_t *offsets = weir_session_alloc(s, PARAMS_MAX * sizeof *offsets);
     uint32_t *sizes = weir_session_alloc(s, PARAMS_MAX * sizeof *sizes);
-    struct weir_function *f;
+    struct weir_host_function *f;
     struct weir_object *o;
     CUresult result;
 
     if (offsets == NULL || sizes == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_TRY(weir_object_create(s, WEIR_KIND_FUNCTION, sizeof *f, handle, native, NULL, &o));
-    f = (struct weir_function *)o;
+    WEIR_TRY(weir_host_object_create(s, WEIR_KIND_FUNCTION, sizeof *f, handle, native, NULL, &o));
+    f = (struct weir_host_function *)o;
     f->o.owner = &owner->o;
     f->kernel = kernel;
     f->uses_printf = owner->uses_printf;
     f->forms = owner->forms;
     result = read_layout(s, f, offsets, sizes);
     if (result != CUDA_SUCCESS) {
-        weir_object_forget(s, o);
+        weir_host_object_forget(s, o);
         return result;
     }
     read_attributes(s, f, out->attributes, &out->attribute_mask);
@@ -95,11 +95,11 @@ static CUresult enter(struct weir_session *s, struct weir_module *owner, uint64_
 
 static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
 {
-    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+    struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
 
     f->name = strdup(name);
     if (f->name == NULL) {
-        weir_object_forget(s, &f->o);
+        weir_host_object_forget(s, &f->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
@@ -109,7 +109,7 @@ CUresult weir_host_module_function(struct weir_session *s,
                                    const struct weir_op_module_function_in *in,
                                    struct weir_op_module_function_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     CUfunction native;
 
     if (m == NULL) {
@@ -124,7 +124,7 @@ CUresult weir_host_library_kernel(struct weir_session *s,
                                   const struct weir_op_library_kernel_in *in,
                                   struct weir_op_library_kernel_out *out)
 {
-    struct weir_module *m = weir_ops_library(s, in->l);
+    struct weir_host_module *m = weir_ops_library(s, in->l);
     struct weir_op_module_function_out common = {0};
     CUfunction native;
     CUkernel kernel;
@@ -169,7 +169,7 @@ CUresult weir_host_module_functions(struct weir_session *s,
                                     const struct weir_op_module_functions_in *in,
                                     struct weir_op_module_functions_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     CUfunction *functions;
 
@@ -197,7 +197,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
                                    const struct weir_op_library_kernels_in *in,
                                    struct weir_op_library_kernels_out *out)
 {
-    struct weir_module *m = weir_ops_library(s, in->l);
+    struct weir_host_module *m = weir_ops_library(s, in->l);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     CUkernel *kernels;
 
@@ -224,7 +224,8 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 /* ---------------------------------------------------------------- attributes that change */
 
 /* The device that an attribute is of becomes current; a module's function has but one. */
-static CUresult enter_device(struct weir_session *s, const struct weir_function *f, int32_t device)
+static CUresult enter_device(struct weir_session *s, const struct weir_host_function *f,
+                             int32_t device)
 {
     if (device < 0 || (uint32_t)device >= s->worker->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -236,7 +237,7 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
                                           const struct weir_op_function_attribute_get_in *in,
                                           struct weir_op_function_attribute_get_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
     if (f == NULL) {
@@ -248,7 +249,7 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
                              : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
-CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_function *f,
+CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_function *f,
                                 CUfunction_attribute id, int value)
 {
     CUfunction native;
@@ -262,48 +263,10 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_function *f,
     return s->driver->cuFuncSetAttribute(native, id, value);
 }
 
-CUresult weir_function_here(struct weir_session *s, struct weir_function *f, CUfunction *ret_native)
-{
-    CUfunction *native;
-
-    if (f->kernel == NULL || s->device == f->o.device) {
-        *ret_native = f->o.native;
-        return CUDA_SUCCESS;
-    }
-    if (f->elsewhere == NULL) {
-        f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
-        if (f->elsewhere == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    native = &f->elsewhere[s->device];
-    if (*native == NULL) {
-        WEIR_TRY(s->driver->cuKernelGetFunction(native, f->kernel));
-    }
-    *ret_native = *native;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_function_load(struct weir_session *s, struct weir_function *f, CUfunction native)
-{
-    CUresult result;
-    uint32_t idle;
-
-    if ((f->loaded_on >> s->device & 1) != 0) {
-        return CUDA_SUCCESS;
-    }
-    idle = weir_forms_device_idle_begin(s->worker->forms);
-    result =
-        s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
-    weir_forms_device_idle_end(s->worker->forms, idle);
-    f->loaded_on |= result == CUDA_SUCCESS ? 1u << s->device : 0;
-    return result;
-}
-
 CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in,
                                  struct weir_op_function_load_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
     (void)out;
@@ -319,7 +282,7 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
                                           const struct weir_op_function_attribute_set_in *in,
                                           struct weir_op_function_attribute_set_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
     (void)out;
@@ -340,7 +303,7 @@ CUresult weir_host_function_cache_config(struct weir_session *s,
                                          const struct weir_op_function_cache_config_in *in,
                                          struct weir_op_function_cache_config_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
     (void)out;

@@ -30,7 +30,7 @@ static CUresult edges_of(const CUgraphEdgeData *edges, uint32_t n, uint32_t n_no
 CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_capture_begin_in *in,
                                  struct weir_op_capture_begin_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_object *graph = NULL;
     const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
@@ -53,7 +53,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
      * other sessions' calls. */
     if (in->g != 0) {
-        graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
+        graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
         if (graph == NULL) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
@@ -105,10 +105,10 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
     if (known != NULL) {
         weir_native_remove(&s->natives, known);
     }
-    result = weir_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
+    result = weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
         if (known != NULL) {
-            weir_object_forget(s, known);
+            weir_host_object_forget(s, known);
         }
         (void)s->driver->cuGraphDestroy(native);
         return result;
@@ -127,7 +127,7 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
 CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
                                struct weir_op_capture_end_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_object *graph;
     CUgraph native = NULL;
     CUresult result;
@@ -143,26 +143,26 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     stream->capturing = false;
     s->n_captures--;
     atomic_fetch_sub(&s->worker->device_idle.captures, 1);
-    graph = weir_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
+    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (result == CUDA_SUCCESS && native != NULL) {
         return name_captured(s, native, in->g);
     }
     if (graph != NULL && !stream->capture_given) {
-        weir_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
+        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
     }
     return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
 
 /* Names for the graph under capture and for the nodes that the next one will depend on. */
-static CUresult name_capture(struct weir_session *s, struct weir_stream *stream, CUgraph graph,
+static CUresult name_capture(struct weir_session *s, struct weir_host_stream *stream, CUgraph graph,
                              const CUgraphNode *nodes, size_t n,
                              struct weir_op_capture_info_out *out)
 {
     uint64_t *names;
 
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
-    for (struct weir_stream *origin = stream->o.ctx->streams; origin != NULL;
+    for (struct weir_host_stream *origin = stream->o.ctx->streams; origin != NULL;
          origin = origin->next) {
         /* A stream that joined a capture has no end of its own. */
         if (origin->capturing && (origin == stream || !stream->capturing) &&
@@ -174,7 +174,7 @@ static CUresult name_capture(struct weir_session *s, struct weir_stream *stream,
     if (names == NULL || n > 4096) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    s->op_first = weir_object_get(s, WEIR_KIND_GRAPH, out->graph);
+    s->op_first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_name(s, WEIR_KIND_NODE, nodes[i], &names[i]));
     }
@@ -186,7 +186,7 @@ static CUresult name_capture(struct weir_session *s, struct weir_stream *stream,
 CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_capture_info_in *in,
                                 struct weir_op_capture_info_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUgraphNode *nodes = NULL;
     const CUgraphEdgeData *edges = NULL;
@@ -224,7 +224,7 @@ CUresult weir_host_capture_update(struct weir_session *s,
                                   const struct weir_op_capture_update_in *in,
                                   struct weir_op_capture_update_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
 
@@ -250,7 +250,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                            CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g), *o;
+    struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g), *o;
     CUDA_GRAPH_INSTANTIATE_PARAMS params;
     CUgraphExec native = NULL;
     CUresult result;
@@ -269,8 +269,8 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result =
-        weir_object_create(s, WEIR_KIND_EXEC, sizeof(struct weir_exec), in->x, native, NULL, &o);
+    result = weir_host_object_create(s, WEIR_KIND_EXEC, sizeof(struct weir_exec), in->x, native,
+                                     NULL, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuGraphExecDestroy(native);
     }
@@ -290,8 +290,8 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
                                      const struct weir_op_graph_exec_update_in *in,
                                      struct weir_op_graph_exec_update_out *out)
 {
-    struct weir_object *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
-    struct weir_object *graph = weir_object_get(s, WEIR_KIND_GRAPH, in->g);
+    struct weir_object *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
+    struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphExecUpdateResultInfo info;
     CUresult result;
 
@@ -315,8 +315,8 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
                                 struct weir_op_graph_launch_out *out)
 {
-    struct weir_exec *exec = weir_object_get(s, WEIR_KIND_EXEC, in->x);
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
     struct weir_admission pass;
     CUresult result;
@@ -334,7 +334,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     }
     WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    result = s->driver->cuGraphLaunch(exec->o.native, weir_stream_at(stream));
+    result = s->driver->cuGraphLaunch(exec->o.native, weir_host_stream_at(stream));
     weir_admission_leave(&pass, result);
     return result;
 }

@@ -46,7 +46,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
                             const uint32_t block[3], uint32_t shared_bytes, const void *params,
                             uint32_t n_params, struct kernel *k)
 {
-    struct weir_function *f = weir_ops_function(s, function);
+    struct weir_host_function *f = weir_ops_function(s, function);
 
     if (f == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -110,7 +110,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
 }
 
 /* Pack the parameters that the driver shows, in whichever of the two forms. */
-static CUresult pack_params(struct weir_session *s, const struct weir_function *f,
+static CUresult pack_params(struct weir_session *s, const struct weir_host_function *f,
                             const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
 {
     *ret_n = 0;
@@ -155,7 +155,7 @@ struct kernel_search {
 static void look_at_function(weir_handle handle, void *object, void *user)
 {
     struct kernel_search *search = user;
-    struct weir_function *f = object;
+    struct weir_host_function *f = object;
 
     (void)handle;
     for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->worker->n_devices; i++) {
@@ -197,7 +197,7 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     if (o == NULL || room == NULL) {
         return o == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_TRY(pack_params(s, (struct weir_function *)o, &params, room, &out->n_params));
+    WEIR_TRY(pack_params(s, (struct weir_host_function *)o, &params, room, &out->n_params));
     out->f = o->handle;
     out->grid[0] = params.gridDimX;
     out->grid[1] = params.gridDimY;

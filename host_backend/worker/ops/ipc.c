@@ -54,7 +54,7 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
                                     const struct weir_op_ipc_event_export_in *in,
                                     struct weir_op_ipc_event_export_out *out)
 {
-    struct weir_event *e = weir_ops_event(s, in->e);
+    struct weir_host_event *e = weir_ops_event(s, in->e);
     struct weir_tenant *t = s->tenant;
 
     if (e == NULL) {
@@ -87,7 +87,7 @@ CUresult weir_host_ipc_event_open(struct weir_session *s,
                                   const struct weir_op_ipc_event_open_in *in,
                                   struct weir_op_ipc_event_open_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_tenant *t = s->tenant;
     struct weir_ipc_event *shared;
     struct weir_object *o;
@@ -108,11 +108,11 @@ CUresult weir_host_ipc_event_open(struct weir_session *s,
     if (shared == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_event), in->e,
-                                shared->native, ctx, &o);
+    result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
+                                     shared->native, ctx, &o);
     if (result == CUDA_SUCCESS) {
-        ((struct weir_event *)o)->shared = shared;
-        ((struct weir_event *)o)->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+        ((struct weir_host_event *)o)->shared = shared;
+        ((struct weir_host_event *)o)->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
         return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&t->lock);

@@ -1,7 +1,7 @@
 /* Kernel launches, and what fits of them. */
-#include "host_backend/worker/twins/orders.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/twins/forms.h"
+#include "host_backend/worker/twins/orders.h"
 
 #include "base/hash.h"
 #include <string.h>
@@ -10,7 +10,7 @@
  * the rest is refused. */
 static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
 {
-    struct weir_event *event;
+    struct weir_host_event *event;
     CUevent *place;
 
     switch ((int)a->id) {
@@ -107,7 +107,7 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
                                       const struct weir_op_occupancy_clusters_in *in,
                                       struct weir_op_occupancy_clusters_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
     struct config c;
 
@@ -122,8 +122,8 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
                : s->driver->cuOccupancyMaxActiveClusters(&out->value, native, &c.config);
 }
 
-CUresult weir_ops_params(struct weir_session *s, const struct weir_function *f, const void **params,
-                         size_t *bytes)
+CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
+                         const void **params, size_t *bytes)
 {
     uint8_t *whole;
 
@@ -147,9 +147,9 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_function *f, 
  * A kernel's name to the scheduler: the same in the next process and on the next host. The tenant
  * is part of it: what a kernel does depends on its arguments, and nobody is to teach about others'.
  */
-static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
+static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
 {
-    const struct weir_module *m = (const struct weir_module *)f->o.owner;
+    const struct weir_host_module *m = (const struct weir_host_module *)f->o.owner;
     const char *name = f->name;
     uint64_t of[3], key = 0;
 
@@ -176,8 +176,8 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_function *f)
 }
 
 /* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
-static uint32_t blocks_per_sm(struct weir_session *s, struct weir_function *f, CUfunction native,
-                              const struct weir_op_launch_in *in, uint64_t key)
+static uint32_t blocks_per_sm(struct weir_session *s, struct weir_host_function *f,
+                              CUfunction native, const struct weir_op_launch_in *in, uint64_t key)
 {
     uint64_t threads = (uint64_t)in->block[0] * in->block[1] * in->block[2];
     int blocks = 0;
@@ -193,7 +193,7 @@ static uint32_t blocks_per_sm(struct weir_session *s, struct weir_function *f, C
     return f->hint.blocks_per_sm;
 }
 
-static struct weir_gate_work work_of(struct weir_session *s, struct weir_function *f,
+static struct weir_gate_work work_of(struct weir_session *s, struct weir_host_function *f,
                                      const struct weir_op_launch_in *in)
 {
     uint64_t blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
@@ -217,8 +217,8 @@ static CUresult launch_original(struct weir_session *s, const struct weir_op_lau
 }
 
 /* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
-static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunction native,
-                        const struct weir_stream *stream, const struct weir_op_launch_in *in,
+static bool choose_twin(struct weir_session *s, struct weir_host_function *f, CUfunction native,
+                        const struct weir_host_stream *stream, const struct weir_op_launch_in *in,
                         struct weir_forms_choice *ret_choice)
 {
     if (f->forms == NULL) {
@@ -235,8 +235,8 @@ static bool choose_twin(struct weir_session *s, struct weir_function *f, CUfunct
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
                           struct weir_op_launch_out *out)
 {
-    struct weir_function *f = weir_ops_function(s, in->f);
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_function *f = weir_ops_function(s, in->f);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     const void *params = in->params;
     size_t bytes = in->n_params;
     struct weir_forms_choice choice;
@@ -279,9 +279,11 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
     result = CUDA_SUCCESS;
     if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_orders_begin(&pass.pass))) {
-        result = launch_original(s, in, native, weir_stream_at(stream), bytes != 0 ? extra : NULL);
-        if (result != CUDA_SUCCESS && weir_stream_at(stream) != stream->o.native) {
-            weir_admission_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+        result =
+            launch_original(s, in, native, weir_host_stream_at(stream), bytes != 0 ? extra : NULL);
+        if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
+            weir_admission_stream_whole(
+                s, stream); /* a cluster that does not fit into its part, say */
             result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
         }
     }

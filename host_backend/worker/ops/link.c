@@ -8,7 +8,7 @@
 
 struct link {
     struct weir_object o;
-    struct weir_jit_options options;
+    struct weir_host_jit_options options;
     char info[WEIR_LOG_BYTES];
     char error[WEIR_LOG_BYTES];
 };
@@ -16,7 +16,7 @@ struct link {
 CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in,
                                struct weir_op_link_create_out *out)
 {
-    struct weir_jit_options options;
+    struct weir_host_jit_options options;
     struct weir_object *o;
     struct link *link;
     CUlinkState state;
@@ -25,14 +25,14 @@ CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link
     (void)out;
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
-    WEIR_TRY(weir_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
+    WEIR_TRY(weir_host_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
     link = (struct link *)o;
     link->options = options;
     weir_ops_jit_logs(&link->options, link->info, link->error);
     result = s->driver->cuLinkCreate_v2(link->options.n, link->options.ids, link->options.values,
                                         &state);
     if (result != CUDA_SUCCESS) {
-        weir_object_forget(s, o);
+        weir_host_object_forget(s, o);
         return result;
     }
     o->native = state;
@@ -57,7 +57,7 @@ static CUresult copy_logs(struct weir_session *s, const struct link *link, const
 }
 
 /* Library archives and LTO code are sized, so their form is the linker's affair. */
-static bool input_ok(uint32_t type, const struct weir_image *image)
+static bool input_ok(uint32_t type, const struct weir_host_image *image)
 {
     enum weir_image_form form;
 
@@ -81,8 +81,8 @@ static bool input_ok(uint32_t type, const struct weir_image *image)
 CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_add_in *in,
                             struct weir_op_link_add_out *out)
 {
-    struct link *link = weir_object_get(s, WEIR_KIND_LINK, in->l);
-    struct weir_image *image;
+    struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_host_image *image;
     uint64_t bytes;
     CUresult result;
 
@@ -112,8 +112,8 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
 CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_link_complete_in *in,
                                  struct weir_op_link_complete_out *out)
 {
-    struct link *link = weir_object_get(s, WEIR_KIND_LINK, in->l);
-    struct weir_image *image;
+    struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_host_image *image;
     struct weir_hash hash;
     size_t bytes = 0;
     void *cubin = NULL;
@@ -145,8 +145,8 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
 CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in,
                                 struct weir_op_link_destroy_out *out)
 {
-    struct weir_object *o = weir_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_object *o = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
 
     (void)out;
-    return o != NULL ? weir_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

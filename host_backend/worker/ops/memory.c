@@ -28,7 +28,7 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
             break;
         }
     }
-    weir_range_remove(&session->ranges, grant);
+    weir_host_range_remove(&session->ranges, grant);
     if (!grant->opened && !grant->chunk->pinned) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
@@ -38,12 +38,12 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 }
 
 /* Enter a chunk reference; on failure the reference is dropped. */
-static CUresult add_grant(struct weir_session *s, struct weir_chunk *chunk, bool opened,
+static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk, bool opened,
                           uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
 {
     struct weir_grant *grant = s->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
 
-    if (grant == NULL || weir_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
+    if (grant == NULL || weir_host_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
         free(grant);
         weir_chunk_put(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -66,7 +66,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_chunk *chunk, bool
 CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_grant_in *in,
                              struct weir_op_mem_grant_out *out)
 {
-    struct weir_chunk *chunk;
+    struct weir_host_chunk *chunk;
     struct weir_grant *grant;
     CUstream work;
 
@@ -158,7 +158,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
             break;
         }
     }
-    weir_range_remove(&session->ranges, registration);
+    weir_host_range_remove(&session->ranges, registration);
     idle = weir_device_idle_begin(session->worker, session);
     (void)session->driver->cuMemHostUnregister(at);
     weir_device_idle_end(session->worker, idle);
@@ -284,7 +284,8 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
     if (result == CUDA_SUCCESS && device != r->device) {
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (result == CUDA_SUCCESS && weir_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
+    if (result == CUDA_SUCCESS &&
+        weir_host_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -415,7 +416,7 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
 {
     struct weir_tenant *t = s->tenant;
     struct weir_ipc_token *token;
-    struct weir_chunk *chunk = NULL;
+    struct weir_host_chunk *chunk = NULL;
     struct weir_grant *grant;
     uint64_t base = 0, bytes = 0;
 

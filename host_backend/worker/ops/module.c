@@ -8,7 +8,8 @@
 
 #define IMAGE_MAX_BYTES (UINT64_C(1) << 30)
 
-struct weir_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes)
+struct weir_host_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16],
+                                       uint64_t bytes)
 {
     struct weir_hash name;
 
@@ -21,7 +22,7 @@ struct weir_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16]
 CUresult weir_host_image_query(struct weir_session *s, const struct weir_op_image_query_in *in,
                                struct weir_op_image_query_out *out)
 {
-    struct weir_image *image = weir_ops_image(s, in->hash, in->bytes);
+    struct weir_host_image *image = weir_ops_image(s, in->hash, in->bytes);
 
     out->present = image != NULL;
     weir_image_put(&s->tenant->images, image);
@@ -75,7 +76,7 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
                              struct weir_op_image_put_out *out)
 {
     struct weir_upload *u = find_upload(s, in);
-    struct weir_image *image;
+    struct weir_host_image *image;
     enum weir_status status;
     uint8_t *data;
 
@@ -107,9 +108,9 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
 CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in,
                              struct weir_op_image_get_out *out)
 {
-    struct weir_image_store *store = &s->tenant->images;
+    struct weir_host_image_store *store = &s->tenant->images;
     struct weir_hash hash;
-    struct weir_image *image;
+    struct weir_host_image *image;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
     (void)out;
@@ -160,7 +161,7 @@ static bool option_ok(uint32_t id)
 }
 
 CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
-                              uint32_t n_values, struct weir_jit_options *ret_options)
+                              uint32_t n_values, struct weir_host_jit_options *ret_options)
 {
     ret_options->n = 0;
     if (n_ids != n_values || n_ids > WEIR_JIT_OPTIONS_MAX) {
@@ -176,13 +177,13 @@ CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_
     return CUDA_SUCCESS;
 }
 
-static void add_option(struct weir_jit_options *options, CUjit_option id, void *value)
+static void add_option(struct weir_host_jit_options *options, CUjit_option id, void *value)
 {
     options->ids[options->n] = id;
     options->values[options->n++] = value;
 }
 
-void weir_ops_jit_logs(struct weir_jit_options *options, char *info, char *error)
+void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *error)
 {
     void *bytes = (void *)(uintptr_t)(WEIR_LOG_BYTES - 1);
 
@@ -195,8 +196,8 @@ void weir_ops_jit_logs(struct weir_jit_options *options, char *info, char *error
 /* ---------------------------------------------------------------- what the driver is given */
 
 struct load {
-    struct weir_image *image; /* a reference */
-    const void *code;         /* what the driver is given; the image's */
+    struct weir_host_image *image; /* a reference */
+    const void *code;              /* what the driver is given; the image's */
     bool uses_printf, is_bundle;
     char *info, *error; /* of one operation; NULL: not wanted */
 };
@@ -244,13 +245,13 @@ static void give_up(struct weir_session *s, struct load *load)
 
 /* The object of a module or library that the driver has loaded. load is taken on success. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t handle, void *native,
-                      struct weir_ctx *ctx, struct load *load, uint32_t *ret_uses_printf)
+                      struct weir_host_ctx *ctx, struct load *load, uint32_t *ret_uses_printf)
 {
-    struct weir_module *m;
+    struct weir_host_module *m;
     struct weir_object *o;
 
-    WEIR_TRY(weir_object_create(s, kind, sizeof *m, handle, native, ctx, &o));
-    m = (struct weir_module *)o;
+    WEIR_TRY(weir_host_object_create(s, kind, sizeof *m, handle, native, ctx, &o));
+    m = (struct weir_host_module *)o;
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
     m->code = load->code;
@@ -272,8 +273,8 @@ static CUresult refused(struct weir_session *s, CUresult result)
 CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_module_load_in *in,
                                struct weir_op_module_load_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
-    struct weir_jit_options options;
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_jit_options options;
     struct load load;
     CUmodule module;
     CUresult result;
@@ -305,7 +306,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
         give_up(s, &load);
         return result;
     }
-    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_MODULE, in->m),
+    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_MODULE, in->m),
                       &(struct weir_forms_options){options.ids, options.values, n_own});
     return CUDA_SUCCESS;
 }
@@ -313,14 +314,14 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
 /* A library may have to be loaded again; the numbers were checked before the first time. */
 static CUresult keep_options(struct weir_session *s, const struct weir_op_library_load_in *in)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
 
     if (in->n_option_ids == 0) {
         return CUDA_SUCCESS;
     }
     m->options = malloc(sizeof *m->options);
     if (m->options == NULL) {
-        (void)weir_object_destroy(s, &m->o);
+        (void)weir_host_object_destroy(s, &m->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
@@ -333,7 +334,7 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     /* The image lives as long as the library here, whatever the guest's own memory does. */
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
-    struct weir_jit_options options;
+    struct weir_host_jit_options options;
     struct load load;
     CUlibrary library;
     CUresult result;
@@ -369,7 +370,7 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
         return result;
     }
     WEIR_TRY(keep_options(s, in));
-    weir_forms_loaded(s, weir_object_get(s, WEIR_KIND_LIBRARY, in->l),
+    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l),
                       &(struct weir_forms_options){options.ids, options.values, in->n_option_ids});
     return CUDA_SUCCESS;
 }
@@ -377,31 +378,31 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
 CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
                                  struct weir_op_module_unload_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
 
     (void)out;
     if (m == NULL || m->of_library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    return weir_object_destroy(s, &m->o);
+    return weir_host_object_destroy(s, &m->o);
 }
 
 CUresult weir_host_library_unload(struct weir_session *s,
                                   const struct weir_op_library_unload_in *in,
                                   struct weir_op_library_unload_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, in->l);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
 
     (void)out;
-    return m != NULL ? weir_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
+    return m != NULL ? weir_host_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_library_module(struct weir_session *s,
                                   const struct weir_op_library_module_in *in,
                                   struct weir_op_library_module_out *out)
 {
-    struct weir_module *library = weir_ops_library(s, in->l);
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_module *library = weir_ops_library(s, in->l);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_object *o;
     CUmodule native;
 
@@ -411,23 +412,24 @@ CUresult weir_host_library_module(struct weir_session *s,
     }
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
     library->used = true;
-    WEIR_TRY(weir_object_create(s, WEIR_KIND_MODULE, sizeof(struct weir_module), in->m, native, ctx,
-                                &o));
+    WEIR_TRY(weir_host_object_create(s, WEIR_KIND_MODULE, sizeof(struct weir_host_module), in->m,
+                                     native, ctx, &o));
     o->borrowed = true;
     o->owner = &library->o;
-    ((struct weir_module *)o)->of_library = true;
-    ((struct weir_module *)o)->uses_printf = library->uses_printf;
+    ((struct weir_host_module *)o)->of_library = true;
+    ((struct weir_host_module *)o)->uses_printf = library->uses_printf;
     return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- globals */
 
 /* From now on the guest may name this memory. */
-static CUresult admit_global(struct weir_session *s, struct weir_module *m, CUdeviceptr address,
-                             size_t bytes, uint64_t *ret_address, uint64_t *ret_bytes)
+static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
+                             CUdeviceptr address, size_t bytes, uint64_t *ret_address,
+                             uint64_t *ret_bytes)
 {
-    if (bytes != 0 && !weir_range_covers(&s->ranges, address, bytes) &&
-        weir_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
+    if (bytes != 0 && !weir_host_range_covers(&s->ranges, address, bytes) &&
+        weir_host_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (m->forms != NULL && bytes != 0) {
@@ -441,7 +443,7 @@ static CUresult admit_global(struct weir_session *s, struct weir_module *m, CUde
 CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_module_global_in *in,
                                  struct weir_op_module_global_out *out)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_MODULE, in->m);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     CUdeviceptr address;
     size_t bytes;
 
@@ -456,7 +458,7 @@ CUresult weir_host_library_global(struct weir_session *s,
                                   const struct weir_op_library_global_in *in,
                                   struct weir_op_library_global_out *out)
 {
-    struct weir_module *m = weir_ops_library(s, in->l);
+    struct weir_host_module *m = weir_ops_library(s, in->l);
     CUdeviceptr address;
     size_t bytes;
 

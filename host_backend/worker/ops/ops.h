@@ -13,26 +13,26 @@
  * Live objects by handle; NULL when there is none. A context's or a stream's device becomes the
  * session's current one, whatever the record said: what the operation makes belongs there.
  */
-static inline struct weir_ctx *weir_ops_ctx(struct weir_session *s, uint64_t handle)
+static inline struct weir_host_ctx *weir_ops_ctx(struct weir_session *s, uint64_t handle)
 {
-    struct weir_ctx *ctx = weir_object_get(s, WEIR_KIND_CONTEXT, handle);
+    struct weir_host_ctx *ctx = weir_host_object_get(s, WEIR_KIND_CONTEXT, handle);
 
     return ctx != NULL && weir_session_enter(s, ctx->o.device) == CUDA_SUCCESS ? ctx : NULL;
 }
-static inline struct weir_stream *weir_ops_stream(struct weir_session *s, uint64_t handle)
+static inline struct weir_host_stream *weir_ops_stream(struct weir_session *s, uint64_t handle)
 {
-    struct weir_stream *stream = weir_object_get(s, WEIR_KIND_STREAM, handle);
+    struct weir_host_stream *stream = weir_host_object_get(s, WEIR_KIND_STREAM, handle);
 
     return stream != NULL && weir_session_enter(s, stream->o.device) == CUDA_SUCCESS ? stream
                                                                                      : NULL;
 }
-static inline struct weir_event *weir_ops_event(struct weir_session *s, uint64_t handle)
+static inline struct weir_host_event *weir_ops_event(struct weir_session *s, uint64_t handle)
 {
-    return weir_object_get(s, WEIR_KIND_EVENT, handle);
+    return weir_host_object_get(s, WEIR_KIND_EVENT, handle);
 }
-static inline struct weir_function *weir_ops_function(struct weir_session *s, uint64_t handle)
+static inline struct weir_host_function *weir_ops_function(struct weir_session *s, uint64_t handle)
 {
-    struct weir_function *f = weir_object_get(s, WEIR_KIND_FUNCTION, handle);
+    struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
 
     return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
 }
@@ -42,7 +42,7 @@ static inline CUcontext weir_ops_context(const struct weir_session *s)
     return s->worker->devices[s->device].context;
 }
 /** A library, loaded again if a reset has unloaded it (ops/reset.c). */
-struct weir_module *weir_ops_library(struct weir_session *s, uint64_t handle);
+struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
 
 /** Is [offset, offset + bytes) inside the staging arena? */
 static inline bool weir_ops_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
@@ -61,25 +61,26 @@ CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t w
                              uint32_t value);
 
 /** One side of a pitched copy as the wire has it. */
-struct weir_copy_side {
+struct weir_host_copy_side {
     uint32_t kind; /* enum weir_side_kind */
     uint64_t addr, x, y, z, lod, pitch, height;
 };
 
 /** Check both sides and fill the driver's structure (ops/copy.c). */
-CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_copy_side *src,
-                          const struct weir_copy_side *dst, uint64_t width, uint64_t height,
+CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,
+                          const struct weir_host_copy_side *dst, uint64_t width, uint64_t height,
                           uint64_t depth, CUDA_MEMCPY3D *ret_copy);
 
 /* The same from any of the operations that carry these fields. */
 #define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
-    weir_ops_copy_3d(                                                                              \
-        (s),                                                                                       \
-        &(struct weir_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x, (in)->src_y,         \
-                                 (in)->src_z, (in)->src_lod, (in)->src_pitch, (in)->src_height},   \
-        &(struct weir_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x, (in)->dst_y,         \
-                                 (in)->dst_z, (in)->dst_lod, (in)->dst_pitch, (in)->dst_height},   \
-        (in)->width, (in)->height, (in)->depth, (ret_copy))
+    weir_ops_copy_3d((s),                                                                          \
+                     &(struct weir_host_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x,    \
+                                                   (in)->src_y, (in)->src_z, (in)->src_lod,        \
+                                                   (in)->src_pitch, (in)->src_height},             \
+                     &(struct weir_host_copy_side){(in)->dst_kind, (in)->dst_addr, (in)->dst_x,    \
+                                                   (in)->dst_y, (in)->dst_z, (in)->dst_lod,        \
+                                                   (in)->dst_pitch, (in)->dst_height},             \
+                     (in)->width, (in)->height, (in)->depth, (ret_copy))
 
 /** Check the memory of a (pitched) fill (ops/copy.c). */
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
@@ -96,13 +97,14 @@ CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t no
                              const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret);
 
 /** A stored image of the tenant, with a reference (ops/module.c). */
-struct weir_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16], uint64_t bytes);
+struct weir_host_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16],
+                                       uint64_t bytes);
 
 #define WEIR_JIT_OPTIONS_MAX 64
 #define WEIR_LOG_BYTES       65536
 
 /* Options as the driver takes them, with room for four log entries. */
-struct weir_jit_options {
+struct weir_host_jit_options {
     CUjit_option ids[WEIR_JIT_OPTIONS_MAX + 4];
     void *values[WEIR_JIT_OPTIONS_MAX + 4];
     unsigned n;
@@ -110,13 +112,13 @@ struct weir_jit_options {
 
 /** Take over the options that need no pointer; others are refused (ops/module.c). */
 CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
-                              uint32_t n_values, struct weir_jit_options *ret_options);
+                              uint32_t n_values, struct weir_host_jit_options *ret_options);
 /** Add log buffers of WEIR_LOG_BYTES each. */
-void weir_ops_jit_logs(struct weir_jit_options *options, char *info, char *error);
+void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *error);
 
 /** Set an attribute of a function and of the kernel that it is of, on the current device
  * (ops/function.c). */
-CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_function *f,
+CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_function *f,
                                 CUfunction_attribute id, int value);
 
 /**
@@ -134,7 +136,7 @@ void weir_ops_libraries_reload(struct weir_session *s);
  * @param params  of in's n bytes; replaced by scratch memory where that is too short.
  * @param bytes   replaced likewise.
  */
-CUresult weir_ops_params(struct weir_session *s, const struct weir_function *f, const void **params,
-                         size_t *bytes);
+CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
+                         const void **params, size_t *bytes);
 
 #endif

@@ -7,7 +7,7 @@
 
 struct visit {
     struct weir_session *session;
-    struct weir_module *library;
+    struct weir_host_module *library;
 };
 
 static void unbind(struct weir_session *s, struct weir_object *o)
@@ -29,7 +29,7 @@ static CUresult bind(struct weir_session *s, struct weir_object *o, void *native
 static void unbind_kernel(weir_handle handle, void *object, void *user)
 {
     struct visit *visit = user;
-    struct weir_function *f = object;
+    struct weir_host_function *f = object;
 
     (void)handle;
     if (f->o.owner == &visit->library->o) {
@@ -50,14 +50,14 @@ static void forget_module(weir_handle handle, void *object, void *user)
 
     (void)handle;
     if (o->owner == &visit->library->o) {
-        weir_object_forget(visit->session, o);
+        weir_host_object_forget(visit->session, o);
     }
 }
 
 static void unload_used(weir_handle handle, void *object, void *user)
 {
     struct weir_session *s = user;
-    struct weir_module *m = object;
+    struct weir_host_module *m = object;
     struct visit visit = {s, m};
     CUlibrary native = m->o.native;
 
@@ -67,7 +67,7 @@ static void unload_used(weir_handle handle, void *object, void *user)
     }
     weir_id_table_visit(s->tables[WEIR_KIND_MODULE], forget_module, &visit);
     weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], unbind_kernel, &visit);
-    weir_range_remove(&s->ranges, m);
+    weir_host_range_remove(&s->ranges, m);
     unbind(s, &m->o);
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);
@@ -86,7 +86,7 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
 {
     struct visit *visit = user;
     struct weir_session *s = visit->session;
-    struct weir_function *f = object;
+    struct weir_host_function *f = object;
     CUfunction native;
     CUkernel kernel;
 
@@ -113,10 +113,10 @@ static void load_again(weir_handle handle, void *object, void *user)
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
     struct weir_session *s = user;
-    struct weir_module *m = object;
+    struct weir_host_module *m = object;
     struct visit visit = {s, m};
-    struct weir_jit_options none = {.n = 0};
-    struct weir_jit_options *options = m->options != NULL ? m->options : &none;
+    struct weir_host_jit_options none = {.n = 0};
+    struct weir_host_jit_options *options = m->options != NULL ? m->options : &none;
     CUlibrary native;
     CUresult result;
 
@@ -147,9 +147,9 @@ void weir_ops_libraries_reload(struct weir_session *s)
     weir_id_table_visit(s->tables[WEIR_KIND_LIBRARY], load_again, s);
 }
 
-struct weir_module *weir_ops_library(struct weir_session *s, uint64_t handle)
+struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle)
 {
-    struct weir_module *m = weir_object_get(s, WEIR_KIND_LIBRARY, handle);
+    struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, handle);
 
     if (m != NULL && m->o.native == NULL) {
         load_again(handle, m, s);

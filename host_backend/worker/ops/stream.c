@@ -7,8 +7,8 @@
 CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
                                  struct weir_op_stream_create_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
-    struct weir_stream *stream;
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_stream *stream;
     struct weir_object *o;
     CUstream native;
     CUresult result;
@@ -22,12 +22,12 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     }
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
                                                    weir_admission_stream_priority(s, in->priority)));
-    result = weir_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
+    result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
         return result;
     }
-    stream = (struct weir_stream *)o;
+    stream = (struct weir_host_stream *)o;
     stream->word = in->word;
     stream->flags = in->flags;
     stream->priority = in->priority;
@@ -42,13 +42,13 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
                                   const struct weir_op_stream_destroy_in *in,
                                   struct weir_op_stream_destroy_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
     (void)out;
     if (stream == NULL || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    return weir_object_destroy(s, &stream->o);
+    return weir_host_object_destroy(s, &stream->o);
 }
 
 /* Where the GPU cannot write words itself, the driver's thread does. */
@@ -94,17 +94,17 @@ CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t w
 CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
                                struct weir_op_stream_mark_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
     (void)out;
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (weir_stream_capturing(s, stream)) {
+    if (weir_host_stream_capturing(s, stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    WEIR_TRY(weir_ops_write_word(s, weir_stream_at(stream), stream->word, in->value));
+    WEIR_TRY(weir_ops_write_word(s, weir_host_stream_at(stream), stream->word, in->value));
     weir_admission_stream_awaited(s, stream);
     return CUDA_SUCCESS;
 }
@@ -113,21 +113,21 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
                                      const struct weir_op_stream_wait_event_in *in,
                                      struct weir_op_stream_wait_event_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_event *event = weir_ops_event(s, in->e);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
     if (stream == NULL || event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream));
-    return s->driver->cuStreamWaitEvent(weir_stream_at(stream), event->o.native, in->flags);
+    return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
 CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in,
                                 struct weir_op_stream_value_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     bool wide = in->kind == WEIR_VALUE_WRITE64 || in->kind == WEIR_VALUE_WAIT64;
     bool wait = in->kind == WEIR_VALUE_WAIT32 || in->kind == WEIR_VALUE_WAIT64;
     const struct weir_driver *d = s->driver;
@@ -146,34 +146,35 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (wait) {
         s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =
             (struct weir_awaited_value){in->address, in->value, wide};
-        return wide ? d->cuStreamWaitValue64_v2(weir_stream_at(stream), in->address, in->value,
+        return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
                                                 in->flags)
-                    : d->cuStreamWaitValue32_v2(weir_stream_at(stream), in->address, small,
+                    : d->cuStreamWaitValue32_v2(weir_host_stream_at(stream), in->address, small,
                                                 in->flags);
     }
-    return wide ? d->cuStreamWriteValue64_v2(weir_stream_at(stream), in->address, in->value,
+    return wide ? d->cuStreamWriteValue64_v2(weir_host_stream_at(stream), in->address, in->value,
                                              in->flags)
-                : d->cuStreamWriteValue32_v2(weir_stream_at(stream), in->address, small, in->flags);
+                : d->cuStreamWriteValue32_v2(weir_host_stream_at(stream), in->address, small,
+                                             in->flags);
 }
 
 CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in,
                                 struct weir_op_stream_query_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
     (void)out;
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    return s->driver->cuStreamQuery(weir_stream_at(stream));
+    return s->driver->cuStreamQuery(weir_host_stream_at(stream));
 }
 
 CUresult weir_host_stream_attribute(struct weir_session *s,
                                     const struct weir_op_stream_attribute_in *in,
                                     struct weir_op_stream_attribute_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUlaunchAttributeID id = (CUlaunchAttributeID)in->attribute;
     CUlaunchAttributeValue value = in->value;
 
@@ -210,7 +211,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
 CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
                              struct weir_op_host_func_out *out)
 {
-    struct weir_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_call *call;
     CUresult result;
 
@@ -220,11 +221,11 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
     }
     WEIR_TRY(weir_order_begin(s, stream));
     /* Captured, it becomes a graph's node and may run any number of times. */
-    call = weir_host_call_create(s, in->token, !weir_stream_capturing(s, stream));
+    call = weir_host_call_create(s, in->token, !weir_host_stream_capturing(s, stream));
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = s->driver->cuLaunchHostFunc(weir_stream_at(stream), weir_host_call_run, call);
+    result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     }

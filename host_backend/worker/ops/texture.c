@@ -45,18 +45,18 @@ static CUresult fill_resource(struct weir_session *s, const struct weir_op_textu
 
 /* Entered under a name that nobody uses: the value is looked up as what the driver calls it. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, unsigned long long value,
-                      struct weir_ctx *ctx)
+                      struct weir_host_ctx *ctx)
 {
     struct weir_object *o;
 
-    return weir_object_create(s, kind, sizeof *o, 0, (void *)(uintptr_t)value, ctx, &o);
+    return weir_host_object_create(s, kind, sizeof *o, 0, (void *)(uintptr_t)value, ctx, &o);
 }
 
 CUresult weir_host_texture_create(struct weir_session *s,
                                   const struct weir_op_texture_create_in *in,
                                   struct weir_op_texture_create_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUtexObject object;
     CUresult result;
@@ -84,14 +84,14 @@ CUresult weir_host_texture_destroy(struct weir_session *s,
         weir_native_find(&s->natives, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
 
     (void)out;
-    return o != NULL ? weir_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_surface_create(struct weir_session *s,
                                   const struct weir_op_surface_create_in *in,
                                   struct weir_op_surface_create_out *out)
 {
-    struct weir_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUsurfObject object;
     CUresult result;
@@ -120,5 +120,5 @@ CUresult weir_host_surface_destroy(struct weir_session *s,
         weir_native_find(&s->natives, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
 
     (void)out;
-    return o != NULL ? weir_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

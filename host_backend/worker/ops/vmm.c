@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct weir_vmm_handle *find(struct weir_session *s, uint64_t handle)
+static struct weir_host_vmm_handle *find(struct weir_session *s, uint64_t handle)
 {
-    return weir_object_get(s, WEIR_KIND_CHUNK, handle);
+    return weir_host_object_get(s, WEIR_KIND_CHUNK, handle);
 }
 
 static CUresult must(struct weir_session *s, CUresult result, const char *what)
@@ -31,14 +31,14 @@ static CUresult must(struct weir_session *s, CUresult result, const char *what)
 CUresult weir_host_vmm_reserve(struct weir_session *s, const struct weir_op_vmm_reserve_in *in,
                                struct weir_op_vmm_reserve_out *out)
 {
-    return weir_vmm_reserve(s, in->bytes, in->alignment, in->hint, &out->base);
+    return weir_session_vmm_reserve(s, in->bytes, in->alignment, in->hint, &out->base);
 }
 
 CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vmm_unreserve_in *in,
                                  struct weir_op_vmm_unreserve_out *out)
 {
     (void)out;
-    return weir_vmm_unreserve(s, in->base);
+    return weir_session_vmm_unreserve(s, in->base);
 }
 
 /* Name memory; its reference is the handle's, or dropped. */
@@ -46,17 +46,17 @@ static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_
                            bool imported)
 {
     struct weir_object *o;
-    CUresult result = handle == 0
-                          ? CUDA_ERROR_INVALID_HANDLE
-                          : weir_object_create(s, WEIR_KIND_CHUNK, sizeof(struct weir_vmm_handle),
-                                               handle, NULL, NULL, &o);
+    CUresult result = handle == 0 ? CUDA_ERROR_INVALID_HANDLE
+                                  : weir_host_object_create(s, WEIR_KIND_CHUNK,
+                                                            sizeof(struct weir_host_vmm_handle),
+                                                            handle, NULL, NULL, &o);
 
     if (result != CUDA_SUCCESS) {
         weir_vmm_alloc_put(alloc);
         return result;
     }
-    ((struct weir_vmm_handle *)o)->alloc = alloc;
-    ((struct weir_vmm_handle *)o)->imported = imported;
+    ((struct weir_host_vmm_handle *)o)->alloc = alloc;
+    ((struct weir_host_vmm_handle *)o)->imported = imported;
     if (!imported) {
         weir_session_hold(s, alloc->device, alloc->bytes);
     }
@@ -85,20 +85,20 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
 CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_release_in *in,
                                struct weir_op_vmm_release_out *out)
 {
-    struct weir_vmm_handle *handle = find(s, in->h);
+    struct weir_host_vmm_handle *handle = find(s, in->h);
 
     (void)out;
-    return handle != NULL ? weir_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
+    return handle != NULL ? weir_host_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_in *in,
                            struct weir_op_vmm_map_out *out)
 {
-    const struct weir_vmm_handle *handle = find(s, in->h);
+    const struct weir_host_vmm_handle *handle = find(s, in->h);
 
     (void)out;
     return must(s,
-                handle != NULL ? weir_vmm_map(s, in->address, in->bytes, handle->alloc)
+                handle != NULL ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
                                : CUDA_ERROR_INVALID_VALUE,
                 "mapping");
 }
@@ -107,14 +107,14 @@ CUresult weir_host_vmm_unmap(struct weir_session *s, const struct weir_op_vmm_un
                              struct weir_op_vmm_unmap_out *out)
 {
     (void)out;
-    return must(s, weir_vmm_unmap(s, in->address, in->bytes), "unmapping");
+    return must(s, weir_session_vmm_unmap(s, in->address, in->bytes), "unmapping");
 }
 
 CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_access_in *in,
                               struct weir_op_vmm_access_out *out)
 {
     (void)out;
-    return must(s, weir_vmm_access(s, in->address, in->bytes, in->flags), "access");
+    return must(s, weir_session_vmm_access(s, in->address, in->bytes, in->flags), "access");
 }
 
 /* ---------------------------------------------------------------- between processes */
@@ -138,7 +138,7 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
                               struct weir_op_vmm_export_out *out)
 {
     static const uint8_t no_name[16];
-    const struct weir_vmm_handle *handle = find(s, in->h);
+    const struct weir_host_vmm_handle *handle = find(s, in->h);
     CUstream work;
 
     (void)out;

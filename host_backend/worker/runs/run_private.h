@@ -3,7 +3,7 @@
 #define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
 
 #include "host_backend/worker/runs/run.h"
-#include "ptx/pass/control_block.h"
+#include "ptx/twin/control_block.h"
 #include <pthread.h>
 
 #define WEIR_RUN_CHUNK_SLOTS  256u

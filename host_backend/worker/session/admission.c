@@ -62,9 +62,9 @@ bool weir_admission_contends(const struct weir_session *session)
 
 /* ---------------------------------------------------------------- marks */
 
-static void unlist(struct weir_session *s, struct weir_stream *stream)
+static void unlist(struct weir_session *s, struct weir_host_stream *stream)
 {
-    struct weir_stream **at = &s->unmarked_streams;
+    struct weir_host_stream **at = &s->unmarked_streams;
 
     while (*at != stream) {
         at = &(*at)->gate.next;
@@ -74,15 +74,15 @@ static void unlist(struct weir_session *s, struct weir_stream *stream)
 }
 
 /* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
-static void mark(struct weir_session *s, struct weir_stream *stream)
+static void mark(struct weir_session *s, struct weir_host_stream *stream)
 {
     struct weir_admission_stream *gate = &stream->gate;
     struct weir_device_gate *g = s->worker->gates[stream->o.device];
     struct weir_gate_mark m;
 
     if (gate->unmarked.n == 0 || !weir_gate_batch_may_close(gate->queue) ||
-        weir_stream_capturing(s, stream) ||
-        weir_mark_stream(g->marks, &gate->word, weir_stream_at(stream), &m) != CUDA_SUCCESS) {
+        weir_host_stream_capturing(s, stream) ||
+        weir_mark_stream(g->marks, &gate->word, weir_host_stream_at(stream), &m) != CUDA_SUCCESS) {
         return;
     }
     weir_gate_batch_close(gate->queue, &gate->unmarked, &m);
@@ -94,7 +94,8 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 {
     struct weir_session *s = session;
 
-    for (struct weir_stream *stream = s->unmarked_streams, *next; stream != NULL; stream = next) {
+    for (struct weir_host_stream *stream = s->unmarked_streams, *next; stream != NULL;
+         stream = next) {
         next = stream->gate.next;
         if (stream->gate.queue == queue) {
             mark(s, stream);
@@ -109,7 +110,7 @@ bool weir_admission_has_unmarked(const struct weir_session *session)
 
 static bool has_unmarked_on(const struct weir_session *s, const struct weir_gate_queue *queue)
 {
-    const struct weir_stream *stream = s->unmarked_streams;
+    const struct weir_host_stream *stream = s->unmarked_streams;
 
     while (stream != NULL && stream->gate.queue != queue) {
         stream = stream->gate.next;
@@ -137,7 +138,7 @@ void weir_admission_idle(struct weir_session *session)
     }
 }
 
-static void close_stream(struct weir_session *session, struct weir_stream *stream)
+static void close_stream(struct weir_session *session, struct weir_host_stream *stream)
 {
     uint32_t here = session->device;
 
@@ -147,14 +148,14 @@ static void close_stream(struct weir_session *session, struct weir_stream *strea
     }
 }
 
-void weir_admission_stream_awaited(struct weir_session *session, struct weir_stream *stream)
+void weir_admission_stream_awaited(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->gate.listed && weir_admission_contends(session)) {
         mark(session, stream);
     }
 }
 
-void weir_admission_stream_gone(struct weir_session *session, struct weir_stream *stream)
+void weir_admission_stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
     struct weir_admission_stream *gate = &stream->gate;
 
@@ -171,7 +172,8 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_stream
 /* ---------------------------------------------------------------- parts and priorities */
 
 /* Give a stream so many SMs for kernels that are launched as they are; 0: all of them. */
-static void place_stream(const struct weir_device_gate *g, struct weir_stream *stream, uint32_t sms)
+static void place_stream(const struct weir_device_gate *g, struct weir_host_stream *stream,
+                         uint32_t sms)
 {
     if (g->parts != NULL && (sms != 0 || stream->parts != NULL)) {
         /* Where it cannot be moved it stays, and what it is given is done there. */
@@ -179,18 +181,18 @@ static void place_stream(const struct weir_device_gate *g, struct weir_stream *s
     }
 }
 
-void weir_admission_stream_whole(struct weir_session *session, struct weir_stream *stream)
+void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->parts != NULL) {
         place_stream(session->worker->gates[stream->o.device], stream, 0);
     }
 }
 
-void weir_admission_stream_captures(struct weir_session *session, struct weir_stream *stream)
+void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
-    for (struct weir_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
-        for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             weir_admission_stream_whole(session, s); /* events may draw any of them into it */
         }
     }
@@ -206,7 +208,7 @@ int weir_admission_stream_priority(const struct weir_session *session, int asked
 }
 
 /* Give a stream the priority that its tenant's class, or a filler, has now. */
-static void apply_priority(struct weir_session *s, struct weir_stream *stream, bool filler)
+static void apply_priority(struct weir_session *s, struct weir_host_stream *stream, bool filler)
 {
     uint32_t epoch = atomic_load_explicit(&s->tenant->priority_epoch, memory_order_relaxed);
     CUlaunchAttributeValue value;
@@ -225,7 +227,7 @@ static void apply_priority(struct weir_session *s, struct weir_stream *stream, b
 }
 
 /* What a stream has of the device is for the kernels that come now; copies need no SMs. */
-static void apply_place(struct weir_session *s, struct weir_stream *stream,
+static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_gate_pass *pass)
 {
     bool heeds = pass->class == WEIR_SCHED_KERNEL && pass->item != NULL && !pass->stoppable &&
@@ -293,7 +295,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
 
 /* ---------------------------------------------------------------- enter, leave */
 
-CUresult weir_admission_enter(struct weir_session *session, struct weir_stream *stream,
+CUresult weir_admission_enter(struct weir_session *session, struct weir_host_stream *stream,
                               const struct weir_gate_work *work,
                               struct weir_admission *ret_admission)
 {
@@ -305,7 +307,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_stream *
     pass->item = NULL;
     ret_admission->stream = stream;
     ret_admission->session = session;
-    if (gate_of(session) == NULL || weir_stream_capturing(session, stream)) {
+    if (gate_of(session) == NULL || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
     q = queue_on(session, session->device);
@@ -327,7 +329,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_stream *
 
 void weir_admission_leave(struct weir_admission *admission, CUresult result)
 {
-    struct weir_stream *stream = admission->stream;
+    struct weir_host_stream *stream = admission->stream;
     struct weir_session *s = admission->session;
     struct weir_gate_pass *pass = &admission->pass;
     bool due;

@@ -24,14 +24,14 @@
 #include "proto/cuda_abi.h"
 
 struct weir_session;
-struct weir_stream;
+struct weir_host_stream;
 
 /* In each stream. */
 struct weir_admission_stream {
     struct weir_mark_word word;
     struct weir_gate_batch unmarked; /* work that it was given since its last mark */
     struct weir_gate_queue *queue;   /* of unmarked */
-    struct weir_stream *next;        /* in the session's list of streams with unmarked work */
+    struct weir_host_stream *next;   /* in the session's list of streams with unmarked work */
     bool listed;
     bool filler;             /* its priority is that of what fills others' gaps */
     uint32_t priority_epoch; /* of the tenant's, that was last applied */
@@ -41,7 +41,7 @@ struct weir_admission_stream {
 struct weir_admission {
     struct weir_gate_pass pass; /* queue NULL: there is no gate */
     struct weir_session *session;
-    struct weir_stream *stream;
+    struct weir_host_stream *stream;
 };
 
 /**
@@ -51,7 +51,7 @@ struct weir_admission {
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
  */
-CUresult weir_admission_enter(struct weir_session *session, struct weir_stream *stream,
+CUresult weir_admission_enter(struct weir_session *session, struct weir_host_stream *stream,
                               const struct weir_gate_work *work,
                               struct weir_admission *ret_admission);
 
@@ -75,16 +75,16 @@ void weir_admission_idle(struct weir_session *session);
 bool weir_admission_has_unmarked(const struct weir_session *session);
 
 /** The guest waits for what a stream has been given: its end matters now. */
-void weir_admission_stream_awaited(struct weir_session *session, struct weir_stream *stream);
+void weir_admission_stream_awaited(struct weir_session *session, struct weir_host_stream *stream);
 /** What a stream is given next may have all SMs, in the stream that it was made as. */
-void weir_admission_stream_whole(struct weir_session *session, struct weir_stream *stream);
+void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
 /**
  * A stream is about to be captured: marks behind unmarked work; all of the session's streams are
  * whole while any is.
  */
-void weir_admission_stream_captures(struct weir_session *session, struct weir_stream *stream);
+void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be destroyed. */
-void weir_admission_stream_gone(struct weir_session *session, struct weir_stream *stream);
+void weir_admission_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
 /** The priority for a stream of the session:
  * the tenant's class, within it what the guest asks for. */
 int weir_admission_stream_priority(const struct weir_session *session, int asked);

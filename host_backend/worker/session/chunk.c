@@ -22,12 +22,12 @@
 
 #define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
-static enum weir_account_item item_of(const struct weir_chunk *chunk)
+static enum weir_account_item item_of(const struct weir_host_chunk *chunk)
 {
     return chunk->pinned ? WEIR_ACCOUNT_PINNED_MEMORY : WEIR_ACCOUNT_DEVICE_MEMORY;
 }
 
-static CUresult take_address(struct weir_session *session, struct weir_chunk *chunk,
+static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
                              uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
@@ -48,7 +48,7 @@ static CUresult take_address(struct weir_session *session, struct weir_chunk *ch
     return CUDA_SUCCESS;
 }
 
-static void give_address(struct weir_chunk *chunk)
+static void give_address(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
 
@@ -142,7 +142,7 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_
     return result;
 }
 
-static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
+static CUresult map_device(struct weir_host_chunk *chunk, CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
@@ -175,7 +175,7 @@ static CUresult map_device(struct weir_chunk *chunk, CUstream stream)
 }
 
 /* Where a pinned chunk's pages come from. */
-static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
+static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
 {
     if (chunk->region_end != NULL) {
         return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
@@ -185,7 +185,7 @@ static bool take_pages(struct weir_chunk *chunk, int *ret_fd)
     return chunk->fd >= 0;
 }
 
-static void give_pages(struct weir_chunk *chunk)
+static void give_pages(struct weir_host_chunk *chunk)
 {
     if (chunk->region_end != NULL) {
         if (weir_region_end_is_loose(chunk->region_end)) {
@@ -198,7 +198,7 @@ static void give_pages(struct weir_chunk *chunk)
 }
 
 /* The file's offset of its pages. */
-static off_t offset_of_pages(const struct weir_chunk *chunk)
+static off_t offset_of_pages(const struct weir_host_chunk *chunk)
 {
     return chunk->region_end == NULL
                ? 0
@@ -206,13 +206,13 @@ static off_t offset_of_pages(const struct weir_chunk *chunk)
 }
 
 /* Those that QEMU could take away need the guard. */
-static bool guard_pages(const struct weir_chunk *chunk)
+static bool guard_pages(const struct weir_host_chunk *chunk)
 {
     return chunk->region_end == NULL || !weir_region_end_is_loose(chunk->region_end) ||
            weir_bus_guard(chunk->base, chunk->bytes);
 }
 
-static CUresult map_pinned(struct weir_chunk *chunk)
+static CUresult map_pinned(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
     void *at = (void *)(uintptr_t)chunk->base;
@@ -251,11 +251,11 @@ static CUresult map_pinned(struct weir_chunk *chunk)
 
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
-                           struct weir_chunk **ret_chunk)
+                           struct weir_host_chunk **ret_chunk)
 {
     struct weir_worker *w = session->worker;
     uint64_t unit = w->granularity_bytes;
-    struct weir_chunk *chunk;
+    struct weir_host_chunk *chunk;
     CUresult result;
 
     if (bytes == 0 || bytes > w->config.window_bytes) {
@@ -265,14 +265,14 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     if (chunk == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *chunk = (struct weir_chunk){.tenant = session->tenant,
-                                 .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
-                                 .bytes = (bytes + unit - 1) / unit * unit,
-                                 .pinned = pinned,
-                                 .device = (uint8_t)device,
-                                 .fd = -1,
-                                 .region_end = pinned ? end : NULL,
-                                 .refs = 1};
+    *chunk = (struct weir_host_chunk){.tenant = session->tenant,
+                                      .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
+                                      .bytes = (bytes + unit - 1) / unit * unit,
+                                      .pinned = pinned,
+                                      .device = (uint8_t)device,
+                                      .fd = -1,
+                                      .region_end = pinned ? end : NULL,
+                                      .refs = 1};
     result = take_address(session, chunk, unit);
     if (result != CUDA_SUCCESS) {
         free(chunk);
@@ -290,7 +290,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     return CUDA_SUCCESS;
 }
 
-static void unmap(struct weir_chunk *chunk)
+static void unmap(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->driver;
 
@@ -310,7 +310,7 @@ static void unmap(struct weir_chunk *chunk)
     }
 }
 
-void weir_chunk_put(struct weir_chunk *chunk)
+void weir_chunk_put(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
     bool last;

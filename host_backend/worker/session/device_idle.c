@@ -1,8 +1,8 @@
 #include "host_backend/worker/session/device_idle.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/worker.h"
-#include "host_backend/worker/twins/forms.h"
 #include <sched.h>
 
 #define MOMENT_NS     (WEIR_NS_PER_MS)       /* the barrier stays closed for, at first */
@@ -221,7 +221,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     if (inside != NULL) { /* or two that wait for an idle device wait for each other */
         atomic_store_explicit(&inside->inside, 0, memory_order_release);
     }
-    idle = weir_forms_device_idle_begin(worker->forms);
+    idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker) : 0;
     pthread_mutex_lock(&d->lock);
     if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker, self)) {
         return idle;
@@ -247,7 +247,9 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
         open_barrier(d);
     }
     pthread_mutex_unlock(&d->lock);
-    weir_forms_device_idle_end(worker->forms, idle);
+    if (worker->hooks != NULL) {
+        worker->hooks->device_idle_end(worker, idle);
+    }
     if (self != NULL) {
         enter(self);
     }

@@ -71,7 +71,8 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
 }
 
 /* A version-2 wrapper and its list over the parts of a bundle, in one block. */
-static enum weir_status ready_bundle(struct weir_image_code *code, const struct weir_image *image)
+static enum weir_status ready_bundle(struct weir_image_code *code,
+                                     const struct weir_host_image *image)
 {
     struct weir_bundle_part *parts;
     const void **list;
@@ -100,7 +101,8 @@ out:
     return status;
 }
 
-static enum weir_status ready_plain(struct weir_image_code *code, const struct weir_image *image)
+static enum weir_status ready_plain(struct weir_image_code *code,
+                                    const struct weir_host_image *image)
 {
     enum weir_image_form form;
     enum weir_status status;
@@ -119,7 +121,8 @@ static enum weir_status ready_plain(struct weir_image_code *code, const struct w
     return status;
 }
 
-static struct weir_image_code *find_locked(struct weir_image *image, bool is_bundle, uint32_t sm)
+static struct weir_image_code *find_locked(struct weir_host_image *image, bool is_bundle,
+                                           uint32_t sm)
 {
     struct weir_image_code *code;
 
@@ -145,9 +148,9 @@ static struct weir_image_code *find_locked(struct weir_image *image, bool is_bun
     return code;
 }
 
-enum weir_status weir_image_ready(struct weir_image_store *store, struct weir_image *image,
-                                  bool is_bundle, uint32_t sm, const void **ret_code,
-                                  bool *ret_uses_printf)
+enum weir_status weir_image_ready(struct weir_host_image_store *store,
+                                  struct weir_host_image *image, bool is_bundle, uint32_t sm,
+                                  const void **ret_code, bool *ret_uses_printf)
 {
     struct weir_image_code *code;
     uint64_t grew = 0;

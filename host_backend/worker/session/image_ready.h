@@ -26,9 +26,9 @@
  * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY
  * @thread any; the first caller does the work, others wait for it
  */
-enum weir_status weir_image_ready(struct weir_image_store *store, struct weir_image *image,
-                                  bool is_bundle, uint32_t sm, const void **ret_code,
-                                  bool *ret_uses_printf) WEIR_MUST_CHECK;
+enum weir_status weir_image_ready(struct weir_host_image_store *store,
+                                  struct weir_host_image *image, bool is_bundle, uint32_t sm,
+                                  const void **ret_code, bool *ret_uses_printf) WEIR_MUST_CHECK;
 
 /** What an image leaves. Accepts NULL. */
 void weir_image_codes_destroy(struct weir_image_code *codes);

@@ -8,13 +8,13 @@
 
 #define ANY_BYTES UINT64_MAX
 
-void weir_image_store_init(struct weir_image_store *store, uint64_t cap_bytes)
+void weir_host_image_store_init(struct weir_host_image_store *store, uint64_t cap_bytes)
 {
-    *store = (struct weir_image_store){.cap_bytes = cap_bytes};
+    *store = (struct weir_host_image_store){.cap_bytes = cap_bytes};
     pthread_mutex_init(&store->lock, NULL);
 }
 
-static void destroy_image(struct weir_image *image)
+static void destroy_image(struct weir_host_image *image)
 {
     weir_image_codes_destroy(image->codes);
     pthread_mutex_destroy(&image->lock);
@@ -22,10 +22,10 @@ static void destroy_image(struct weir_image *image)
     free(image);
 }
 
-void weir_image_store_finish(struct weir_image_store *store)
+void weir_host_image_store_finish(struct weir_host_image_store *store)
 {
     while (store->images != NULL) {
-        struct weir_image *image = store->images;
+        struct weir_host_image *image = store->images;
 
         store->images = image->next;
         destroy_image(image);
@@ -34,11 +34,11 @@ void weir_image_store_finish(struct weir_image_store *store)
 }
 
 /* Find an image and move it to the front: the list's order is the order of use. */
-static struct weir_image *find_locked(struct weir_image_store *store, const struct weir_hash *hash,
-                                      uint64_t bytes)
+static struct weir_host_image *find_locked(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash, uint64_t bytes)
 {
-    for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
-        struct weir_image *image = *at;
+    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        struct weir_host_image *image = *at;
 
         if ((bytes == ANY_BYTES || image->bytes == bytes) &&
             memcmp(&image->hash, hash, sizeof *hash) == 0) {
@@ -51,10 +51,10 @@ static struct weir_image *find_locked(struct weir_image_store *store, const stru
     return NULL;
 }
 
-struct weir_image *weir_image_get(struct weir_image_store *store, const struct weir_hash *hash,
-                                  uint64_t bytes)
+struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
+                                       const struct weir_hash *hash, uint64_t bytes)
 {
-    struct weir_image *image;
+    struct weir_host_image *image;
 
     pthread_mutex_lock(&store->lock);
     image = find_locked(store, hash, bytes);
@@ -65,12 +65,13 @@ struct weir_image *weir_image_get(struct weir_image_store *store, const struct w
     return image;
 }
 
-struct weir_image *weir_image_get_any(struct weir_image_store *store, const struct weir_hash *hash)
+struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash)
 {
     return weir_image_get(store, hash, ANY_BYTES);
 }
 
-void weir_image_put(struct weir_image_store *store, struct weir_image *image)
+void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image)
 {
     if (image != NULL) {
         pthread_mutex_lock(&store->lock);
@@ -80,12 +81,12 @@ void weir_image_put(struct weir_image_store *store, struct weir_image *image)
 }
 
 /* Drop unused images from the end until bytes more fit. */
-static bool make_room_locked(struct weir_image_store *store, uint64_t bytes)
+static bool make_room_locked(struct weir_host_image_store *store, uint64_t bytes)
 {
     while (store->bytes + bytes > store->cap_bytes) {
-        struct weir_image **last = NULL, *victim;
+        struct weir_host_image **last = NULL, *victim;
 
-        for (struct weir_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
             last = (*at)->refs == 0 ? at : last;
         }
         if (last == NULL) {
@@ -99,12 +100,12 @@ static bool make_room_locked(struct weir_image_store *store, uint64_t bytes)
     return true;
 }
 
-enum weir_status weir_image_add(struct weir_image_store *store, const struct weir_hash *hash,
-                                uint8_t *data, uint64_t bytes, struct weir_image **ret_image)
+enum weir_status weir_image_add(struct weir_host_image_store *store, const struct weir_hash *hash,
+                                uint8_t *data, uint64_t bytes, struct weir_host_image **ret_image)
 {
     struct weir_hash real = weir_hash_of(data, bytes);
     enum weir_status status = WEIR_OK;
-    struct weir_image *image;
+    struct weir_host_image *image;
 
     if (memcmp(&real, hash, sizeof real) != 0) {
         free(data);
@@ -121,8 +122,8 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
         free(data);
         status = WEIR_ERR_NO_MEMORY;
     } else {
-        *image =
-            (struct weir_image){.next = store->images, .hash = real, .data = data, .bytes = bytes};
+        *image = (struct weir_host_image){
+            .next = store->images, .hash = real, .data = data, .bytes = bytes};
         pthread_mutex_init(&image->lock, NULL);
         store->images = image;
         store->bytes += bytes;
@@ -135,7 +136,8 @@ enum weir_status weir_image_add(struct weir_image_store *store, const struct wei
     return status;
 }
 
-void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes)
+void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
+                     uint64_t bytes)
 {
     pthread_mutex_lock(&store->lock);
     image->more_bytes += bytes;
@@ -143,19 +145,19 @@ void weir_image_grew(struct weir_image_store *store, struct weir_image *image, u
     pthread_mutex_unlock(&store->lock);
 }
 
-bool weir_image_store_in_use(struct weir_image_store *store)
+bool weir_host_image_store_in_use(struct weir_host_image_store *store)
 {
     bool used = false;
 
     pthread_mutex_lock(&store->lock);
-    for (const struct weir_image *image = store->images; image != NULL; image = image->next) {
+    for (const struct weir_host_image *image = store->images; image != NULL; image = image->next) {
         used |= image->refs != 0;
     }
     pthread_mutex_unlock(&store->lock);
     return used;
 }
 
-uint64_t weir_image_store_bytes(struct weir_image_store *store)
+uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
 {
     uint64_t bytes;
 

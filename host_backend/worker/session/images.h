@@ -18,8 +18,8 @@
 
 struct weir_image_code;
 
-struct weir_image {
-    struct weir_image *next; /* most recently used first */
+struct weir_host_image {
+    struct weir_host_image *next; /* most recently used first */
     struct weir_hash hash;
     uint8_t *data; /* owned; bytes + WEIR_IMAGE_TAIL_BYTES */
     uint64_t bytes;
@@ -29,23 +29,24 @@ struct weir_image {
     struct weir_image_code *codes; /* what of it a driver is given (session/image_ready.h) */
 };
 
-struct weir_image_store {
+struct weir_host_image_store {
     pthread_mutex_t lock; /* guards all of it */
-    struct weir_image *images;
+    struct weir_host_image *images;
     uint64_t bytes;
     uint64_t cap_bytes;
 };
 
-void weir_image_store_init(struct weir_image_store *store, uint64_t cap_bytes);
+void weir_host_image_store_init(struct weir_host_image_store *store, uint64_t cap_bytes);
 /** All images must have been put back. Accepts a store that was never used. */
-void weir_image_store_finish(struct weir_image_store *store);
+void weir_host_image_store_finish(struct weir_host_image_store *store);
 
 /** The image, with a reference that weir_image_put() drops; or NULL. @thread any */
-struct weir_image *weir_image_get(struct weir_image_store *store, const struct weir_hash *hash,
-                                  uint64_t bytes);
+struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
+                                       const struct weir_hash *hash, uint64_t bytes);
 /** The same whatever its length. */
-struct weir_image *weir_image_get_any(struct weir_image_store *store, const struct weir_hash *hash);
-void weir_image_put(struct weir_image_store *store, struct weir_image *image);
+struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash);
+void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image);
 
 /**
  * Store an image.
@@ -55,16 +56,17 @@ void weir_image_put(struct weir_image_store *store, struct weir_image *image);
  * @return WEIR_OK, WEIR_ERR_INVALID (hash differs), WEIR_ERR_QUOTA (cap), WEIR_ERR_NO_MEMORY
  * @thread any
  */
-enum weir_status weir_image_add(struct weir_image_store *store, const struct weir_hash *hash,
+enum weir_status weir_image_add(struct weir_host_image_store *store, const struct weir_hash *hash,
                                 uint8_t *data, uint64_t bytes,
-                                struct weir_image **ret_image) WEIR_MUST_CHECK;
+                                struct weir_host_image **ret_image) WEIR_MUST_CHECK;
 
 /** An image keeps more beside its bytes from now on: counts against the cap. @thread any */
-void weir_image_grew(struct weir_image_store *store, struct weir_image *image, uint64_t bytes);
+void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
+                     uint64_t bytes);
 
 /** Does anybody hold one? @thread any */
-bool weir_image_store_in_use(struct weir_image_store *store);
-uint64_t weir_image_store_bytes(struct weir_image_store *store);
+bool weir_host_image_store_in_use(struct weir_host_image_store *store);
+uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store);
 
 /* An image on its way: pieces in order, from one session. */
 struct weir_upload {

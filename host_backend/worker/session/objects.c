@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
-#include "host_backend/worker/twins/forms.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static uint32_t capacity(int kind)
     }
 }
 
-enum weir_status weir_objects_init(struct weir_session *session)
+enum weir_status weir_host_objects_init(struct weir_session *session)
 {
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
         enum weir_status status =
@@ -50,7 +50,7 @@ enum weir_status weir_objects_init(struct weir_session *session)
     return WEIR_OK;
 }
 
-void weir_objects_finish(struct weir_session *session)
+void weir_host_objects_finish(struct weir_session *session)
 {
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
         weir_id_table_destroy(session->tables[kind]);
@@ -59,9 +59,9 @@ void weir_objects_finish(struct weir_session *session)
     weir_native_finish(&session->natives);
 }
 
-CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
-                            uint64_t handle, void *native, struct weir_ctx *ctx,
-                            struct weir_object **ret_object)
+CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
+                                 uint64_t handle, void *native, struct weir_host_ctx *ctx,
+                                 struct weir_object **ret_object)
 {
     struct weir_object *o = calloc(1, bytes);
     enum weir_status status;
@@ -96,7 +96,7 @@ CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, s
     return CUDA_SUCCESS;
 }
 
-void *weir_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
     return handle == 0 ? NULL : weir_id_table_get(session->tables[kind], handle);
 }
@@ -112,7 +112,7 @@ static void forget_dependent(weir_handle handle, void *object, void *user)
 
     (void)handle;
     if (((struct weir_object *)object)->owner == d->owner) {
-        weir_object_forget(d->session, object);
+        weir_host_object_forget(d->session, object);
     }
 }
 
@@ -145,15 +145,15 @@ static void forget_dependents(struct weir_session *session, const struct weir_ob
 static void release_parts(struct weir_session *session, struct weir_object *o)
 {
     if (o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY) {
-        struct weir_module *m = (struct weir_module *)o;
+        struct weir_host_module *m = (struct weir_host_module *)o;
 
-        weir_range_remove(&session->ranges, o);
+        weir_host_range_remove(&session->ranges, o);
         weir_image_put(&session->tenant->images, m->image);
         free(m->options);
     }
     if (o->kind == WEIR_KIND_FUNCTION) {
-        free(((struct weir_function *)o)->name);
-        free(((struct weir_function *)o)->elsewhere);
+        free(((struct weir_host_function *)o)->name);
+        free(((struct weir_host_function *)o)->elsewhere);
     }
     for (uint32_t i = 0; o->kind == WEIR_KIND_GRAPH && i < session->n_conditions; i++) {
         if (session->conditions[i].graph == o) {
@@ -166,7 +166,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
     if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
-        struct weir_stream **at = &o->ctx->streams;
+        struct weir_host_stream **at = &o->ctx->streams;
 
         while (*at != NULL && &(*at)->o != o) {
             at = &(*at)->next;
@@ -174,13 +174,13 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         if (*at != NULL) {
             *at = (*at)->next;
         }
-        if (o->ctx->legacy == (struct weir_stream *)o) {
+        if (o->ctx->legacy == (struct weir_host_stream *)o) {
             o->ctx->legacy = NULL;
         }
     }
 }
 
-void weir_object_forget(struct weir_session *session, struct weir_object *object)
+void weir_host_object_forget(struct weir_session *session, struct weir_object *object)
 {
     forget_dependents(session, object);
     (void)weir_id_table_remove(session->tables[object->kind], object->handle);
@@ -197,7 +197,7 @@ void weir_object_forget(struct weir_session *session, struct weir_object *object
     free(object);
 }
 
-static CUresult destroy_stream(struct weir_session *session, struct weir_stream *s)
+static CUresult destroy_stream(struct weir_session *session, struct weir_host_stream *s)
 {
     const struct weir_driver *driver = session->driver;
 
@@ -216,7 +216,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_stream 
 }
 
 /* A shared event is destroyed by whoever drops its last reference. */
-static CUresult destroy_event(struct weir_session *session, struct weir_event *e)
+static CUresult destroy_event(struct weir_session *session, struct weir_host_event *e)
 {
     struct weir_tenant *tenant = session->tenant;
     bool last = false;
@@ -269,8 +269,10 @@ static CUresult destroy_handle(const struct weir_driver *driver, int kind, void 
 
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
+    const struct weir_session_hooks *hooks = session->worker->hooks;
+
     if (o->kind == WEIR_KIND_CHUNK) { /* has no native of its own: memory is shared */
-        weir_vmm_handle_drop(session, (struct weir_vmm_handle *)o);
+        weir_vmm_handle_drop(session, (struct weir_host_vmm_handle *)o);
     }
     if (o->native == NULL || o->borrowed) {
         return CUDA_SUCCESS;
@@ -280,13 +282,13 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     case WEIR_KIND_MODULE:
     case WEIR_KIND_LIBRARY:
         weir_session_device_idle(session);
-        return weir_forms_unloading(session, (struct weir_module *)o)
+        return hooks != NULL && hooks->module_unloading(session, (struct weir_host_module *)o)
                    ? CUDA_SUCCESS
                    : destroy_handle(session->driver, o->kind, o->native);
     case WEIR_KIND_STREAM:
-        return destroy_stream(session, (struct weir_stream *)o);
+        return destroy_stream(session, (struct weir_host_stream *)o);
     case WEIR_KIND_EVENT:
-        return destroy_event(session, (struct weir_event *)o);
+        return destroy_event(session, (struct weir_host_event *)o);
     case WEIR_KIND_ARRAY:
     case WEIR_KIND_MIPMAP: {
         uint32_t idle = weir_device_idle_begin(session->worker, session);
@@ -300,17 +302,17 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     }
 }
 
-CUresult weir_object_destroy(struct weir_session *session, struct weir_object *object)
+CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object)
 {
     CUresult result = destroy_native(session, object);
 
-    weir_object_forget(session, object);
+    weir_host_object_forget(session, object);
     return result;
 }
 
 struct sweep {
     struct weir_session *session;
-    const struct weir_ctx *ctx;
+    const struct weir_host_ctx *ctx;
     struct weir_object *found;
 };
 
@@ -332,7 +334,7 @@ static void destroy_one(weir_handle handle, void *object, void *user)
 
     (void)handle;
     if (sweep->ctx == NULL || o->ctx == sweep->ctx) {
-        CUresult result = weir_object_destroy(sweep->session, o);
+        CUresult result = weir_host_object_destroy(sweep->session, o);
 
         if (result != CUDA_SUCCESS) {
             weir_log_debug("session: clean-up session=%llu kind=%s result=%d",
@@ -342,8 +344,8 @@ static void destroy_one(weir_handle handle, void *object, void *user)
     }
 }
 
-void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
-                              const struct weir_ctx *ctx)
+void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
+                                   const struct weir_host_ctx *ctx)
 {
     struct sweep sweep = {session, ctx, NULL};
 
@@ -353,37 +355,39 @@ void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
         sweep.found = NULL;
         weir_id_table_visit(session->tables[kind], find_one, &sweep);
         if (sweep.found != NULL) {
-            (void)weir_object_destroy(session, sweep.found);
+            (void)weir_host_object_destroy(session, sweep.found);
         }
     } while (sweep.found != NULL);
 }
 
-void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx)
+void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     static const enum weir_kind kinds[] = {WEIR_KIND_TEXTURE, WEIR_KIND_SURFACE, WEIR_KIND_ARRAY,
                                            WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
                                            WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
 
-    weir_forms_session_ends(session); /* or its streams would wait */
+    if (session->worker->hooks != NULL) { /* or its streams would wait */
+        session->worker->hooks->streams_end(session);
+    }
     (void)weir_session_enter(session, ctx->o.device);
-    for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
-        (void)weir_stream_wait(session->driver, weir_stream_at(s), DESTROY_WAIT_NS);
+    for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+        (void)weir_host_stream_wait(session->driver, weir_host_stream_at(s), DESTROY_WAIT_NS);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        weir_objects_destroy_all(session, kinds[i], ctx);
+        weir_host_objects_destroy_all(session, kinds[i], ctx);
     }
     (void)weir_session_enter(session, ctx->o.device);
     if (ctx->legacy_event != NULL) {
         (void)session->driver->cuEventDestroy_v2(ctx->legacy_event);
     }
-    for (struct weir_ctx **at = &session->contexts; *at != NULL; at = &(*at)->next) {
+    for (struct weir_host_ctx **at = &session->contexts; *at != NULL; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
             atomic_fetch_sub(&session->n_contexts, 1);
             break;
         }
     }
-    weir_object_forget(session, &ctx->o);
+    weir_host_object_forget(session, &ctx->o);
 }
 
 /* ---------------------------------------------------------------- for generated handlers */
@@ -397,7 +401,7 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
                                    uint64_t handle)
 {
     struct weir_object *o = kind > WEIR_KIND_NONE && kind < WEIR_KIND_COUNT
-                                ? weir_object_get(session, kind, handle)
+                                ? weir_host_object_get(session, kind, handle)
                                 : NULL;
 
     if (o != NULL) {
@@ -419,7 +423,8 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
     if (kind == WEIR_KIND_CONTEXT) {
         *ret_object = session->worker->devices[o->device].context;
     } else if (kind == WEIR_KIND_FUNCTION) {
-        return weir_function_here(session, (struct weir_function *)o, (CUfunction *)ret_object);
+        return weir_function_here(session, (struct weir_host_function *)o,
+                                  (CUfunction *)ret_object);
     }
     return CUDA_SUCCESS;
 }
@@ -427,7 +432,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
 CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
                                    CUstream *ret_stream)
 {
-    struct weir_stream *stream = weir_object_get(session, WEIR_KIND_STREAM, handle);
+    struct weir_host_stream *stream = weir_host_object_get(session, WEIR_KIND_STREAM, handle);
     CUresult result;
 
     if (stream == NULL) {
@@ -444,13 +449,15 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
 
 CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    return weir_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
-                                                               : CUDA_ERROR_INVALID_VALUE;
+    return weir_host_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    weir_forms_will_write(session, address, bytes);
+    if (__builtin_expect(session->exposures != NULL, 0)) {
+        session->worker->hooks->will_write(session, address, bytes);
+    }
     return weir_vmm_touches_read_only(&session->vmm, address, bytes)
                ? CUDA_ERROR_INVALID_VALUE
                : weir_session_check_dptr(session, address, bytes);
@@ -468,7 +475,7 @@ CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUde
 CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
     return weir_handle_kind(handle) == kind && !weir_handle_origin_host(handle) &&
-                   weir_object_get(session, kind, handle) == NULL
+                   weir_host_object_get(session, kind, handle) == NULL
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -536,7 +543,7 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
 
     if (is_plain(kind)) {
-        result = weir_object_create(session, kind, sizeof *o, handle, object, NULL, &o);
+        result = weir_host_object_create(session, kind, sizeof *o, handle, object, NULL, &o);
     }
     if (result != CUDA_SUCCESS) {
         if (object != NULL) {
@@ -553,7 +560,7 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     } else if (kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP) {
         result = charge_array(session, o);
         if (result != CUDA_SUCCESS) {
-            (void)weir_object_destroy(session, o);
+            (void)weir_host_object_destroy(session, o);
         }
     }
     return result;
@@ -573,7 +580,7 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
         if (!is_plain(kind)) {
             return CUDA_ERROR_INVALID_HANDLE; /* not made in this session */
         }
-        WEIR_TRY(weir_object_create(session, kind, sizeof *o, 0, object, NULL, &o));
+        WEIR_TRY(weir_host_object_create(session, kind, sizeof *o, 0, object, NULL, &o));
         o->borrowed = true;
         o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op_first;
     }
@@ -583,10 +590,10 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
 
 void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
-    struct weir_object *o = weir_object_get(session, kind, handle);
+    struct weir_object *o = weir_host_object_get(session, kind, handle);
 
     if (o != NULL) {
-        weir_object_forget(session, o);
+        weir_host_object_forget(session, o);
     }
 }
 

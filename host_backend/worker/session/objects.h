@@ -17,28 +17,28 @@
  * @param native  the driver's handle; NULL for none. Not destroyed on failure.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY
  */
-CUresult weir_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
-                            uint64_t handle, void *native, struct weir_ctx *ctx,
-                            struct weir_object **ret_object);
+CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
+                                 uint64_t handle, void *native, struct weir_host_ctx *ctx,
+                                 struct weir_object **ret_object);
 
 /** The object of a handle, or NULL. A pointer to the struct of its kind. */
-void *weir_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle);
+void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
 /** Forget an object and what dies with it; the driver's own is left alone. Frees it. */
-void weir_object_forget(struct weir_session *session, struct weir_object *object);
+void weir_host_object_forget(struct weir_session *session, struct weir_object *object);
 
 /** Destroy the driver's object, then forget it. */
-CUresult weir_object_destroy(struct weir_session *session, struct weir_object *object);
+CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object);
 
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */
-void weir_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
-                              const struct weir_ctx *ctx);
+void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
+                                   const struct weir_host_ctx *ctx);
 
 /**
  * The driver's function on the session's current device: a kernel of a library has one for each,
  * with the attributes that the guest has set; a module's is on its own only.
  */
-CUresult weir_function_here(struct weir_session *session, struct weir_function *function,
+CUresult weir_function_here(struct weir_session *session, struct weir_host_function *function,
                             CUfunction *ret_native);
 
 /**
@@ -52,19 +52,19 @@ CUresult weir_function_here(struct weir_session *session, struct weir_function *
  * @return the driver's
  * @thread session, holding no lock
  */
-CUresult weir_function_load(struct weir_session *session, struct weir_function *function,
+CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
                             CUfunction native);
 
 /** Destroy a context's objects, then the context. */
-void weir_ctx_destroy(struct weir_session *session, struct weir_ctx *ctx);
+void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
 
 /** As weir_session_check_dptr(), and the memory may be written. */
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
 
 /** Make the tables. */
-enum weir_status weir_objects_init(struct weir_session *session) WEIR_MUST_CHECK;
+enum weir_status weir_host_objects_init(struct weir_session *session) WEIR_MUST_CHECK;
 /** All objects must be gone. */
-void weir_objects_finish(struct weir_session *session);
+void weir_host_objects_finish(struct weir_session *session);
 
 #define WEIR_TRY(call)                                                                             \
     do {                                                                                           \

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include <time.h>
 
-bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream)
+bool weir_host_stream_capturing(struct weir_session *session, const struct weir_host_stream *stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -30,22 +30,22 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
     return result;
 }
 
-static CUresult legacy_takes_in(struct weir_session *session, struct weir_ctx *ctx)
+static CUresult legacy_takes_in(struct weir_session *session, struct weir_host_ctx *ctx)
 {
-    for (struct weir_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
         CUresult result;
 
         if (!s->blocking || s->legacy) {
             continue;
         }
-        if (weir_stream_capturing(session, s)) {
+        if (weir_host_stream_capturing(session, s)) {
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
         if (!s->dirty) {
             continue;
         }
-        result = weir_order_join(session->driver, &s->join, weir_stream_at(s),
-                                 weir_stream_at(ctx->legacy));
+        result = weir_order_join(session->driver, &s->join, weir_host_stream_at(s),
+                                 weir_host_stream_at(ctx->legacy));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -54,9 +54,9 @@ static CUresult legacy_takes_in(struct weir_session *session, struct weir_ctx *c
     return CUDA_SUCCESS;
 }
 
-CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stream)
+CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream)
 {
-    struct weir_ctx *ctx = stream->o.ctx;
+    struct weir_host_ctx *ctx = stream->o.ctx;
     CUresult result = CUDA_SUCCESS;
 
     if (stream->legacy) {
@@ -64,15 +64,15 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stre
         ctx->legacy_epoch += result == CUDA_SUCCESS;
         return result;
     }
-    if (!stream->blocking || weir_stream_capturing(session, stream)) {
+    if (!stream->blocking || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
     if (stream->seen_epoch != ctx->legacy_epoch) {
         bool recorded = ctx->event_epoch == ctx->legacy_epoch;
 
-        result =
-            weir_order_join(session->driver, &ctx->legacy_event,
-                            recorded ? NULL : weir_stream_at(ctx->legacy), weir_stream_at(stream));
+        result = weir_order_join(session->driver, &ctx->legacy_event,
+                                 recorded ? NULL : weir_host_stream_at(ctx->legacy),
+                                 weir_host_stream_at(stream));
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -82,24 +82,25 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stre
     return CUDA_SUCCESS;
 }
 
-CUresult weir_order_mark(struct weir_session *session, struct weir_stream *stream)
+CUresult weir_order_mark(struct weir_session *session, struct weir_host_stream *stream)
 {
     return stream->legacy ? legacy_takes_in(session, stream->o.ctx) : CUDA_SUCCESS;
 }
 
-CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stream)
+CUresult weir_order_leave(struct weir_session *session, struct weir_host_stream *stream)
 {
-    struct weir_ctx *ctx = stream->o.ctx;
+    struct weir_host_ctx *ctx = stream->o.ctx;
 
     if (!stream->dirty || !stream->blocking || stream->legacy || ctx->legacy == NULL) {
         return CUDA_SUCCESS;
     }
     stream->dirty = false;
-    return weir_order_join(session->driver, &stream->join, weir_stream_at(stream),
-                           weir_stream_at(ctx->legacy));
+    return weir_order_join(session->driver, &stream->join, weir_host_stream_at(stream),
+                           weir_host_stream_at(ctx->legacy));
 }
 
-CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns)
+CUresult weir_host_stream_wait(const struct weir_driver *driver, CUstream stream,
+                               uint64_t timeout_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
     long pause_ns = 10 * 1000;

@@ -18,17 +18,17 @@
  * @return the driver's
  * @thread session
  */
-CUresult weir_order_begin(struct weir_session *session, struct weir_stream *stream);
+CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream);
 
 /**
  * The stream's present work is about to be waited for: the legacy stream takes in what blocking
  * streams were given, but no later work is made to wait for it.
  * @thread session
  */
-CUresult weir_order_mark(struct weir_session *session, struct weir_stream *stream);
+CUresult weir_order_mark(struct weir_session *session, struct weir_host_stream *stream);
 
 /** A stream is about to be destroyed: legacy work still waits for what it was given. */
-CUresult weir_order_leave(struct weir_session *session, struct weir_stream *stream);
+CUresult weir_order_leave(struct weir_session *session, struct weir_host_stream *stream);
 
 /**
  * Make a stream wait for what another has been given so far; what that is given later is not waited
@@ -43,10 +43,12 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
                          CUstream waiter);
 
 /** Is it under capture? Asks the driver only when the session has captures. */
-bool weir_stream_capturing(struct weir_session *session, const struct weir_stream *stream);
+bool weir_host_stream_capturing(struct weir_session *session,
+                                const struct weir_host_stream *stream);
 
 /** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT.
  * @thread any with the context */
-CUresult weir_stream_wait(const struct weir_driver *driver, CUstream stream, uint64_t timeout_ns);
+CUresult weir_host_stream_wait(const struct weir_driver *driver, CUstream stream,
+                               uint64_t timeout_ns);
 
 #endif

@@ -142,7 +142,8 @@ static uint32_t part_with(const struct weir_parts *parts, uint32_t sms)
     return i;
 }
 
-CUresult weir_parts_move(const struct weir_parts *parts, struct weir_stream *stream, uint32_t sms)
+CUresult weir_parts_move(const struct weir_parts *parts, struct weir_host_stream *stream,
+                         uint32_t sms)
 {
     uint32_t i = part_with(parts, sms);
     CUstream to = stream->o.native;
@@ -172,7 +173,7 @@ CUresult weir_parts_move(const struct weir_parts *parts, struct weir_stream *str
     return CUDA_SUCCESS;
 }
 
-void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_stream *stream)
+void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream)
 {
     struct weir_stream_parts *p = stream->parts;
 

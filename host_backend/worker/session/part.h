@@ -19,7 +19,7 @@
 
 struct weir_driver;
 struct weir_parts;
-struct weir_stream;
+struct weir_host_stream;
 
 /* Of a stream that has been moved: where it is, and its streams in the parts. */
 struct weir_stream_parts {
@@ -54,9 +54,10 @@ void weir_parts_destroy(struct weir_parts *parts);
  *         driver, CUDA_ERROR_OUT_OF_MEMORY.
  * @thread session
  */
-CUresult weir_parts_move(const struct weir_parts *parts, struct weir_stream *stream, uint32_t sms);
+CUresult weir_parts_move(const struct weir_parts *parts, struct weir_host_stream *stream,
+                         uint32_t sms);
 
 /** A stream goes: those that it has in parts do, too. @thread session */
-void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_stream *stream);
+void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream);
 
 #endif

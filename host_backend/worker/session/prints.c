@@ -81,7 +81,7 @@ static CUresult settle_locked(struct weir_prints *prints)
     }
     for (size_t i = 0; i < prints->n_streams; i++) {
         const struct weir_driver *driver = prints->owner->driver;
-        CUresult one = weir_stream_wait(driver, prints->streams[i], SETTLE_WAIT_NS);
+        CUresult one = weir_host_stream_wait(driver, prints->streams[i], SETTLE_WAIT_NS);
 
         if (one == CUDA_SUCCESS) {
             one = driver->cuStreamSynchronize(prints->streams[i]); /* a query prints nothing */

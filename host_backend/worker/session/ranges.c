@@ -21,8 +21,8 @@ static size_t upper(const struct weir_range_set *set, uint64_t address)
     return low;
 }
 
-enum weir_status weir_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
-                                const void *owner)
+enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
+                                     const void *owner)
 {
     size_t at;
 
@@ -46,7 +46,7 @@ enum weir_status weir_range_add(struct weir_range_set *set, uint64_t base, uint6
     return WEIR_OK;
 }
 
-void weir_range_remove(struct weir_range_set *set, const void *owner)
+void weir_host_range_remove(struct weir_range_set *set, const void *owner)
 {
     size_t left = 0;
 
@@ -58,7 +58,7 @@ void weir_range_remove(struct weir_range_set *set, const void *owner)
     set->n = left;
 }
 
-void weir_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner)
+void weir_host_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner)
 {
     for (size_t at = upper(set, base); at > 0 && set->ranges[at - 1].base == base; at--) {
         if (set->ranges[at - 1].owner == owner) {
@@ -69,7 +69,7 @@ void weir_range_remove_at(struct weir_range_set *set, uint64_t base, const void 
     }
 }
 
-bool weir_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes)
+bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes)
 {
     uint64_t at = base, end = base + bytes;
 
@@ -95,7 +95,7 @@ bool weir_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t
     return true;
 }
 
-void weir_range_finish(struct weir_range_set *set)
+void weir_host_range_finish(struct weir_range_set *set)
 {
     free(set->ranges);
     *set = (struct weir_range_set){0};

@@ -18,19 +18,19 @@ struct weir_range_set {
 };
 
 /** Add [base, base + bytes). WEIR_ERR_INVALID (empty or past the end), WEIR_ERR_NO_MEMORY. */
-enum weir_status weir_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
-                                const void *owner) WEIR_MUST_CHECK;
+enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
+                                     const void *owner) WEIR_MUST_CHECK;
 
 /** Take out all ranges of an owner. */
-void weir_range_remove(struct weir_range_set *set, const void *owner);
+void weir_host_range_remove(struct weir_range_set *set, const void *owner);
 
 /** Take out the range of an owner that begins at base, if there is one. */
-void weir_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner);
+void weir_host_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner);
 
 /** True when every byte of [base, base + bytes) lies in ranges; neighbours count as one. */
-bool weir_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes);
+bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes);
 
 /** Free the memory; the set is empty afterwards. */
-void weir_range_finish(struct weir_range_set *set);
+void weir_host_range_finish(struct weir_range_set *set);
 
 #endif

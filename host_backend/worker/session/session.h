@@ -29,14 +29,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct weir_chunk;
+struct weir_host_chunk;
 #define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
 struct weir_forms_exposure;
 struct weir_forms_kernel;
 struct weir_forms_module;
-struct weir_image;
-struct weir_jit_options;
+struct weir_host_image;
+struct weir_host_jit_options;
 struct weir_region_end;
 struct weir_tenant;
 struct weir_upload;
@@ -51,17 +51,17 @@ struct weir_object {
     uint8_t device;            /* of the worker's: whose context was current at its making */
     bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
     void *native;              /* the driver's handle */
-    struct weir_ctx *ctx;      /* dies with it; NULL: with the session */
+    struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
     struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
     uint64_t charged_bytes;    /* of the tenant's quota */
 };
 
 /* A context of the guest. All of a device lie over its one primary context. */
-struct weir_ctx {
+struct weir_host_ctx {
     struct weir_object o;
-    struct weir_ctx *next;
-    struct weir_stream *legacy;
-    struct weir_stream *streams; /* all of the context, the legacy one too */
+    struct weir_host_ctx *next;
+    struct weir_host_stream *legacy;
+    struct weir_host_stream *streams; /* all of the context, the legacy one too */
     /* Legacy order (session/order.c). */
     uint64_t legacy_epoch; /* operations that the legacy stream has been given */
     uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
@@ -69,9 +69,9 @@ struct weir_ctx {
     uint32_t flags;
 };
 
-struct weir_stream {
+struct weir_host_stream {
     struct weir_object o;
-    struct weir_stream *next; /* in the context */
+    struct weir_host_stream *next; /* in the context */
     uint32_t word;
     uint32_t flags;
     int priority; /* that the guest asks for */
@@ -88,12 +88,12 @@ struct weir_stream {
 };
 
 /** What the driver is given work for a stream in: it may be in a part of the device. */
-static inline CUstream weir_stream_at(const struct weir_stream *stream)
+static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
 {
     return stream->parts != NULL ? stream->parts->at : stream->o.native;
 }
 
-struct weir_event {
+struct weir_host_event {
     struct weir_object o;
     uint32_t word;
     uint32_t flags;
@@ -101,22 +101,23 @@ struct weir_event {
 };
 
 /* A module or a library. */
-struct weir_module {
+struct weir_host_module {
     struct weir_object o;
-    struct weir_image *image; /* a reference: the driver may read it as long as the module lives */
-    const void *code;         /* what of it the driver was given; the image's */
+    struct weir_host_image
+        *image;       /* a reference: the driver may read it as long as the module lives */
+    const void *code; /* what of it the driver was given; the image's */
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf;
     bool is_bundle;
     struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
     bool used; /* a library of which something was asked for: its variables may have changed */
-    struct weir_jit_options *options; /* a library's, to load it again with; NULL: none */
+    struct weir_host_jit_options *options; /* a library's, to load it again with; NULL: none */
 };
 
 #define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
 
-struct weir_function {
+struct weir_host_function {
     struct weir_object o;  /* native: the CUfunction */
     CUkernel kernel;       /* of a library; or NULL */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
@@ -162,7 +163,7 @@ struct weir_host_ticket {
 
 struct weir_grant {
     struct weir_grant *next;
-    struct weir_chunk *chunk;
+    struct weir_host_chunk *chunk;
     uint64_t reference;   /* mem_return's or ipc_close's name for it */
     bool opened;          /* by ipc_open */
     uint64_t base, bytes; /* what of the chunk this session may touch */
@@ -213,11 +214,11 @@ struct weir_session {
     uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
 
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
-    struct weir_stream *unmarked_streams; /* with work that no mark stands behind */
+    struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
 
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
     struct weir_native_map natives;
-    struct weir_ctx *contexts;
+    struct weir_host_ctx *contexts;
     struct weir_range_set ranges;
     struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
     struct weir_grant *grants;
@@ -312,43 +313,6 @@ struct weir_session {
     size_t print_bytes;
 };
 
-struct weir_session_params {
-    struct weir_worker *worker;
-    struct weir_tenant *tenant;       /* borrowed: the session takes a reference */
-    struct weir_transport *transport; /* taken, also on failure */
-    uint64_t id;
-    bool remote;
-    struct weir_region_end *region_end; /* NULL: not in a virtual machine */
-    bool monitor;
-    int64_t pid;
-    uint32_t uid;
-    uint32_t guest_pid;
-    const char *program;
-    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: none */
-};
-
-/**
- * Make a session around an open transport whose segment exists; registers its words with the
- * driver.
- *
- * @param ret_session  gives it; run it with weir_session_run().
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_QUOTA
- * @thread the thread that will run it, with the context current
- */
-enum weir_status weir_session_create(const struct weir_session_params *params,
-                                     struct weir_session **ret_session) WEIR_MUST_CHECK;
-
-/** Serve records until the guest goes, breaks the protocol, or the session is ended.
- * @thread owner */
-void weir_session_run(struct weir_session *session);
-
-/**
- * Free everything that the session holds: cancels host functions, waits for its own streams,
- * destroys its objects, clears and returns its memory. Accepts NULL.
- * @thread owner
- */
-void weir_session_destroy(struct weir_session *session);
-
 /* limits.c */
 
 /**
@@ -376,6 +340,9 @@ void weir_session_limit_info(const struct weir_session *session, uint32_t device
  * @thread owner, of a session that ends
  */
 void weir_session_device_idle(struct weir_session *session);
+
+/** Let the device work again, if it was kept idle. @thread owner */
+void weir_session_device_idle_end(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
@@ -412,6 +379,18 @@ void weir_session_unregister(struct weir_session *session);
 
 /** Remember that the GPU was asked to write value to a word. @thread owner */
 void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
+
+/** Has the GPU written value, or a later one, to a word? @thread any */
+bool weir_session_word_reached(const struct weir_session *session, uint32_t word, uint32_t value);
+
+/**
+ * Answer a call.
+ * @param out  of the operation; not looked at where result is no success. With it go reply_bulk's
+ *             bytes.
+ * @thread owner
+ */
+void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq, CUresult result,
+                        const void *out);
 
 /** Answer the word_wait calls whose words are there, where the thread waits for long.
  * @thread owner */

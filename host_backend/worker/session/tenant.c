@@ -57,7 +57,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     tenant->index = index;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
-    weir_image_store_init(&tenant->images, IMAGES_CAP_BYTES);
+    weir_host_image_store_init(&tenant->images, IMAGES_CAP_BYTES);
     weir_tenant_configure(tenant, config);
     return tenant;
 }
@@ -124,7 +124,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     }
     weir_window_finish(&tenant->device_window);
     weir_window_finish(&tenant->host_window);
-    weir_image_store_finish(&tenant->images);
+    weir_host_image_store_finish(&tenant->images);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
 }

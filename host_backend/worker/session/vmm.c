@@ -126,7 +126,7 @@ CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
     return result;
 }
 
-void weir_vmm_handle_drop(struct weir_session *session, struct weir_vmm_handle *handle)
+void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_handle *handle)
 {
     if (handle->alloc == NULL) {
         return;
@@ -216,8 +216,8 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t alignment, uint64_t hint,
-                          uint64_t *ret_base)
+CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t alignment,
+                                  uint64_t hint, uint64_t *ret_base)
 {
     struct weir_worker *w = s->worker;
     uint64_t unit = w->granularity_bytes;
@@ -243,7 +243,7 @@ CUresult weir_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t align
     return CUDA_SUCCESS;
 }
 
-CUresult weir_vmm_unreserve(struct weir_session *s, uint64_t base)
+CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 {
     struct weir_vmm_space space;
     CUresult result;
@@ -264,11 +264,11 @@ CUresult weir_vmm_unreserve(struct weir_session *s, uint64_t base)
 
 /* ---------------------------------------------------------------- mappings */
 
-CUresult weir_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
-                      struct weir_vmm_alloc *alloc)
+CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
+                              struct weir_vmm_alloc *alloc)
 {
     uint64_t unit = s->worker->granularity_bytes;
-    struct weir_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
+    struct weir_session_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
     enum weir_status status;
     CUresult result;
     size_t first;
@@ -296,10 +296,10 @@ CUresult weir_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
 static void unmap_all(struct weir_session *s, size_t first, size_t n)
 {
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
 
         if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            weir_range_remove_at(&s->ranges, map->base, &s->vmm);
+            weir_host_range_remove_at(&s->ranges, map->base, &s->vmm);
         }
         if (s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
             weir_log_error("vmm: not unmapped session=%llu base=0x%llx", (unsigned long long)s->id,
@@ -310,7 +310,7 @@ static void unmap_all(struct weir_session *s, size_t first, size_t n)
     weir_vmm_maps_remove(&s->vmm, first, n);
 }
 
-CUresult weir_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t bytes)
+CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t bytes)
 {
     size_t first, n = weir_vmm_maps_of(&s->vmm, base, bytes, &first);
 
@@ -327,7 +327,7 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
     CUstream busy = NULL, stream;
 
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
         uint64_t done = map->alloc->cleared_bytes;
 
         if (done >= map->bytes) { /* a mapping begins where its memory does */
@@ -355,7 +355,7 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
         return weir_memory_access(w, 0, base, bytes, (CUmemAccess_flags)flags);
     }
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
 
         WEIR_TRY(weir_memory_access(w, map->alloc->device, map->base, map->bytes,
                                     (CUmemAccess_flags)flags));
@@ -375,21 +375,22 @@ static bool any_new(const struct weir_session *s, size_t first, size_t n)
 
 static CUresult note_access(struct weir_session *s, size_t at, uint32_t flags)
 {
-    struct weir_vmm_map *map = &s->vmm.maps[at];
+    struct weir_session_vmm_map *map = &s->vmm.maps[at];
     bool was = map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     bool is = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
-    if (is && !was && weir_range_add(&s->ranges, map->base, map->bytes, &s->vmm) != WEIR_OK) {
+    if (is && !was && weir_host_range_add(&s->ranges, map->base, map->bytes, &s->vmm) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (was && !is) {
-        weir_range_remove_at(&s->ranges, map->base, &s->vmm);
+        weir_host_range_remove_at(&s->ranges, map->base, &s->vmm);
     }
     weir_vmm_map_set_access(&s->vmm, at, flags);
     return CUDA_SUCCESS;
 }
 
-CUresult weir_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes, uint32_t flags)
+CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes,
+                                 uint32_t flags)
 {
     size_t first, n = weir_vmm_maps_of(&s->vmm, base, bytes, &first);
     bool fresh;
@@ -413,14 +414,14 @@ CUresult weir_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes, 
     return CUDA_SUCCESS;
 }
 
-bool weir_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
+bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
 {
     for (size_t i = 0; i < s->vmm.n_maps; i++) {
-        struct weir_vmm_map map = s->vmm.maps[i];
+        struct weir_session_vmm_map map = s->vmm.maps[i];
 
         if (map.access == CU_MEM_ACCESS_FLAGS_PROT_READ && map.base < base + bytes &&
             base < map.base + map.bytes &&
-            weir_vmm_access(s, map.base, map.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) !=
+            weir_session_vmm_access(s, map.base, map.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) !=
                 CUDA_SUCCESS) {
             return false;
         }
@@ -428,11 +429,11 @@ bool weir_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t byte
     return true;
 }
 
-void weir_vmm_finish(struct weir_session *s)
+void weir_session_vmm_finish(struct weir_session *s)
 {
     unmap_all(s, 0, s->vmm.n_maps);
     while (s->vmm.n_spaces != 0) {
-        (void)weir_vmm_unreserve(s, s->vmm.spaces[s->vmm.n_spaces - 1].base);
+        (void)weir_session_vmm_unreserve(s, s->vmm.spaces[s->vmm.n_spaces - 1].base);
     }
     weir_vmm_book_finish(&s->vmm);
 }

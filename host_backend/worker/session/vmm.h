@@ -25,7 +25,7 @@ struct weir_vmm_alloc {
 };
 
 /* The object behind a guest's handle. */
-struct weir_vmm_handle {
+struct weir_host_vmm_handle {
     struct weir_object o;
     struct weir_vmm_alloc *alloc; /* a reference */
     bool imported;
@@ -40,22 +40,22 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc);
 CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream);
 
 /** Reserve addresses for a session. alignment 0: the granularity. @thread owner */
-CUresult weir_vmm_reserve(struct weir_session *session, uint64_t bytes, uint64_t alignment,
-                          uint64_t hint, uint64_t *ret_base);
-CUresult weir_vmm_unreserve(struct weir_session *session, uint64_t base);
+CUresult weir_session_vmm_reserve(struct weir_session *session, uint64_t bytes, uint64_t alignment,
+                                  uint64_t hint, uint64_t *ret_base);
+CUresult weir_session_vmm_unreserve(struct weir_session *session, uint64_t base);
 /** Map the first bytes of alloc; takes a reference of its own. @thread owner */
-CUresult weir_vmm_map(struct weir_session *session, uint64_t base, uint64_t bytes,
-                      struct weir_vmm_alloc *alloc);
-CUresult weir_vmm_unmap(struct weir_session *session, uint64_t base, uint64_t bytes);
-CUresult weir_vmm_access(struct weir_session *session, uint64_t base, uint64_t bytes,
-                         uint32_t flags);
+CUresult weir_session_vmm_map(struct weir_session *session, uint64_t base, uint64_t bytes,
+                              struct weir_vmm_alloc *alloc);
+CUresult weir_session_vmm_unmap(struct weir_session *session, uint64_t base, uint64_t bytes);
+CUresult weir_session_vmm_access(struct weir_session *session, uint64_t base, uint64_t bytes,
+                                 uint32_t flags);
 /** Have nothing in the range that may only be read: for the session's end. @thread owner */
-bool weir_vmm_make_writable(struct weir_session *session, uint64_t base, uint64_t bytes);
+bool weir_session_vmm_make_writable(struct weir_session *session, uint64_t base, uint64_t bytes);
 /** Undo all mappings and reservations: the session's end. No work uses them. @thread owner */
-void weir_vmm_finish(struct weir_session *session);
+void weir_session_vmm_finish(struct weir_session *session);
 
 /** What a session's object held is given up. */
-void weir_vmm_handle_drop(struct weir_session *session, struct weir_vmm_handle *handle);
+void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_handle *handle);
 
 /* export.c */
 

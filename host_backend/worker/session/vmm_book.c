@@ -10,7 +10,8 @@ struct entry {
     uint64_t base, bytes;
 };
 _Static_assert(offsetof(struct weir_vmm_space, bytes) == offsetof(struct entry, bytes), "alike");
-_Static_assert(offsetof(struct weir_vmm_map, bytes) == offsetof(struct entry, bytes), "alike");
+_Static_assert(offsetof(struct weir_session_vmm_map, bytes) == offsetof(struct entry, bytes),
+               "alike");
 
 static const struct entry *entry_at(const void *array, size_t stride, size_t i)
 {
@@ -110,7 +111,7 @@ static bool in_one_space(const struct weir_vmm_book *book, uint64_t base, uint64
            bytes <= space->bytes - (base - space->base);
 }
 
-enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_vmm_map map)
+enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_session_vmm_map map)
 {
     void *array;
 

@@ -22,7 +22,7 @@ struct weir_vmm_space {
     uint64_t room; /* taken of the area: more than bytes where the alignment asked for it */
 };
 
-struct weir_vmm_map {
+struct weir_session_vmm_map {
     uint64_t base, bytes;
     struct weir_vmm_alloc *alloc; /* a reference */
     uint32_t access;              /* CUmemAccess_flags */
@@ -32,7 +32,7 @@ struct weir_vmm_map {
 struct weir_vmm_book {
     struct weir_vmm_space *spaces; /* owned */
     size_t n_spaces, spaces_room;
-    struct weir_vmm_map *maps; /* owned */
+    struct weir_session_vmm_map *maps; /* owned */
     size_t n_maps, maps_room;
     size_t n_read_only; /* maps with read access alone */
 };
@@ -53,7 +53,7 @@ enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_QUOTA, WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book,
-                                  struct weir_vmm_map map) WEIR_MUST_CHECK;
+                                  struct weir_session_vmm_map map) WEIR_MUST_CHECK;
 
 /** The whole mappings that together make up the range:
  * index of the first and their number; or 0. */

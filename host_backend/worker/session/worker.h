@@ -17,6 +17,7 @@
 struct weir_device_gate;
 struct weir_forms;
 struct weir_nvml;
+struct weir_session_hooks;
 struct region;
 struct weir_region_end;
 struct weir_export;
@@ -25,7 +26,7 @@ struct weir_zmq_server;
 struct weir_ipc_token {
     struct weir_ipc_token *next;
     uint8_t handle[64];
-    struct weir_chunk *chunk; /* not a reference: the token goes with the chunk */
+    struct weir_host_chunk *chunk; /* not a reference: the token goes with the chunk */
     uint64_t base, bytes;
 };
 
@@ -38,7 +39,7 @@ struct weir_ipc_event {
 };
 
 /* Device memory or pinned host memory, at one address in worker and guest. */
-struct weir_chunk {
+struct weir_host_chunk {
     struct weir_tenant *tenant;
     uint64_t id;
     uint64_t base, bytes;
@@ -80,7 +81,7 @@ struct weir_tenant {
     uint32_t n_exports;
     uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
 
-    struct weir_image_store images; /* internally locked */
+    struct weir_host_image_store images; /* internally locked */
 };
 
 struct weir_prints {
@@ -144,6 +145,7 @@ struct weir_worker {
 
     struct weir_prints prints;
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* session/gates.h; NULL: no scheduler */
+    const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
     struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
@@ -211,9 +213,9 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
  */
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
-                           struct weir_chunk **ret_chunk);
+                           struct weir_host_chunk **ret_chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
-void weir_chunk_put(struct weir_chunk *chunk);
+void weir_chunk_put(struct weir_host_chunk *chunk);
 /** The host half's protection back over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 

@@ -129,7 +129,7 @@ static void destroy_all(struct weir_forms_module *first)
 
 /* ---------------------------------------------------------------- building */
 
-static enum weir_status extract(struct weir_forms_module *m, struct weir_image **image,
+static enum weir_status extract(struct weir_forms_module *m, struct weir_host_image **image,
                                 char **ret_text, size_t *ret_bytes)
 {
     const struct weir_forms *forms = m->device->forms;
@@ -449,7 +449,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     forms->config = worker->config.forms;
     forms->n_devices = worker->n_devices;
     weir_file_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
-                          ".twins");
+                         ".twins");
     weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_forms_device *device = &forms->devices[i];
@@ -469,6 +469,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
+    worker->hooks = &weir_forms_hooks;
     *ret_forms = forms;
     return WEIR_OK;
 }
@@ -530,6 +531,7 @@ void weir_forms_destroy(struct weir_forms *forms)
         device_finish(&forms->devices[i]);
     }
     weir_file_cache_finish(&forms->cache);
+    forms->worker->hooks = NULL;
     free(forms);
 }
 

@@ -47,7 +47,7 @@ void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
  * A module or library has been loaded: have its twins made, if the tenant's kernels get any.
  * @param options  the guest's own, without logs; borrowed.
  */
-void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
+void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_forms_options *options);
 
 /**
@@ -55,10 +55,10 @@ void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
  * @return true   runs of it are under way: the driver's module will be unloaded behind them.
  * @return false  the caller unloads it.
  */
-bool weir_forms_unloading(struct weir_session *session, struct weir_module *module);
+bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module);
 
 /** The guest has set an attribute of a function. */
-void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function);
+void weir_forms_attribute_set(struct weir_session *session, struct weir_host_function *function);
 
 /** The session ends: its runs go on and are not stopped again.
  * Before its streams are waited for. */
@@ -69,29 +69,20 @@ void weir_forms_session_gone(struct weir_session *session);
 /* ---- constants (module_variables.c) */
 
 /** The guest was given the address of a module's variable. */
-void weir_forms_exposed(struct weir_session *session, struct weir_module *module,
+void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,
                         CUdeviceptr address, size_t bytes);
 
-/* What session->touched says: 0 for nothing. */
+/** An operation is about to write memory: noted if it is a variable's. */
 void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes);
 /** What was touched is being written by work just given to a stream. */
-void weir_forms_wrote(struct weir_session *session, struct weir_stream *stream);
+void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *stream);
 /** What was touched is written by something that cannot be followed. */
 void weir_forms_wrote_unseen(struct weir_session *session);
 /** Arguments of a kernel, or of a graph's kernel: do they name a constant? */
 void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes);
 
-/** An operation is about to write memory: noted if it is a variable's. */
-static inline void weir_forms_will_write(struct weir_session *session, uint64_t address,
-                                         uint64_t bytes)
-{
-    if (__builtin_expect(session->exposures != NULL, 0)) {
-        weir_forms_touch(session, address, bytes);
-    }
-}
-
 /** Work that writes it was given to a stream. */
-static inline void weir_forms_written(struct weir_session *session, struct weir_stream *stream)
+static inline void weir_forms_written(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (__builtin_expect(session->touched_bytes != 0, 0)) {
         weir_forms_wrote(session, stream);
@@ -152,12 +143,13 @@ struct weir_forms_choice {
  * @param function  its forms are not NULL.
  * @param native    its function on the current device.
  */
-bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
-                       CUfunction native, const struct weir_stream *stream,
+bool weir_forms_choose(struct weir_session *session, struct weir_host_function *function,
+                       CUfunction native, const struct weir_host_stream *stream,
                        const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice);
 
 /** Are forms used only where the scheduler wants to be able to stop? */
-bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function);
+bool weir_forms_is_auto(const struct weir_session *session,
+                        const struct weir_host_function *function);
 
 /**
  * Launch a kernel as a twin.
@@ -169,7 +161,7 @@ bool weir_forms_is_auto(const struct weir_session *session, const struct weir_fu
  * @return false  the caller launches the original; ended() was called.
  */
 bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
-                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_host_stream *stream, const struct weir_op_launch_in *in,
                        struct weir_forms_order *order);
 
 #endif

@@ -53,7 +53,8 @@ static bool geometry_ok(const struct weir_op_launch_in *in)
 
 /* ---------------------------------------------------------------- the kernel */
 
-static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m, struct weir_function *f)
+static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m,
+                                             struct weir_host_function *f)
 {
     if (f->form == NULL || f->form->module != m) {
         const struct weir_forms_kernel_info *info =
@@ -288,7 +289,8 @@ static enum weir_forms_launched start_as(struct weir_session *s, const struct we
                                                           : WEIR_FORMS_LAUNCHED_TICKET;
 }
 
-bool weir_forms_is_auto(const struct weir_session *session, const struct weir_function *function)
+bool weir_forms_is_auto(const struct weir_session *session,
+                        const struct weir_host_function *function)
 {
     const struct weir_forms_module *m = function->forms;
 
@@ -297,8 +299,9 @@ bool weir_forms_is_auto(const struct weir_session *session, const struct weir_fu
 }
 
 /* The kernel of a launch, or why it can only be the original. */
-static struct weir_forms_kernel *find(struct weir_session *session, struct weir_function *function,
-                                      const struct weir_stream *stream,
+static struct weir_forms_kernel *find(struct weir_session *session,
+                                      struct weir_host_function *function,
+                                      const struct weir_host_stream *stream,
                                       const struct weir_op_launch_in *in,
                                       enum weir_forms_launched *ret_why)
 {
@@ -311,9 +314,9 @@ static struct weir_forms_kernel *find(struct weir_session *session, struct weir_
                : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
                : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
                    ? WEIR_FORMS_LAUNCHED_NEVER
-               : weir_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
-               : !weir_forms_bind(session, m)           ? WEIR_FORMS_LAUNCHED_NOT_YET
-                                                        : WEIR_FORMS_LAUNCHED_PERSISTENT;
+               : weir_host_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
+               : !weir_forms_bind(session, m)                ? WEIR_FORMS_LAUNCHED_NOT_YET
+                                                             : WEIR_FORMS_LAUNCHED_PERSISTENT;
     return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
 }
 
@@ -353,8 +356,8 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     return WEIR_FORMS_LAUNCHED_PERSISTENT;
 }
 
-bool weir_forms_choose(struct weir_session *session, struct weir_function *function,
-                       CUfunction native, const struct weir_stream *stream,
+bool weir_forms_choose(struct weir_session *session, struct weir_host_function *function,
+                       CUfunction native, const struct weir_host_stream *stream,
                        const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
 {
     enum weir_forms_launched why;
@@ -372,12 +375,12 @@ bool weir_forms_choose(struct weir_session *session, struct weir_function *funct
 }
 
 bool weir_forms_launch(struct weir_session *session, const struct weir_forms_choice *choice,
-                       struct weir_stream *stream, const struct weir_op_launch_in *in,
+                       struct weir_host_stream *stream, const struct weir_op_launch_in *in,
                        struct weir_forms_order *order)
 {
     struct weir_forms_kernel *k = choice->kernel;
     enum weir_forms_launched launched =
-        start_as(session, choice, weir_stream_at(stream), in, order);
+        start_as(session, choice, weir_host_stream_at(stream), in, order);
 
     weir_forms_note(session, launched);
     if (launched != WEIR_FORMS_LAUNCHED_PERSISTENT && launched != WEIR_FORMS_LAUNCHED_TICKET) {

@@ -25,7 +25,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_forms_op
     return true;
 }
 
-void weir_forms_loaded(struct weir_session *session, struct weir_module *module,
+void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_forms_options *options)
 {
     struct weir_forms *forms = session->worker->forms;
@@ -104,7 +104,7 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
 
 /* ---------------------------------------------------------------- the end of a module */
 
-static void drop_exposures(struct weir_session *session, const struct weir_module *module)
+static void drop_exposures(struct weir_session *session, const struct weir_host_module *module)
 {
     for (struct weir_forms_exposure **at = &session->exposures; *at != NULL;) {
         struct weir_forms_exposure *e = *at;
@@ -121,7 +121,7 @@ static void drop_exposures(struct weir_session *session, const struct weir_modul
     }
 }
 
-bool weir_forms_unloading(struct weir_session *session, struct weir_module *module)
+bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module)
 {
     struct weir_forms_module *m = module->forms, *next;
     bool taken = false;
@@ -142,7 +142,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_module *modu
     return taken;
 }
 
-void weir_forms_attribute_set(struct weir_session *session, struct weir_function *function)
+void weir_forms_attribute_set(struct weir_session *session, struct weir_host_function *function)
 {
     (void)session;
     for (struct weir_forms_module *m = function->forms; m != NULL; m = m->next) {
@@ -169,3 +169,21 @@ void weir_forms_session_gone(struct weir_session *session)
 {
     drop_exposures(session, NULL);
 }
+
+/* ---------------------------------------------------------------- what sessions ask */
+
+static uint32_t device_idle_begin(struct weir_worker *worker)
+{
+    return weir_forms_device_idle_begin(worker->forms);
+}
+
+static void device_idle_end(struct weir_worker *worker, uint32_t idle)
+{
+    weir_forms_device_idle_end(worker->forms, idle);
+}
+
+const struct weir_session_hooks weir_forms_hooks = {.device_idle_begin = device_idle_begin,
+                                                    .device_idle_end = device_idle_end,
+                                                    .module_unloading = weir_forms_unloading,
+                                                    .streams_end = weir_forms_session_ends,
+                                                    .will_write = weir_forms_touch};

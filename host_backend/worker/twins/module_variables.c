@@ -177,7 +177,7 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
 
 /* ---------------------------------------------------------------- exposures */
 
-void weir_forms_exposed(struct weir_session *session, struct weir_module *module,
+void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,
                         CUdeviceptr address, size_t bytes)
 {
     for (struct weir_forms_module *m = module->forms; m != NULL; m = m->next) {
@@ -230,7 +230,7 @@ void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t b
 
 /* Before binding: leave an event behind the last write. */
 static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
-                       const struct weir_stream *stream)
+                       const struct weir_host_stream *stream)
 {
     const struct weir_driver *d = s->driver;
 
@@ -244,7 +244,7 @@ static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
     }
     if ((e->written == NULL &&
          d->cuEventCreate(&e->written, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
-        d->cuEventRecord(e->written, weir_stream_at(stream)) != CUDA_SUCCESS) {
+        d->cuEventRecord(e->written, weir_host_stream_at(stream)) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "a write cannot be followed");
         return;
     }
@@ -252,21 +252,21 @@ static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
 }
 
 static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
-                   const struct weir_stream *stream)
+                   const struct weir_host_stream *stream)
 {
     uint64_t first = e->address > s->touched_address ? e->address : s->touched_address;
     uint64_t touched_end = s->touched_address + s->touched_bytes;
     uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
 
     if (s->driver->cuMemcpyDtoDAsync_v2(e->twin + (first - e->address), first, end - first,
-                                        weir_stream_at(stream)) != CUDA_SUCCESS) {
+                                        weir_host_stream_at(stream)) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "a constant cannot be copied");
     }
 }
 
-void weir_forms_wrote(struct weir_session *session, struct weir_stream *stream)
+void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *stream)
 {
-    if (weir_stream_capturing(session, stream)) {
+    if (weir_host_stream_capturing(session, stream)) {
         weir_forms_wrote_unseen(session);
         return;
     }

@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
 
 #include "host_backend/worker/runs/run.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/carve_out.h"
 #include "host_backend/worker/twins/fit.h"
@@ -32,7 +33,7 @@ struct weir_forms_other {
     atomic_int state; /* enum weir_forms_other_state */
     bool taken;       /* the session has seen that it is READY */
     uint32_t max_regs;
-    struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_host_image *image; /* a reference, until the text is out of it */
     struct weir_forms_set *set;
     CUmodule module;
     CUfunction twin;
@@ -112,8 +113,8 @@ struct weir_forms_module {
     uint32_t attributes_set; /* how often the guest has set attributes */
 
     /* The job. */
-    struct weir_image_store *store;
-    struct weir_image *image; /* a reference, until the text is out of it */
+    struct weir_host_image_store *store;
+    struct weir_host_image *image; /* a reference, until the text is out of it */
     struct weir_hash image_hash;
     uint64_t image_bytes;
     CUjit_option *option_ids;
@@ -129,14 +130,14 @@ struct weir_forms_module {
     struct weir_forms_const *consts; /* once bound */
     uint32_t n_consts;
 
-    struct weir_image *kept; /* a reference of an orphan: the driver may read it */
-    bool orphan;             /* the original is ours to unload */
+    struct weir_host_image *kept; /* a reference of an orphan: the driver may read it */
+    bool orphan;                  /* the original is ours to unload */
 };
 
 /* A variable whose address the guest was given. */
 struct weir_forms_exposure {
     struct weir_forms_exposure *next; /* in the session */
-    struct weir_module *module;       /* not looked into */
+    struct weir_host_module *module;  /* not looked into */
     struct weir_forms_module *forms;
     CUdeviceptr address;
     size_t bytes;
@@ -248,5 +249,10 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** The thread that stops, resumes and resizes. */
 void *weir_forms_explore(void *device);
+
+/* module_life.c */
+
+/** What sessions ask while there are forms. */
+extern const struct weir_session_hooks weir_forms_hooks;
 
 #endif

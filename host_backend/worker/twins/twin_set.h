@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "ptx/analysis.h"
-#include "ptx/pass/pass.h"
+#include "ptx/twin/twin.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 
+#include "host_backend/config/file_cache.h"
 #include "host_backend/config/forms.h"
-#include "base/file_cache.h"
 #include "host_backend/worker/twins/compile.h"
 #include "host_backend/worker/twins/twin_set.h"
 

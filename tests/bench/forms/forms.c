@@ -3,8 +3,8 @@
 #include "tests/bench/forms/forms.h"
 
 #include "host_backend/worker/twins/fit.h"
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 #include "tests/bench/forms/wait.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef WEIR_BENCH_FORMS_FORMS_H
 #define WEIR_BENCH_FORMS_FORMS_H
 
-#include "ptx/pass/control_block.h"
+#include "ptx/twin/control_block.h"
 #include "tests/bench/forms/work.h"
 
 /* The forms, and the persistent one once more with its registers limited, to what lets it fit an SM

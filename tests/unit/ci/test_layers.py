@@ -40,6 +40,12 @@ class Layers(unittest.TestCase):
     def test_include_of_a_folder_without_a_line_is_refused(self):
         self.refused("base/extra.c", '#include "elsewhere/extra.h"\n', "base/extra.c:1:")
 
+    def test_name_that_guest_and_host_both_define_is_refused(self):
+        self.refused("host_backend/worker/extra.c",
+                     "struct weir_guest_stream {\n};\n\nint weir_guest_object_get(void)\n{\n}\n",
+                     "host_backend/worker/extra.c:1: struct weir_guest_stream is defined at guest_lib/stream.h:")
+        self.refused("guest_lib/extra.c", "int weir_host_object_get(void)\n{\n}\n", ": function weir_host_object_get is defined at")
+
 
 if __name__ == "__main__":
     if run().returncode == 77:

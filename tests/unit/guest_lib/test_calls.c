@@ -1,6 +1,6 @@
 /* Counting calls by class, over threads and sessions, and arguments as text. */
 #include "guest_lib/calls.h"
-#include "guest_lib/trace.h"
+#include "guest_lib/calls_log.h"
 #include "tests/lib/tl_cmocka.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -139,8 +139,8 @@ static const char *printed(enum weir_symbol symbol, CUresult result, const uint6
                            bool json)
 {
     static char text[512];
-    struct weir_trace_line line = {.text = text, .room = sizeof text};
-    weir_trace_put_args(&line, symbol, result, words, json);
+    struct weir_calls_log_line line = {.text = text, .room = sizeof text};
+    weir_calls_log_put_args(&line, symbol, result, words, json);
     return text;
 }
 
@@ -154,7 +154,7 @@ static void values_are_printed_by_their_type(void **state)
     const uint64_t unknown[] = {0, 123456, (uint64_t)-1};
     assert_string_equal(printed(WEIR_SYMBOL_cuDeviceGetAttribute, CUDA_SUCCESS, unknown, false),
                         "pi=NULL, attrib=123456, dev=-1");
-    const uint64_t floats[] = {0x1000, weir_trace_float(0.25f)};
+    const uint64_t floats[] = {0x1000, weir_calls_log_float(0.25f)};
     assert_string_equal(printed(WEIR_SYMBOL_cuParamSetf, CUDA_SUCCESS,
                                 (const uint64_t[]){0x1000, 4, floats[1]}, false),
                         "hfunc=0x1000, offset=4, value=0.25");
@@ -204,9 +204,9 @@ static void long_lines_are_cut(void **state)
 {
     (void)state;
     char text[32];
-    struct weir_trace_line line = {.text = text, .room = sizeof text};
+    struct weir_calls_log_line line = {.text = text, .room = sizeof text};
     for (int i = 0; i < 20; i++) {
-        weir_trace_put(&line, "%s", "0123456789");
+        weir_calls_log_put(&line, "%s", "0123456789");
     }
     assert_int_equal(line.used, sizeof text - 1);
     assert_int_equal(strlen(text), sizeof text - 1);

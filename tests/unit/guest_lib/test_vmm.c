@@ -82,13 +82,14 @@ static void reservations_are_disjoint_and_large_ones_go_back(void **state)
     struct tl_host *host = *state;
     CUdeviceptr a = reserve(UNIT), b = reserve(3 * UNIT), large = reserve(160ull << 30);
     assert_true(a + UNIT <= b || b + 3 * UNIT <= a);
-    assert_true(weir_vmm_is_reserved(a) && weir_vmm_is_reserved(large + (160ull << 30) - 1));
-    assert_false(weir_vmm_is_reserved(large - 1));
+    assert_true(weir_guest_vmm_is_reserved(a) &&
+                weir_guest_vmm_is_reserved(large + (160ull << 30) - 1));
+    assert_false(weir_guest_vmm_is_reserved(large - 1));
     BAD(weir_guest_cuMemAddressFree(b, UNIT));
     BAD(weir_guest_cuMemAddressFree(b + UNIT, UNIT));
     OK(weir_guest_cuMemAddressFree(large, 160ull << 30));
     BAD(weir_guest_cuMemAddressFree(large, 160ull << 30));
-    assert_false(weir_vmm_is_reserved(large));
+    assert_false(weir_guest_vmm_is_reserved(large));
     OK(weir_guest_cuMemAddressFree(b, 3 * UNIT));
     assert_true(reserve(3 * UNIT) == b);
     assert_int_equal(tl_host_count(host, WEIR_OP_vmm_reserve), 2);
@@ -120,7 +121,7 @@ static void copies_span_accessible_mappings_alone(void **state)
     CUdeviceptr at = reserve(4 * UNIT);
     CUmemGenericAllocationHandle handle = create(UNIT);
     struct weir_mem mem;
-    struct weir_copy_side side;
+    struct weir_guest_copy_side side;
     for (int i = 0; i < 3; i++) {
         OK(weir_guest_cuMemMap(at + (uint64_t)i * UNIT, UNIT, 0, handle, 0));
     }

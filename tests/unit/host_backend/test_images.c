@@ -19,8 +19,8 @@ static uint8_t *image_data(uint8_t fill, size_t bytes)
     return data;
 }
 
-static enum weir_status add(struct weir_image_store *store, uint8_t fill, size_t bytes,
-                            struct weir_image **ret)
+static enum weir_status add(struct weir_host_image_store *store, uint8_t fill, size_t bytes,
+                            struct weir_host_image **ret)
 {
     uint8_t *data = image_data(fill, bytes);
     struct weir_hash hash = weir_hash_of(data, bytes);
@@ -31,25 +31,25 @@ static enum weir_status add(struct weir_image_store *store, uint8_t fill, size_t
 static void add_of_wrong_hash_is_refused(void **state)
 {
     struct weir_hash wrong = {{1}};
-    struct weir_image_store store;
-    struct weir_image *image;
+    struct weir_host_image_store store;
+    struct weir_host_image *image;
 
     (void)state;
-    weir_image_store_init(&store, 1000);
+    weir_host_image_store_init(&store, 1000);
     assert_int_equal(weir_image_add(&store, &wrong, image_data(1, 10), 10, &image),
                      WEIR_ERR_INVALID);
-    assert_true(weir_image_store_bytes(&store) == 0);
-    weir_image_store_finish(&store);
+    assert_true(weir_host_image_store_bytes(&store) == 0);
+    weir_host_image_store_finish(&store);
 }
 
 static void add_over_the_cap_drops_the_longest_unused(void **state)
 {
-    struct weir_image_store store;
-    struct weir_image *a, *b, *c, *d;
+    struct weir_host_image_store store;
+    struct weir_host_image *a, *b, *c, *d;
     struct weir_hash hash_a, hash_b;
 
     (void)state;
-    weir_image_store_init(&store, 1000);
+    weir_host_image_store_init(&store, 1000);
     assert_int_equal(add(&store, 1, 400, &a), WEIR_OK);
     assert_int_equal(add(&store, 2, 400, &b), WEIR_OK);
     hash_a = a->hash;
@@ -65,11 +65,11 @@ static void add_over_the_cap_drops_the_longest_unused(void **state)
     assert_non_null(a);
     assert_int_equal(add(&store, 1, 400, &d), WEIR_OK); /* the same content is stored once */
     assert_ptr_equal(a, d);
-    assert_true(weir_image_store_bytes(&store) == 800);
+    assert_true(weir_host_image_store_bytes(&store) == 800);
     weir_image_put(&store, a);
     weir_image_put(&store, d);
     weir_image_put(&store, c);
-    weir_image_store_finish(&store);
+    weir_host_image_store_finish(&store);
 }
 
 static void put_u32(uint8_t *at, uint32_t v)
@@ -172,11 +172,11 @@ static void check_of_text_wants_text(void **state)
 }
 
 /* Store bytes; the reference is the caller's. */
-static struct weir_image *store_bytes(struct weir_image_store *store, const uint8_t *bytes,
-                                      size_t n)
+static struct weir_host_image *store_bytes(struct weir_host_image_store *store,
+                                           const uint8_t *bytes, size_t n)
 {
     uint8_t *data = calloc(1, n + WEIR_IMAGE_TAIL_BYTES);
-    struct weir_image *image;
+    struct weir_host_image *image;
     struct weir_hash hash = weir_hash_of(bytes, n);
 
     assert_non_null(data);
@@ -188,16 +188,16 @@ static struct weir_image *store_bytes(struct weir_image_store *store, const uint
 /* Is it ready to load; if so, may it print? */
 static enum weir_status ready(const uint8_t *bytes, size_t n, bool is_bundle, bool *ret_prints)
 {
-    struct weir_image_store store;
-    struct weir_image *image;
+    struct weir_host_image_store store;
+    struct weir_host_image *image;
     enum weir_status status;
     const void *code;
 
-    weir_image_store_init(&store, 1 << 20);
+    weir_host_image_store_init(&store, 1 << 20);
     image = store_bytes(&store, bytes, n);
     status = weir_image_ready(&store, image, is_bundle, 0, &code, ret_prints);
     weir_image_put(&store, image);
-    weir_image_store_finish(&store);
+    weir_host_image_store_finish(&store);
     return status;
 }
 
@@ -441,24 +441,24 @@ static void ready_is_done_once_and_counted(void **state)
     static const struct part parts[] = {{2, 80, false}, {2, 90, false}};
     uint8_t data[16 + 2 * 224];
     size_t n = make_parts(data, parts, 2);
-    struct weir_image_store store;
-    struct weir_image *image;
+    struct weir_host_image_store store;
+    struct weir_host_image *image;
     const void *code, *again, *all;
     bool prints;
 
     (void)state;
-    weir_image_store_init(&store, 1 << 20);
+    weir_host_image_store_init(&store, 1 << 20);
     image = store_bytes(&store, data, n);
     assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &prints), WEIR_OK);
     assert_ptr_not_equal(code, image->data);
-    assert_true(weir_image_store_bytes(&store) == n + 16 + 224);
+    assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
     assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &prints), WEIR_OK);
     assert_ptr_equal(code, again);
-    assert_true(weir_image_store_bytes(&store) == n + 16 + 224);
+    assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
     assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &prints), WEIR_OK);
     assert_ptr_equal(all, image->data);
     weir_image_put(&store, image);
-    weir_image_store_finish(&store);
+    weir_host_image_store_finish(&store);
 }
 
 int main(void)

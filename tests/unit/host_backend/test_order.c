@@ -8,8 +8,8 @@
 struct fixture {
     struct weir_driver driver;
     struct weir_session session;
-    struct weir_ctx ctx;
-    struct weir_stream streams[5];
+    struct weir_host_ctx ctx;
+    struct weir_host_stream streams[5];
 };
 
 static struct fixture f;

@@ -14,9 +14,9 @@ static struct weir_vmm_space space(unsigned at, unsigned n)
     return (struct weir_vmm_space){BASE + at * UNIT, n * UNIT, n * UNIT};
 }
 
-static struct weir_vmm_map map(unsigned at, unsigned n)
+static struct weir_session_vmm_map map(unsigned at, unsigned n)
 {
-    return (struct weir_vmm_map){.base = BASE + at * UNIT, .bytes = n * UNIT};
+    return (struct weir_session_vmm_map){.base = BASE + at * UNIT, .bytes = n * UNIT};
 }
 
 static void map_lies_in_one_reservation(void **state)
@@ -32,10 +32,11 @@ static void map_lies_in_one_reservation(void **state)
     assert_int_equal(weir_vmm_map_add(&b, map(7, 2)), WEIR_ERR_INVALID);
     assert_int_equal(weir_vmm_map_add(&b, map(2, 2)), WEIR_OK);
     assert_int_equal(weir_vmm_map_add(&b, map(1, 2)), WEIR_ERR_INVALID); /* overlaps */
-    assert_int_equal(weir_vmm_map_add(&b, (struct weir_vmm_map){BASE, 0, NULL, 0}),
+    assert_int_equal(weir_vmm_map_add(&b, (struct weir_session_vmm_map){BASE, 0, NULL, 0}),
                      WEIR_ERR_INVALID);
-    assert_int_equal(weir_vmm_map_add(&b, (struct weir_vmm_map){BASE, ~UINT64_C(0), NULL, 0}),
-                     WEIR_ERR_INVALID);
+    assert_int_equal(
+        weir_vmm_map_add(&b, (struct weir_session_vmm_map){BASE, ~UINT64_C(0), NULL, 0}),
+        WEIR_ERR_INVALID);
     weir_vmm_book_finish(&b);
 }
 
@@ -142,16 +143,16 @@ static void range_is_removed_where_it_begins(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 8; i++) {
-        assert_int_equal(weir_range_add(&set, BASE + i * UNIT, UNIT, &mine), WEIR_OK);
+        assert_int_equal(weir_host_range_add(&set, BASE + i * UNIT, UNIT, &mine), WEIR_OK);
     }
-    assert_int_equal(weir_range_add(&set, BASE + 3 * UNIT, UNIT, &other), WEIR_OK);
-    weir_range_remove_at(&set, BASE + 3 * UNIT, &mine);
-    assert_true(weir_range_covers(&set, BASE, 8 * UNIT)); /* the other's is there */
-    weir_range_remove_at(&set, BASE + 3 * UNIT, &other);
-    assert_false(weir_range_covers(&set, BASE, 8 * UNIT));
-    weir_range_remove_at(&set, BASE + 3 * UNIT, &mine); /* nothing left to remove */
+    assert_int_equal(weir_host_range_add(&set, BASE + 3 * UNIT, UNIT, &other), WEIR_OK);
+    weir_host_range_remove_at(&set, BASE + 3 * UNIT, &mine);
+    assert_true(weir_host_range_covers(&set, BASE, 8 * UNIT)); /* the other's is there */
+    weir_host_range_remove_at(&set, BASE + 3 * UNIT, &other);
+    assert_false(weir_host_range_covers(&set, BASE, 8 * UNIT));
+    weir_host_range_remove_at(&set, BASE + 3 * UNIT, &mine); /* nothing left to remove */
     assert_int_equal(set.n, 7);
-    weir_range_finish(&set);
+    weir_host_range_finish(&set);
 }
 
 int main(void)

@@ -71,22 +71,22 @@ static void covers_joins_neighbours_and_refuses_gaps(void **state)
     int a = 0, b = 0;
 
     (void)state;
-    assert_int_equal(weir_range_add(&set, 1000, 100, &a), WEIR_OK);
-    assert_int_equal(weir_range_add(&set, 1100, 100, &b), WEIR_OK);
-    assert_int_equal(weir_range_add(&set, 1050, 20, &b), WEIR_OK);
-    assert_int_equal(weir_range_add(&set, 2000, 0, &b), WEIR_ERR_INVALID);
-    assert_int_equal(weir_range_add(&set, UINT64_MAX, 2, &b), WEIR_ERR_INVALID);
-    assert_true(weir_range_covers(&set, 1000, 200));
-    assert_true(weir_range_covers(&set, 1099, 2));
-    assert_true(weir_range_covers(&set, 1080, 10));
-    assert_false(weir_range_covers(&set, 999, 2));
-    assert_false(weir_range_covers(&set, 1199, 2));
-    assert_false(weir_range_covers(&set, 1000, 0));
-    assert_false(weir_range_covers(&set, 1000, UINT64_MAX));
-    weir_range_remove(&set, &b);
-    assert_false(weir_range_covers(&set, 1000, 101));
-    assert_true(weir_range_covers(&set, 1000, 100));
-    weir_range_finish(&set);
+    assert_int_equal(weir_host_range_add(&set, 1000, 100, &a), WEIR_OK);
+    assert_int_equal(weir_host_range_add(&set, 1100, 100, &b), WEIR_OK);
+    assert_int_equal(weir_host_range_add(&set, 1050, 20, &b), WEIR_OK);
+    assert_int_equal(weir_host_range_add(&set, 2000, 0, &b), WEIR_ERR_INVALID);
+    assert_int_equal(weir_host_range_add(&set, UINT64_MAX, 2, &b), WEIR_ERR_INVALID);
+    assert_true(weir_host_range_covers(&set, 1000, 200));
+    assert_true(weir_host_range_covers(&set, 1099, 2));
+    assert_true(weir_host_range_covers(&set, 1080, 10));
+    assert_false(weir_host_range_covers(&set, 999, 2));
+    assert_false(weir_host_range_covers(&set, 1199, 2));
+    assert_false(weir_host_range_covers(&set, 1000, 0));
+    assert_false(weir_host_range_covers(&set, 1000, UINT64_MAX));
+    weir_host_range_remove(&set, &b);
+    assert_false(weir_host_range_covers(&set, 1000, 101));
+    assert_true(weir_host_range_covers(&set, 1000, 100));
+    weir_host_range_finish(&set);
 }
 
 static void native_map_finds_what_is_in_and_only_that(void **state)

@@ -38,8 +38,8 @@ def generate(api, folder):
 
 # (file, text to replace, replacement, what the message must hold)
 MISTAKES = [
-    ("graph.toml", "since = 10000\ntwin", "sinse = 10000\ntwin", "graph.toml: [cuGraphLaunch]: unknown key 'sinse'"),
-    ("graph.toml", "since = 10000\ntwin = 10000", "", "graph.toml: [cuGraphLaunch]: since is missing"),
+    ("graph.toml", "since = 10000\nvariant", "sinse = 10000\nvariant", "graph.toml: [cuGraphLaunch]: unknown key 'sinse'"),
+    ("graph.toml", "since = 10000\nvariant = 10000", "", "graph.toml: [cuGraphLaunch]: since is missing"),
     ("graph.toml", "why = \"a test\"", "", "graph.toml: [cuGraphLaunch]: guest = \"hand\" needs a why"),
     ("graph.toml", "\"CUresult cuGraphGone(void)\"", "\"CUresult cuGraphWent(void)\"",
      "graph.toml: [cuGraphGone]: proto declares cuGraphWent"),

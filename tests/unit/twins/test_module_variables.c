@@ -105,10 +105,10 @@ static struct weir_forms_set set = {.binds = binds, .n_binds = 1, .consts = cons
 
 static struct fixture {
     struct weir_session session;
-    struct weir_module module;
+    struct weir_host_module module;
     struct weir_forms_module forms;
     struct weir_forms_device device;
-    struct weir_stream streams[3];
+    struct weir_host_stream streams[3];
 } * f;
 
 static int set_up(void **state)
@@ -144,7 +144,7 @@ static int tear_down(void **state)
 
 static void write_by(unsigned stream, uint64_t address, uint64_t bytes)
 {
-    weir_forms_will_write(&f->session, address, bytes);
+    weir_forms_touch(&f->session, address, bytes);
     weir_forms_written(&f->session, &f->streams[stream]);
 }
 
@@ -236,9 +236,9 @@ static void unseen_write_refuses_only_for_a_constant(void **state)
     (void)state;
     expose_both();
     assert_true(weir_forms_bind(&f->session, &f->forms));
-    weir_forms_will_write(&f->session, 0x2000, 4);
+    weir_forms_touch(&f->session, 0x2000, 4);
     assert_int_equal(f->session.touched_bytes, 0);
-    weir_forms_will_write(&f->session, 0x1000, 4);
+    weir_forms_touch(&f->session, 0x1000, 4);
     assert_int_equal(f->session.touched_bytes, 4);
     weir_forms_wrote_unseen(&f->session);
     assert_true(f->forms.refused);
@@ -248,9 +248,9 @@ static void unseen_write_before_binding_is_remembered(void **state)
 {
     (void)state;
     expose_both();
-    weir_forms_will_write(&f->session, 0x2000, 4);
+    weir_forms_touch(&f->session, 0x2000, 4);
     weir_forms_wrote_unseen(&f->session);
-    weir_forms_will_write(&f->session, 0x1000, 4);
+    weir_forms_touch(&f->session, 0x1000, 4);
     weir_forms_wrote_unseen(&f->session);
     assert_false(f->forms.refused);
     assert_false(weir_forms_bind(&f->session, &f->forms)); /* now it is known for a constant */

@@ -1,5 +1,5 @@
 /* What a module needs not for its twins: originals, functions and variables they do not reach. */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* The cache on disk: found again, never believed, never larger than it may be. */
-#include "base/file_cache.h"
+#include "host_backend/config/file_cache.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <dirent.h>

@@ -1,15 +1,15 @@
 /*
- * WEIR_TRACE=file: a record of every call, as text or, when the name ends in .json, as Chrome trace
- * events, which Perfetto shows.
+ * The call log, WEIR_TRACE=file: every call, as text or, when the name ends in .json, as Chrome
+ * trace events, which Perfetto shows.
  *
  * Lines are collected in a buffer and written when it is full, 0.1 s old, at exit, and when a call
- * fails in a way that a program is likely to end on. A forked child of a tracing process writes to
+ * fails in a way that a program is likely to end on. A forked child of such a process writes to
  * a file of its own if the name holds "%p" (the process's number), line by line; else nothing.
  *
  * Source: docs/design/stats.md
  */
-#ifndef WEIR_GUEST_LIB_TRACE_H
-#define WEIR_GUEST_LIB_TRACE_H
+#ifndef WEIR_GUEST_LIB_CALLS_LOG_H
+#define WEIR_GUEST_LIB_CALLS_LOG_H
 
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
@@ -18,31 +18,31 @@
 #include <stdint.h>
 #include <string.h>
 
-#define WEIR_TRACE_LINE_BYTES 2048 /* longer lines are cut */
+#define WEIR_CALLS_LOG_LINE_BYTES 2048 /* longer lines are cut */
 
 /* A growing line in fixed room. */
-struct weir_trace_line {
+struct weir_calls_log_line {
     char *text;
     size_t used;
     size_t room;
 };
 
-/** Does the environment ask for a trace that can be written? Opens the file. @thread any */
-bool weir_trace_wanted(void);
+/** Does the environment ask for a call log that can be written? Opens the file. @thread any */
+bool weir_calls_log_wanted(void);
 
 /**
  * Print the call that weir_calls_end() has just said is to be printed.
  *
- * @param words  an argument each, in order, as proto/trace_table.h says.
+ * @param words  an argument each, in order, as proto/calls_log_table.h says.
  * @thread any
  */
-void weir_trace_call(enum weir_symbol symbol, CUresult result, const uint64_t *words);
+void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
 /** The process ends: write all, and close a JSON file's list. @thread any */
-void weir_trace_finish(void);
+void weir_calls_log_finish(void);
 
 /** Append formatted text; what does not fit is left away. @thread any: the caller's line */
-void weir_trace_put(struct weir_trace_line *line, const char *fmt, ...)
+void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /**
@@ -52,11 +52,11 @@ void weir_trace_put(struct weir_trace_line *line, const char *fmt, ...)
  *
  * @thread any
  */
-void weir_trace_put_args(struct weir_trace_line *line, enum weir_symbol symbol, CUresult result,
-                         const uint64_t *words, bool json);
+void weir_calls_log_put_args(struct weir_calls_log_line *line, enum weir_symbol symbol,
+                             CUresult result, const uint64_t *words, bool json);
 
 /** A float argument's bits, as a word. @thread any */
-static inline uint64_t weir_trace_float(float value)
+static inline uint64_t weir_calls_log_float(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -1,4 +1,4 @@
-#include "ptx/pass/control_block.h"
+#include "ptx/twin/control_block.h"
 
 /*
  * i / d = (i * m) >> (31 + s) for i < 2^31, with 2^(s-1) < d <= 2^s and m = ceil(2^(31+s) / d):

@@ -1,5 +1,5 @@
 /* The words that host and kernel share, and the division by multiplication. */
-#include "ptx/pass/control_block.h"
+#include "ptx/twin/control_block.h"
 
 #include "tests/lib/tl_cmocka.h"
 

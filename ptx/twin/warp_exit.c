@@ -19,7 +19,7 @@
  * place from which every way leads to the instruction.
  */
 #include "ptx/flow.h"
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <stdlib.h>
 #include <string.h>

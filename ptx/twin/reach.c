@@ -1,5 +1,5 @@
 /* Which functions of a kernel must change for a twin, and copies of them. */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <stdlib.h>
 #include <string.h>

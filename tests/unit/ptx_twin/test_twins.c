@@ -2,8 +2,9 @@
  * Twins as text: what each pass must leave, and must not. That twins do what their kernels do is
  * shown by tests/integration/test_forms.c.
  */
-#include "ptx/pass/pass.h"
+#include "ptx/pass/passes.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/twin.h"
 
 #include "tests/lib/tl_cmocka.h"
 

@@ -6,7 +6,7 @@
  * the memory space of a kernel's constants is its module's; their initialisers go, because the
  * loader copies the contents, and an initialiser may hold addresses that are the original's.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <string.h>
 

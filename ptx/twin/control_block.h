@@ -19,8 +19,8 @@
  * - 1 are done and no other was begun. A stop may only be taken out when that has come about
  * (workers is 0; of the ticket form: its grids have gone), or somebody may be about to give back.
  */
-#ifndef WEIR_PTX_PASS_CONTROL_BLOCK_H
-#define WEIR_PTX_PASS_CONTROL_BLOCK_H
+#ifndef WEIR_PTX_TWIN_CONTROL_BLOCK_H
+#define WEIR_PTX_TWIN_CONTROL_BLOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>

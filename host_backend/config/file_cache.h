@@ -7,8 +7,8 @@
  * whose header, length or checksum is wrong is removed. Internally locked; several processes may
  * use one folder.
  */
-#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_CACHE_H
-#define WEIR_HOST_BACKEND_WORKER_TWINS_CACHE_H
+#ifndef WEIR_HOST_BACKEND_CONFIG_FILE_CACHE_H
+#define WEIR_HOST_BACKEND_CONFIG_FILE_CACHE_H
 
 #include "base/hash.h"
 #include "base/status.h"

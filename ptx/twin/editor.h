@@ -6,14 +6,14 @@
  * were bound with weir_ptx_edit_reg() and weir_ptx_edit_label() are the same register or label in
  * every text; others are local to it. The variables of struct weir_ptx_twin have the names below.
  */
-#ifndef WEIR_PTX_PASS_TWIN_H
-#define WEIR_PTX_PASS_TWIN_H
+#ifndef WEIR_PTX_TWIN_EDITOR_H
+#define WEIR_PTX_TWIN_EDITOR_H
 
 #include "base/status.h"
 #include "ptx/ir.h"
-#include "ptx/pass/control_block.h"
-#include "ptx/pass/pass.h"
 #include "ptx/ptx.h"
+#include "ptx/twin/control_block.h"
+#include "ptx/twin/twin.h"
 
 #define WEIR_PTX_ARGS_NAME    "weir$args"  /* parameter: struct weir_ptx_form_args */
 #define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and its form's own */
@@ -241,7 +241,7 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
 const char *weir_ptx_slot_task(struct weir_ptx_edit *edit);
 const char *weir_ptx_slot_index(struct weir_ptx_edit *edit);
 
-/* virtual_index.c */
+/* ptx/pass/virtual_index.c */
 
 /** Load the logical grid into %wgx .. %wgz. */
 void weir_ptx_grid_emit(struct weir_ptx_edit *edit);
@@ -270,10 +270,9 @@ void weir_ptx_define_consts(struct weir_ptx_module *module);
 enum weir_status weir_ptx_bind(struct weir_ptx_module *module, const char *const **ret_names,
                                uint32_t *ret_n) WEIR_MUST_CHECK;
 
-/* passes.def */
-#define WEIR_PTX_PASS(name, forms, summary)                                                        \
-    enum weir_status weir_ptx_pass_##name(struct weir_ptx_twin *twin) WEIR_MUST_CHECK;
-#include "ptx/pass/passes.def"
-#undef WEIR_PTX_PASS
+/* ptx/pass/passes.c */
+
+/** Apply the passes of the twin's form, in the order of passes.def. */
+enum weir_status weir_ptx_passes_run(struct weir_ptx_twin *twin) WEIR_MUST_CHECK;
 
 #endif

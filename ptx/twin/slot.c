@@ -7,7 +7,7 @@
  * shared memory of a larger alignment, or no static room is left, the slot lies at the end of the
  * dynamic memory, and the launcher asks for that much more.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #define MAX_STATIC_SHARED_BYTES 49152u /* of every GPU */
 

@@ -1,5 +1,5 @@
 /* Copies of functions, and what a twin adds to its module: a parameter and shared variables. */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

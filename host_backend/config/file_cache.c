@@ -1,4 +1,4 @@
-#include "base/file_cache.h"
+#include "host_backend/config/file_cache.h"
 
 #include "base/log.h"
 #include <dirent.h>

@@ -5,7 +5,7 @@
  * loader of the module fills. The table is constant while kernels run and a load from it costs what
  * an immediate does, so that nothing needs to be kept over the body.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <string.h>
 

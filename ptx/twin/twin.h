@@ -6,12 +6,12 @@
  * beside the original: nothing of the original is touched. weir_ptx_twin() adds a twin to the
  * module itself, for whoever loads only that.
  */
-#ifndef WEIR_PTX_PASS_PASS_H
-#define WEIR_PTX_PASS_PASS_H
+#ifndef WEIR_PTX_TWIN_TWIN_H
+#define WEIR_PTX_TWIN_TWIN_H
 
 #include "base/status.h"
 #include "ptx/analysis.h"
-#include "ptx/pass/control_block.h"
+#include "ptx/twin/control_block.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -121,9 +121,5 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
  * @thread owner
  */
 enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module) WEIR_MUST_CHECK;
-
-/** Row of passes.def for printing: false past the last. @thread any */
-bool weir_ptx_pass_row(uint32_t index, const char **ret_name, const char **ret_summary,
-                       uint32_t *ret_forms);
 
 #endif

@@ -1,4 +1,4 @@
-"""proto/trace_table.h and .c: how WEIR_TRACE prints the arguments of every exported symbol."""
+"""proto/calls_log_table.h and .c: how WEIR_TRACE prints the arguments of every exported symbol."""
 
 import re
 
@@ -95,7 +95,7 @@ def as_word(model, param):
     if how == "STRUCT":
         return f"(uint64_t)(uintptr_t)&{param.name}"
     if form == "F32" and how == "VALUE":
-        return f"weir_trace_float({param.name})"
+        return f"weir_calls_log_float({param.name})"
     _, found = resolve(model, param.type)
     pointer = param.type.endswith("*") or param.dims or (found and found.form in ("handle", "callback"))
     return f"(uint64_t)(uintptr_t){param.name}" if pointer else f"(uint64_t){param.name}"
@@ -149,7 +149,7 @@ def emit_structs(model, tables):
         fields = struct_fields(model, name)
         index.append(f"    {{{len(rows)}, {len(fields)}}},")
         for field, form, table in fields:
-            rows.append(f'    {{"{field}", WEIR_TRACE_{form}, WEIR_TRACE_BY_VALUE, '
+            rows.append(f'    {{"{field}", WEIR_CALLS_LOG_{form}, WEIR_CALLS_LOG_BY_VALUE, '
                         f"{tables.number(form, table)}, (uint16_t)offsetof({name}, {field})}},")
         at += 1
     return rows, index
@@ -162,7 +162,7 @@ def emit(model):
         described = [(p, *describe(model, p)) for p in entry.params]
         for symbol in entry.symbols:
             symbols.append(f'    {{"{symbol}", {len(args)}, {len(described)}}},')
-        args += [f'    {{"{p.name}", WEIR_TRACE_{form}, WEIR_TRACE_BY_{how}, {tables.number(form, table)}, 0}},'
+        args += [f'    {{"{p.name}", WEIR_CALLS_LOG_{form}, WEIR_CALLS_LOG_BY_{how}, {tables.number(form, table)}, 0}},'
                  for p, form, table, how in described]
     structs, struct_index = emit_structs(model, tables)
     enums, enum_index = emit_enums(model, tables)
@@ -176,21 +176,21 @@ def emit(model):
 #include <stdint.h>
 
 /* How one value is printed. */
-enum weir_trace_form {
-    WEIR_TRACE_I8, WEIR_TRACE_U8, WEIR_TRACE_U16, WEIR_TRACE_I32, WEIR_TRACE_U32, WEIR_TRACE_I64,
-    WEIR_TRACE_U64, WEIR_TRACE_F32, WEIR_TRACE_F64, WEIR_TRACE_HEX, WEIR_TRACE_HEX32,
-    WEIR_TRACE_ENUM, WEIR_TRACE_STRUCT, WEIR_TRACE_STRING, WEIR_TRACE_OPAQUE,
+enum weir_calls_log_form {
+    WEIR_CALLS_LOG_I8, WEIR_CALLS_LOG_U8, WEIR_CALLS_LOG_U16, WEIR_CALLS_LOG_I32, WEIR_CALLS_LOG_U32, WEIR_CALLS_LOG_I64,
+    WEIR_CALLS_LOG_U64, WEIR_CALLS_LOG_F32, WEIR_CALLS_LOG_F64, WEIR_CALLS_LOG_HEX, WEIR_CALLS_LOG_HEX32,
+    WEIR_CALLS_LOG_ENUM, WEIR_CALLS_LOG_STRUCT, WEIR_CALLS_LOG_STRING, WEIR_CALLS_LOG_OPAQUE,
 };
 
 /* Where it is: in the argument's word; behind it, written by the call; a struct behind it, read by
  * the call; a struct given by value, whose address the word is; text that the call writes. */
-enum weir_trace_by {
-    WEIR_TRACE_BY_VALUE, WEIR_TRACE_BY_OUT, WEIR_TRACE_BY_IN, WEIR_TRACE_BY_STRUCT,
-    WEIR_TRACE_BY_TEXT_OUT,
+enum weir_calls_log_by {
+    WEIR_CALLS_LOG_BY_VALUE, WEIR_CALLS_LOG_BY_OUT, WEIR_CALLS_LOG_BY_IN, WEIR_CALLS_LOG_BY_STRUCT,
+    WEIR_CALLS_LOG_BY_TEXT_OUT,
 };
 
 /* An argument, or a field of a struct (then at offset). table: of an enum or a struct. */
-struct weir_trace_item {
+struct weir_calls_log_item {
     const char *name;
     uint8_t form;
     uint8_t by;
@@ -198,34 +198,34 @@ struct weir_trace_item {
     uint16_t offset;
 };
 
-struct weir_trace_symbol {
+struct weir_calls_log_symbol {
     const char *name;
     uint16_t first;
     uint16_t n_args;
 };
 
-struct weir_trace_range {
+struct weir_calls_log_range {
     uint16_t first;
     uint16_t count;
 };
 
-struct weir_trace_name {
+struct weir_calls_log_name {
     int64_t value;
     const char *name;
 };
 
-extern const struct weir_trace_symbol weir_trace_symbols[];
-extern const struct weir_trace_item weir_trace_args[];
-extern const struct weir_trace_item weir_trace_fields[];
-extern const struct weir_trace_range weir_trace_structs[];
-extern const struct weir_trace_range weir_trace_enums[];
-extern const struct weir_trace_name weir_trace_names[];""")
+extern const struct weir_calls_log_symbol weir_calls_log_symbols[];
+extern const struct weir_calls_log_item weir_calls_log_args[];
+extern const struct weir_calls_log_item weir_calls_log_fields[];
+extern const struct weir_calls_log_range weir_calls_log_structs[];
+extern const struct weir_calls_log_range weir_calls_log_enums[];
+extern const struct weir_calls_log_name weir_calls_log_names[];""")
     body = source("\n\n".join([
-        '#include "proto/trace_table.h"\n#include "proto/cuda_abi.h"',
-        array("weir_trace_symbol", "weir_trace_symbols", symbols),
-        array("weir_trace_item", "weir_trace_args", args),
-        array("weir_trace_item", "weir_trace_fields", structs),
-        array("weir_trace_range", "weir_trace_structs", struct_index),
-        array("weir_trace_range", "weir_trace_enums", enum_index),
-        array("weir_trace_name", "weir_trace_names", enums)]))
-    return {"proto/trace_table.h": head, "proto/trace_table.c": body}
+        '#include "proto/calls_log_table.h"\n#include "proto/cuda_abi.h"',
+        array("weir_calls_log_symbol", "weir_calls_log_symbols", symbols),
+        array("weir_calls_log_item", "weir_calls_log_args", args),
+        array("weir_calls_log_item", "weir_calls_log_fields", structs),
+        array("weir_calls_log_range", "weir_calls_log_structs", struct_index),
+        array("weir_calls_log_range", "weir_calls_log_enums", enum_index),
+        array("weir_calls_log_name", "weir_calls_log_names", enums)]))
+    return {"proto/calls_log_table.h": head, "proto/calls_log_table.c": body}

@@ -3,7 +3,7 @@
  * entry, and moved over. Registers and labels of the small entry get new ids in the edited function
  * unless their names are bound; its parameter and shared variables stand for the twin's.
  */
-#include "ptx/pass/twin.h"
+#include "ptx/twin/editor.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,0 +1,266 @@
+/* The call log's file: lines from all threads, through one buffer. */
+#include "guest_lib/calls_log.h"
+#include "base/clock.h"
+#include "guest_lib/calls.h"
+#include "guest_lib/lock.h"
+#include "proto/calls_log_table.h"
+#include "proto/errors.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES (256u << 10)
+#define MAX_AGE_NS   (100 * WEIR_NS_PER_MS)
+
+static struct {
+    pthread_mutex_t lock;
+    bool asked; /* the environment has been looked at */
+    bool json;
+    bool finished;
+    bool eager; /* a forked child, which ends by _exit(): write each line at once */
+    int fd;     /* -1: none */
+    pid_t pid;
+    uint64_t zero_ns; /* when the log began */
+    uint64_t flushed_ns;
+    size_t used;
+    char *buffer;
+} call_log = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+/* ---------------------------------------------------------------- the file */
+
+/* The name with the process's number for each %p. */
+static bool file_name(const char *pattern, char *name, size_t room)
+{
+    size_t used = 0;
+    for (; *pattern && used < room; pattern++) {
+        if (pattern[0] == '%' && pattern[1] == 'p') {
+            used += (size_t)snprintf(name + used, room - used, "%d", (int)getpid());
+            pattern++;
+        } else {
+            name[used++] = *pattern;
+        }
+    }
+    if (used >= room) {
+        return false;
+    }
+    name[used] = 0;
+    return true;
+}
+
+static void write_all(const char *bytes, size_t n)
+{
+    while (n) {
+        ssize_t done = write(call_log.fd, bytes, n);
+        if (done < 0 && errno == EINTR) {
+            continue;
+        }
+        if (done <= 0) {
+            return; /* a full disk costs lines, not the program */
+        }
+        bytes += done;
+        n -= (size_t)done;
+    }
+}
+
+static void flush_locked(void)
+{
+    int saved_errno = errno;
+    write_all(call_log.buffer, call_log.used);
+    call_log.used = 0;
+    call_log.flushed_ns = weir_clock_now_ns();
+    errno = saved_errno;
+}
+
+static void append_locked(const char *bytes, size_t n)
+{
+    if (n > BUFFER_BYTES - call_log.used) {
+        flush_locked();
+    }
+    memcpy(call_log.buffer + call_log.used, bytes, n);
+    call_log.used += n;
+}
+
+static void head_locked(void)
+{
+    struct weir_calls_log_line line = {.text = (char[256]){0}, .room = 256};
+    if (call_log.json) {
+        weir_calls_log_put(
+            &line,
+            "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
+            "\"CUDA through Weir\"}}",
+            (int)call_log.pid);
+    } else {
+        weir_calls_log_put(&line, "# weir trace 1, pid %d, seconds since the first call\n",
+                           (int)call_log.pid);
+    }
+    append_locked(line.text, line.used);
+}
+
+static bool open_locked(void)
+{
+    char name[PATH_MAX];
+    const char *pattern = getenv("WEIR_TRACE");
+    if (!pattern || !*pattern || !file_name(pattern, name, sizeof name)) {
+        return false;
+    }
+    size_t length = strlen(name);
+    call_log.buffer = malloc(BUFFER_BYTES);
+    call_log.fd = call_log.buffer
+                      ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)
+                      : -1;
+    if (call_log.fd < 0) {
+        free(call_log.buffer);
+        call_log.buffer = NULL;
+        return false;
+    }
+    call_log.json = length > 5 && strcmp(name + length - 5, ".json") == 0;
+    call_log.pid = getpid();
+    call_log.zero_ns = call_log.flushed_ns = weir_clock_now_ns();
+    call_log.used = 0;
+    head_locked();
+    return true;
+}
+
+static void lock_for_fork(void)
+{
+    pthread_mutex_lock(&call_log.lock);
+}
+
+static void unlock_in_parent(void)
+{
+    pthread_mutex_unlock(&call_log.lock);
+}
+
+static void restart_in_child(void)
+{
+    bool again = call_log.fd >= 0 && strstr(getenv("WEIR_TRACE") ? getenv("WEIR_TRACE") : "", "%p");
+    if (call_log.fd >= 0) {
+        close(call_log.fd);
+    }
+    free(call_log.buffer);
+    call_log.buffer = NULL;
+    call_log.fd = -1;
+    call_log.used = 0;
+    call_log.eager = true;
+    call_log.finished = false;
+    if (!again || !open_locked()) {
+        __atomic_fetch_and(&weir_calls_detail, ~(uint32_t)WEIR_CALLS_LOGGED, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&call_log.lock);
+}
+
+bool weir_calls_log_wanted(void)
+{
+    int saved_errno = errno;
+    pthread_mutex_lock(&call_log.lock);
+    if (!call_log.asked) {
+        call_log.asked = true;
+        if (open_locked()) {
+            pthread_atfork(lock_for_fork, unlock_in_parent, restart_in_child);
+        }
+    }
+    bool wanted = call_log.fd >= 0;
+    pthread_mutex_unlock(&call_log.lock);
+    errno = saved_errno;
+    return wanted;
+}
+
+void weir_calls_log_finish(void)
+{
+    pthread_mutex_lock(&call_log.lock);
+    if (call_log.fd >= 0 && !call_log.finished) {
+        if (call_log.json) {
+            append_locked("\n]\n", 3);
+        }
+        flush_locked();
+        call_log.finished = true; /* exit handlers that still call are not recorded */
+    }
+    pthread_mutex_unlock(&call_log.lock);
+}
+
+/* ---------------------------------------------------------------- lines */
+
+static const char *class_name(uint32_t marks)
+{
+    return marks & WEIR_CALLS_WAITED ? "waited" : marks & WEIR_CALLS_POSTED ? "posted" : "guest";
+}
+
+static void put_result(struct weir_calls_log_line *line, CUresult result)
+{
+    const char *name = weir_cuda_error_name(result);
+    if (name) {
+        weir_calls_log_put(line, "%s", name);
+    } else {
+        weir_calls_log_put(line, "%d", (int)result);
+    }
+}
+
+static void put_text(struct weir_calls_log_line *line, const struct weir_calls_last *call,
+                     enum weir_symbol symbol, CUresult result, const uint64_t *words)
+{
+    unsigned long long at_ns = call->start_ns - call_log.zero_ns;
+    unsigned long long ns = call->ns;
+    weir_calls_log_put(line, "[%d/%ld] %llu.%09llu %s(", (int)call_log.pid, syscall(SYS_gettid),
+                       at_ns / WEIR_NS_PER_S, at_ns % WEIR_NS_PER_S,
+                       weir_calls_log_symbols[symbol].name);
+    weir_calls_log_put_args(line, symbol, result, words, false);
+    if (line->used > line->room - 128) {
+        line->used = line->room - 128; /* whatever the arguments are, the result is there */
+        weir_calls_log_put(line, "..");
+    }
+    weir_calls_log_put(line, ") = ");
+    put_result(line, result);
+    weir_calls_log_put(line, " <%llu.%09llu> %s\n", ns / WEIR_NS_PER_S, ns % WEIR_NS_PER_S,
+                       class_name(call->marks));
+}
+
+static void put_json(struct weir_calls_log_line *line, const struct weir_calls_last *call,
+                     enum weir_symbol symbol, CUresult result, const uint64_t *words)
+{
+    unsigned long long at_ns = call->start_ns - call_log.zero_ns;
+    unsigned long long ns = call->ns;
+    weir_calls_log_put(
+        line,
+        ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,"
+        "\"pid\":%d,\"tid\":%ld,\"args\":{"
+        "\"result\":\"",
+        weir_calls_log_symbols[symbol].name, class_name(call->marks), at_ns / 1000, at_ns % 1000,
+        ns / 1000, ns % 1000, (int)call_log.pid, syscall(SYS_gettid));
+    put_result(line, result);
+    weir_calls_log_put(line, "\"");
+    size_t bare = line->used;
+    weir_calls_log_put(line, "%s", weir_calls_log_symbols[symbol].n_args ? "," : "");
+    weir_calls_log_put_args(line, symbol, result, words, true);
+    if (line->used > line->room - 8) {
+        line->used = bare; /* cut JSON would be none: go without the arguments */
+    }
+    weir_calls_log_put(line, "}}");
+}
+
+/* An error after which a program is likely to end. */
+static bool is_grave(CUresult result)
+{
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words)
+{
+    char text[WEIR_CALLS_LOG_LINE_BYTES];
+    struct weir_calls_log_line line = {.text = text, .room = sizeof text};
+    struct weir_calls_last call = weir_calls_last();
+    (call_log.json ? put_json : put_text)(&line, &call, symbol, result, words);
+    pthread_mutex_lock(&call_log.lock);
+    if (call_log.fd >= 0 && !call_log.finished) {
+        append_locked(line.text, line.used);
+        if (call_log.eager || is_grave(result) ||
+            weir_clock_now_ns() - call_log.flushed_ns > MAX_AGE_NS) {
+            flush_locked();
+        }
+    }
+    pthread_mutex_unlock(&call_log.lock);
+}

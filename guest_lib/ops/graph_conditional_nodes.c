@@ -1,0 +1,81 @@
+/* Conditional graph nodes: their handles, and the graphs that are their bodies. */
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+#include <stdlib.h>
+
+#define MAX_DEPENDENCIES 4096
+#define MAX_BODIES       64
+
+/* The handle is the driver's own value: kernels that set the condition get it as a parameter. */
+CUresult weir_guest_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
+                                                   CUgraph hGraph, CUcontext ctx,
+                                                   unsigned int defaultLaunchValue,
+                                                   unsigned int flags)
+{
+    struct weir_guest_ctx *context;
+    struct weir_op_graph_condition_out out;
+    const struct weir_op_graph_condition_in in = {
+        .g = (uintptr_t)hGraph, .default_value = defaultLaunchValue, .flags = flags};
+    if (!pHandle_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_resolve(ctx, &context);
+    if (result == CUDA_SUCCESS) {
+        result = weir_call_graph_condition(weir_guest_channel(), &in, &out);
+    }
+    if (result == CUDA_SUCCESS) {
+        *pHandle_out = out.handle;
+    }
+    return result;
+}
+
+CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
+                                    const CUgraphNode *dependencies, size_t count,
+                                    CUDA_CONDITIONAL_NODE_PARAMS *params)
+{
+    if (!ret_node || (count && !dependencies) || count > MAX_DEPENDENCIES || !params->size ||
+        params->size > MAX_BODIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_graph_add_conditional_in in = {
+        .g = (uintptr_t)graph,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)count,
+        .handle = params->handle,
+        .type = (uint32_t)params->type,
+        .size = params->size,
+    };
+    struct weir_op_graph_add_conditional_out out;
+    /* The program reads the bodies through this array for as long as the node lives. */
+    CUgraph *bodies = calloc(params->size, sizeof(CUgraph));
+    CUresult result = bodies ? weir_guest_reserve(WEIR_KIND_NODE, &in.n) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        result = weir_call_graph_add_conditional(weir_guest_channel(), &in, &out);
+        if (result != CUDA_SUCCESS) {
+            weir_guest_drop(WEIR_KIND_NODE, in.n);
+        }
+    }
+    for (uint32_t i = 0; result == CUDA_SUCCESS && i < params->size && i < out.n_graphs; i++) {
+        uint64_t body = out.graphs[i];
+        bodies[i] = (CUgraph)(uintptr_t)body;
+        result = weir_guest_adopt(WEIR_KIND_GRAPH, &body, 1);
+        /* Functions and copies of the body are the whole graph's: both go together. */
+        result = result == CUDA_SUCCESS && weir_graph_set_of(body)
+                     ? weir_graph_set_include((uintptr_t)graph, body)
+                     : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        const struct weir_graph_node record = {
+            .handle = in.n, .type = CU_GRAPH_NODE_TYPE_CONDITIONAL, .params = {.bodies = bodies}};
+        result = weir_graph_node_keep(&record);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(bodies);
+        return result;
+    }
+    params->phGraph_out = bodies;
+    *ret_node = (CUgraphNode)(uintptr_t)in.n;
+    return CUDA_SUCCESS;
+}

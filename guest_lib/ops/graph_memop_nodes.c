@@ -1,0 +1,107 @@
+/* Graph nodes that wait for or write values: batches of memory operations. */
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPENDENCIES 4096
+#define MAX_OPS          256
+
+static bool ops_good(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    return params && params->paramArray && params->count && params->count <= MAX_OPS &&
+           !params->flags;
+}
+
+/* The record keeps a copy: the program's array may be gone when it asks. */
+static CUresult keep_ops(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    struct weir_graph_node record = {.handle = (uintptr_t)node,
+                                     .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                                     .params = {.memops = *params}};
+    size_t bytes = params->count * sizeof(params->paramArray[0]);
+    record.params.memops.paramArray = malloc(bytes);
+    if (!record.params.memops.paramArray) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(record.params.memops.paramArray, params->paramArray, bytes);
+    CUresult result = weir_graph_node_keep(&record);
+    if (result != CUDA_SUCCESS) {
+        free(record.params.memops.paramArray);
+    }
+    return result;
+}
+
+CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                             const CUgraphNode *dependencies,
+                                             size_t numDependencies,
+                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    if (!phGraphNode || !ops_good(nodeParams) || (numDependencies && !dependencies) ||
+        numDependencies > MAX_DEPENDENCIES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct weir_op_graph_add_memops_in in = {
+        .g = (uintptr_t)hGraph,
+        .dependencies = (const uint64_t *)(const void *)dependencies,
+        .n_dependencies = (uint32_t)numDependencies,
+        .ops = nodeParams->paramArray,
+        .n_ops = nodeParams->count,
+    };
+    CUresult result = weir_guest_reserve(WEIR_KIND_NODE, &in.n);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_call_graph_add_memops(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_NODE, in.n);
+        return result;
+    }
+    *phGraphNode = (CUgraphNode)(uintptr_t)in.n;
+    return keep_ops(*phGraphNode, nodeParams);
+}
+
+static CUresult set_ops(uint64_t exec, CUgraphNode node,
+                        const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+{
+    if (!ops_good(params)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_op_graph_memops_set_in in = {
+        .x = exec, .n = (uintptr_t)node, .ops = params->paramArray, .n_ops = params->count};
+    CUresult result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
+    return result == CUDA_SUCCESS && !exec ? keep_ops(node, params) : result;
+}
+
+CUresult weir_guest_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
+                                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    return set_ops(0, hNode, nodeParams);
+}
+
+CUresult
+weir_guest_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    return hGraphExec ? set_ops((uintptr_t)hGraphExec, hNode, nodeParams)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_guest_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
+                                                   CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+{
+    struct weir_graph_node record;
+    if (!nodeParams_out) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture */
+    }
+    if (record.type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *nodeParams_out = record.params.memops;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,76 @@
+/* Graph nodes that wait for or write values: batches of memory operations. */
+#include "host_backend/worker/ops/ops.h"
+#include <string.h>
+
+/* Each one in the driver's struct, its address checked; what is waited for is remembered, so that
+ * the session's end can write it. */
+static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpParams *ops, uint32_t n,
+                            CUDA_BATCH_MEM_OP_NODE_PARAMS *ret)
+{
+    CUstreamBatchMemOpParams *copy = weir_session_alloc(s, (n + 1) * sizeof *copy);
+
+    if (copy == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool wide = ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                    ops[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        bool wait = ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+                    ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+
+        if (!wide && !wait && ops[i].operation != CU_STREAM_MEM_OP_WRITE_VALUE_32) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        copy[i] = ops[i];
+        copy[i].waitValue.alias = 0;
+        if (copy[i].waitValue.address % (wide ? 8 : 4) != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        WEIR_TRY(wait ? weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4)
+                      : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
+        if (wait) {
+            s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] = (struct weir_awaited_value){
+                copy[i].waitValue.address,
+                wide ? copy[i].waitValue.value64 : copy[i].waitValue.value, wide};
+        }
+    }
+    memset(ret, 0, sizeof *ret);
+    ret->ctx = weir_ops_context(s);
+    ret->count = n;
+    ret->paramArray = copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_add_memops(struct weir_session *s,
+                                    const struct weir_op_graph_add_memops_in *in,
+                                    struct weir_op_graph_add_memops_out *out)
+{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS params;
+    struct weir_ops_place p;
+    CUgraphNode node;
+
+    (void)out;
+    WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
+    WEIR_TRY(
+        s->driver->cuGraphAddBatchMemOpNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
+    return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+CUresult weir_host_graph_memops_set(struct weir_session *s,
+                                    const struct weir_op_graph_memops_set_in *in,
+                                    struct weir_op_graph_memops_set_out *out)
+{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS params;
+    CUgraphExec exec = NULL;
+    CUgraphNode node;
+
+    (void)out;
+    if (in->x != 0) {
+        WEIR_TRY(weir_session_use(s, WEIR_KIND_EXEC, in->x, (void **)&exec));
+    }
+    WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, in->n, (void **)&node));
+    WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
+    return exec != NULL ? s->driver->cuGraphExecBatchMemOpNodeSetParams(exec, node, &params)
+                        : s->driver->cuGraphBatchMemOpNodeSetParams(node, &params);
+}

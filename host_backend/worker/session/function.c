@@ -1,0 +1,48 @@
+/* A function on the session's current device: see objects.h. */
+#include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/worker.h"
+
+#include <stdlib.h>
+
+CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f,
+                            CUfunction *ret_native)
+{
+    CUfunction *native;
+
+    if (f->kernel == NULL || s->device == f->o.device) {
+        *ret_native = f->o.native;
+        return CUDA_SUCCESS;
+    }
+    if (f->elsewhere == NULL) {
+        f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
+        if (f->elsewhere == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    native = &f->elsewhere[s->device];
+    if (*native == NULL) {
+        WEIR_TRY(s->driver->cuKernelGetFunction(native, f->kernel));
+    }
+    *ret_native = *native;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f, CUfunction native)
+{
+    const struct weir_session_hooks *hooks = s->worker->hooks;
+    CUresult result;
+    uint32_t idle;
+
+    if ((f->loaded_on >> s->device & 1) != 0) {
+        return CUDA_SUCCESS;
+    }
+    idle = hooks != NULL ? hooks->device_idle_begin(s->worker) : 0;
+    result =
+        s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
+    if (hooks != NULL) {
+        hooks->device_idle_end(s->worker, idle);
+    }
+    f->loaded_on |= result == CUDA_SUCCESS ? 1u << s->device : 0;
+    return result;
+}

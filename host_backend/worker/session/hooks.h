@@ -1,0 +1,29 @@
+/*
+ * What the layer above wants to be asked about objects and memory of sessions: kernels that can be
+ * stopped (twins/). None where there is none of it.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HOOKS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_HOOKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_host_module;
+struct weir_session;
+struct weir_worker;
+
+/* All on the session's thread, but for the first two: any with the context, holding no lock. */
+struct weir_session_hooks {
+    /** Around a driver call that may wait for the whole device: nothing is stopped meanwhile.
+     * @return for device_idle_end() */
+    uint32_t (*device_idle_begin)(struct weir_worker *worker);
+    void (*device_idle_end)(struct weir_worker *worker, uint32_t idle);
+    /** It is about to be unloaded. @return true: it will be, behind work that still needs it */
+    bool (*module_unloading)(struct weir_session *session, struct weir_host_module *module);
+    /** The session's streams are about to be waited for, for the last time. */
+    void (*streams_end)(struct weir_session *session);
+    /** An operation is about to write memory. */
+    void (*will_write)(struct weir_session *session, uint64_t address, uint64_t bytes);
+};
+
+#endif

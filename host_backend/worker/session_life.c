@@ -1,0 +1,232 @@
+/* How a session comes and goes; at its end it takes everything apart. */
+#include "host_backend/worker/sessions.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
+#define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
+#define ARENA_CAP_BYTES (8u << 20)
+
+enum weir_status weir_session_create(const struct weir_session_params *params,
+                                     struct weir_session **ret_session)
+{
+    struct weir_session *s = calloc(1, sizeof *s);
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+    CUstream work;
+
+    if (s == NULL) {
+        params->transport->ops->destroy(params->transport);
+        return status;
+    }
+    s->worker = params->worker;
+    s->tenant = params->tenant;
+    s->driver = &params->worker->driver;
+    s->transport = params->transport;
+    s->remote = params->remote;
+    s->region_end = params->region_end;
+    s->pid = params->pid;
+    s->uid = params->uid;
+    s->guest_pid = params->guest_pid;
+    s->monitor = params->monitor;
+    if (params->wish != NULL) {
+        s->wish = *params->wish;
+    }
+    s->id = params->id;
+    s->started_ns = weir_clock_now_ns();
+    snprintf(s->program, sizeof s->program, "%s", params->program);
+    s->view = *s->transport->ops->view(s->transport);
+    pthread_mutex_init(&s->send_lock, NULL);
+    pthread_mutex_init(&s->calls_lock, NULL);
+    pthread_cond_init(&s->calls_done, NULL);
+    weir_arena_init(&s->arena, ARENA_CAP_BYTES);
+    s->awaited = calloc(WEIR_AWAITED_MAX, sizeof *s->awaited);
+    if (s->awaited != NULL) {
+        status = weir_host_objects_init(s);
+    }
+    if (status == WEIR_OK && !s->monitor &&
+        (weir_session_register(s) != CUDA_SUCCESS ||
+         weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
+        status = WEIR_ERR_DRIVER;
+    }
+    if (status != WEIR_OK) {
+        weir_session_destroy(s);
+        return status;
+    }
+    if (s->remote) {
+        s->transport->glance_user = s;
+        /* G1: publishes glance_user; meets the acquire in the transport's I/O thread. */
+        __atomic_store_n(&s->transport->glance, weir_host_call_glance, __ATOMIC_RELEASE);
+    }
+    *ret_session = s;
+    return WEIR_OK;
+}
+
+/* ---------------------------------------------------------------- the end */
+
+/* Streams may be waiting for values that only this guest would have written. */
+static void write_awaited(struct weir_session *s)
+{
+    uint32_t n = s->n_awaited < WEIR_AWAITED_MAX ? s->n_awaited : WEIR_AWAITED_MAX;
+    CUstream work;
+
+    if (n == 0 || weir_session_work_stream(s, &work) != CUDA_SUCCESS) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct weir_awaited_value *a = &s->awaited[i];
+
+        if (!weir_host_range_covers(&s->ranges, a->address, a->wide ? 8 : 4) ||
+            !weir_session_vmm_make_writable(s, a->address, a->wide ? 8 : 4)) {
+            continue; /* a write there would end the context of all tenants */
+        }
+        if (a->wide) {
+            (void)s->driver->cuStreamWriteValue64_v2(work, a->address, a->value, 0);
+        } else {
+            (void)s->driver->cuStreamWriteValue32_v2(work, a->address, (uint32_t)a->value, 0);
+        }
+        (void)s->driver->cuStreamSynchronize(work);
+    }
+}
+
+static bool stream_drained(struct weir_session *s, struct weir_host_stream *stream, uint64_t end_ns)
+{
+    CUgraph graph = NULL;
+
+    (void)weir_session_enter(s, stream->o.device);
+    if (stream->capturing) {
+        if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS &&
+            graph != NULL && weir_native_find(&s->natives, WEIR_KIND_GRAPH, graph) == NULL) {
+            (void)s->driver->cuGraphDestroy(graph);
+        }
+        stream->capturing = false;
+        s->n_captures--;
+        atomic_fetch_sub(&s->worker->device_idle.captures, 1);
+    }
+    while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
+           CUDA_ERROR_TIMEOUT) {
+        if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
+            return false;
+        }
+        write_awaited(s);
+    }
+    return true;
+}
+
+/* Wait for all work of the session. A GPU that does not come back is given up as a whole. */
+static void drain(struct weir_session *s)
+{
+    uint64_t end_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
+
+    for (struct weir_host_ctx *ctx = s->contexts; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
+             stream = stream->next) {
+            if (stream_drained(s, stream, end_ns)) {
+                continue;
+            }
+            if (atomic_load(&s->worker->sticky) == 0) {
+                weir_log_error("session: its work does not end session=%llu tenant=%s",
+                               (unsigned long long)s->id, s->tenant->name);
+                weir_worker_sticky(s->worker, CUDA_ERROR_LAUNCH_TIMEOUT);
+            }
+            return;
+        }
+    }
+}
+
+static void destroy_objects(struct weir_session *s)
+{
+    static const enum weir_kind kinds[] = {WEIR_KIND_EXEC,    WEIR_KIND_GRAPH, WEIR_KIND_TEXTURE,
+                                           WEIR_KIND_SURFACE, WEIR_KIND_ARRAY, WEIR_KIND_MIPMAP,
+                                           WEIR_KIND_LINK};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        weir_host_objects_destroy_all(s, kinds[i], NULL);
+    }
+    while (s->contexts != NULL) {
+        weir_ctx_destroy(s, s->contexts);
+    }
+    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
+        weir_host_objects_destroy_all(s, (enum weir_kind)kind, NULL);
+    }
+}
+
+static void release_memory(struct weir_session *s)
+{
+    while (s->registrations != NULL) {
+        weir_registration_drop(s, s->registrations);
+    }
+    weir_session_vmm_finish(s);
+    while (s->grants != NULL) {
+        weir_grant_drop(s, s->grants);
+    }
+    while (s->uploads != NULL) {
+        struct weir_upload *upload = s->uploads;
+
+        s->uploads = upload->next;
+        free(upload->data);
+        free(upload);
+    }
+}
+
+void weir_session_destroy(struct weir_session *session)
+{
+    struct weir_session *s = session;
+    uint32_t idle;
+
+    if (s == NULL) {
+        return;
+    }
+    weir_session_end(s);
+    if (s->region_end != NULL) {
+        weir_region_end_closing(s->region_end);
+    }
+    if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
+        weir_forms_session_ends(s);
+        weir_admission_session_ends(s);
+        drain(s);
+        weir_prints_forget(s, NULL);
+        if (s->n_captures != 0) { /* the device does not come to rest before they end */
+            weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
+        }
+        s->goes = true;
+        destroy_objects(s);
+        weir_session_device_idle_end(s);
+        weir_forms_session_gone(s);
+    }
+    weir_host_calls_finish(s);
+    weir_admission_session_gone(s);
+    release_memory(s);
+    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
+        if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
+            (void)s->driver->cuStreamSynchronize(s->work_streams[i]);
+            (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
+        }
+    }
+    idle = weir_device_idle_begin(s->worker, s);
+    weir_session_unregister(s);
+    weir_device_idle_end(s->worker, idle);
+    weir_host_objects_finish(s);
+    weir_host_range_finish(&s->ranges);
+    weir_arena_finish(&s->arena);
+    s->transport->ops->destroy(s->transport);
+    pthread_cond_destroy(&s->calls_done);
+    pthread_mutex_destroy(&s->calls_lock);
+    pthread_mutex_destroy(&s->send_lock);
+    free(s->stats);
+    free(s->awaited);
+    free(s->conditions);
+    free(s->print_text);
+    free(s->reply);
+    free(s);
+}

@@ -1,0 +1,243 @@
+/*
+ * A session's loop: its thread receives records, has them handled, and replies.
+ *
+ * Nothing a guest sends is believed: a record's operation, flags and form are checked here, handles
+ * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
+ * for 10 s, loses its session; one log line says why.
+ */
+#include "host_backend/worker/sessions.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
+#include "proto/host_dispatch.h"
+#include <string.h>
+
+#define IDLE_WAIT_NS   WEIR_NS_PER_S
+#define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
+#define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
+#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)  /* until the end of what was given is looked for; .. */
+#define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
+
+/* ---------------------------------------------------------------- one record */
+
+static void protocol_error(struct weir_session *s, const struct weir_record *record,
+                           const char *what)
+{
+    weir_log_warn("session: protocol broken, ended session=%llu tenant=%s op=%u why=\"%s\"",
+                  (unsigned long long)s->id, s->tenant->name, record->op, what);
+    weir_session_end(s);
+}
+
+/* Operations in which the driver waits for the device (device_idle.h). */
+static bool waits_for_device(uint16_t op)
+{
+    switch ((int)op) {
+    case WEIR_OP_ctx_destroy:
+    case WEIR_OP_ctx_limit_set:
+    case WEIR_OP_module_load:
+    case WEIR_OP_library_load:
+    case WEIR_OP_module_unload:
+    case WEIR_OP_library_unload:
+    case WEIR_OP_library_module:
+    case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
+    case WEIR_OP_library_kernel:
+    case WEIR_OP_module_global:
+    case WEIR_OP_library_global:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
+                            union weir_op_any_out *out)
+{
+    CUresult result;
+    uint32_t idle;
+
+    if (waits_for_device(op)) {
+        weir_admission_idle(s);
+        idle = weir_device_idle_begin(s->worker, s);
+        result = weir_host_table[op](s, in, out);
+        weir_device_idle_end(s->worker, idle);
+        return result;
+    }
+    weir_device_barrier_enter(s);
+    result = weir_host_table[op](s, in, out);
+    weir_device_barrier_leave(s);
+    return result;
+}
+
+static void handle(struct weir_session *s, const struct weir_record *record)
+{
+    bool posted = record->flags == WEIR_RECORD_POSTED;
+    union weir_op_any_in in;
+    union weir_op_any_out out;
+    CUresult result;
+
+    if (record->op >= WEIR_OP_COUNT || weir_host_table[record->op] == NULL) {
+        protocol_error(s, record, "no such operation");
+        return;
+    }
+    if (s->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
+        protocol_error(s, record, "not of a monitor");
+        return;
+    }
+    if ((record->flags != 0 && !posted) || record->device >= s->worker->n_devices) {
+        protocol_error(s, record, "impossible flags or device");
+        return;
+    }
+    if (!weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
+        protocol_error(s, record, "malformed body");
+        return;
+    }
+    memset(&out, 0, weir_ops[record->op].out_struct_bytes);
+    s->op = record->op;
+    s->op_seq = record->seq;
+    s->op_posted = posted;
+    s->op_first = s->op_last = NULL;
+    s->reply_bulk = NULL;
+    s->reply_bulk_bytes = 0;
+    s->answer_later = false;
+    s->touched_bytes = 0;
+    weir_arena_reset(&s->arena);
+    atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
+    result = weir_session_enter(s, record->device);
+    if (result == CUDA_SUCCESS) {
+        result = run_handler(s, record->op, &in, &out);
+    }
+    if (__builtin_expect(s->touched_bytes != 0, 0)) {
+        weir_forms_wrote_unseen(s);
+    }
+    if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
+        weir_worker_sticky(s->worker, result);
+    }
+    if (posted) {
+        if (result != CUDA_SUCCESS) {
+            weir_session_defer(s, result);
+        }
+    } else if (!s->answer_later || result != CUDA_SUCCESS) {
+        weir_session_reply(s, record->op, record->seq, result, &out);
+    }
+}
+
+/* ---------------------------------------------------------------- between records */
+
+static bool marks_open(struct weir_session *s)
+{
+    uint32_t n = s->n_marks < WEIR_MARKS_WATCHED ? s->n_marks : WEIR_MARKS_WATCHED;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (!weir_session_word_reached(s, s->marks[i].word, s->marks[i].value)) {
+            return true;
+        }
+    }
+    s->n_marks = 0;
+    return false;
+}
+
+/* Nothing came for a while, and a GPU owes us a word: are the contexts alive? */
+static void look_at_context(struct weir_session *s)
+{
+    for (uint32_t i = 0; i < s->worker->n_devices; i++) {
+        CUresult result = CUDA_SUCCESS;
+
+        if (s->work_streams[i] != NULL) {
+            result = s->driver->cuStreamQuery(s->work_streams[i]);
+        }
+        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
+            weir_worker_sticky(s->worker, result);
+        }
+    }
+}
+
+/*
+ * How long to spin for the next record. A guest that waits for the GPU sends its next work the
+ * moment it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB
+ * copy, H200, 16 cores, 2026-11-21): while a word is owed, spin longer, as the driver itself would.
+ */
+static uint64_t spin_for(struct weir_session *s)
+{
+    uint64_t spin_ns = s->worker->spin_ns;
+
+    if (!weir_spin_host_may(s->worker->spin)) {
+        return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
+    }
+    if (s->worker->owed_spin_ns > spin_ns && s->n_marks != 0 && marks_open(s)) {
+        spin_ns = s->worker->owed_spin_ns;
+    }
+    return spin_ns;
+}
+
+/* Count the session active, and tell its guest whether it may wait by spinning. */
+static void note_spin(struct weir_session *s)
+{
+    enum weir_spin_level level = weir_spin_note(s->worker->spin, &s->spin_epoch);
+    uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
+
+    if (s->remote || s->region_end != NULL) {
+        return; /* its cores are not ours */
+    }
+    if (__atomic_load_n(&s->view.header->spin, __ATOMIC_RELAXED) != told) {
+        __atomic_store_n(&s->view.header->spin, told, __ATOMIC_RELAXED);
+    }
+}
+
+void weir_session_run(struct weir_session *session)
+{
+    uint64_t spin_ns = spin_for(session);
+    bool open = false;
+    bool given = false; /* work, since marks were last put behind it */
+
+    while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
+        const struct weir_record *record;
+        uint64_t wait_ns = open ? WATCH_WAIT_NS : IDLE_WAIT_NS;
+        enum weir_status status;
+
+        if (session->n_waits != 0) {
+            wait_ns = POLL_WAIT_NS;
+        }
+        given = given && weir_admission_has_unmarked(session);
+        if (given) {
+            uint64_t quiet_ns = weir_admission_contends(session) ? GATE_SHARED_NS : GATE_SPIN_NS;
+
+            spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
+            wait_ns = 0;
+        }
+        status = session->transport->ops->receive(session->transport, &record, &session->bulk,
+                                                  &session->bulk_bytes, spin_ns, wait_ns);
+        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
+            weir_admission_idle(session);
+            given = false;
+            spin_ns = spin_for(session);
+            continue;
+        }
+        if (status == WEIR_OK) {
+            note_spin(session);
+            handle(session, record);
+            given = true;
+            spin_ns = spin_for(session);
+            open = true; /* looked at once nothing more comes */
+        } else if (status == WEIR_ERR_TIMED_OUT) {
+            open = marks_open(session);
+            if (open) {
+                look_at_context(session);
+            }
+            spin_ns = 0;
+        } else {
+            if (status == WEIR_ERR_PEER) {
+                weir_log_warn("session: guest lies in its ring, ended session=%llu tenant=%s",
+                              (unsigned long long)session->id, session->tenant->name);
+            }
+            break;
+        }
+        if (session->n_waits != 0) {
+            weir_session_answer_waits(session);
+        }
+    }
+    weir_session_end(session);
+}
