@@ -58,7 +58,7 @@ static bool make_dirs(const char *dir)
 }
 
 void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
-                           const char *suffix)
+                          const char *suffix)
 {
     struct stat info;
 
@@ -148,7 +148,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
 }
 
 enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct weir_hash *key,
-                                      uint8_t **ret_bytes, size_t *ret_n_bytes)
+                                     uint8_t **ret_bytes, size_t *ret_n_bytes)
 {
     char name[NAME_BYTES];
     int dir, fd;
@@ -304,7 +304,7 @@ static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
 }
 
 enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct weir_hash *key,
-                                      const uint8_t *bytes, size_t n_bytes)
+                                     const uint8_t *bytes, size_t n_bytes)
 {
     struct file_header header = {.version = FILE_VERSION, .key = *key, .bytes = n_bytes};
     enum weir_status status;

@@ -33,7 +33,7 @@ struct weir_file_cache {
  * @thread any
  */
 void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
-                           const char *suffix);
+                          const char *suffix);
 #define WEIR_FILE_CACHE_SUFFIX_BYTES 6u /* without the NUL */
 void weir_file_cache_finish(struct weir_file_cache *cache);
 
@@ -45,7 +45,7 @@ void weir_file_cache_finish(struct weir_file_cache *cache);
  * @thread any
  */
 enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct weir_hash *key,
-                                      uint8_t **ret_bytes, size_t *ret_n_bytes) WEIR_MUST_CHECK;
+                                     uint8_t **ret_bytes, size_t *ret_n_bytes) WEIR_MUST_CHECK;
 
 /**
  * Keep a payload; files that were not read for the longest time give way.
@@ -54,6 +54,6 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
  * @thread any
  */
 enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct weir_hash *key,
-                                      const uint8_t *bytes, size_t n_bytes) WEIR_MUST_CHECK;
+                                     const uint8_t *bytes, size_t n_bytes) WEIR_MUST_CHECK;
 
 #endif

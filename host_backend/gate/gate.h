@@ -158,10 +158,10 @@ struct weir_gate_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_policy_set *policies;     /* likewise */
     const struct weir_spin_page *spin;          /* borrowed: who may spin now */
-    const char
-        *times_dir; /* borrowed for the call: where what is learned is kept (host_backend/config/file_cache.h) */
-    const char *times_of; /* borrowed for the call: what it holds for (GPU, driver, worker) */
-    size_t item_room;     /* bytes that each item has for the worker's own use, zeroed at first */
+    const char *times_dir; /* borrowed for the call: where what is learned is kept
+                              (host_backend/config/file_cache.h) */
+    const char *times_of;  /* borrowed for the call: what it holds for (GPU, driver, worker) */
+    size_t item_room;      /* bytes that each item has for the worker's own use, zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
 };
@@ -223,8 +223,7 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
 
 /** The session ends: its runs will not be stopped again. @thread session, with the context */
 void weir_gate_queue_ends(struct weir_gate_queue *queue);
-/** Its work is done or given up: what is left of it is withdrawn. @thread session, with the context
- */
+/** Its work is done or given up: the rest is withdrawn. @thread session, with the context */
 void weir_gate_queue_destroy(struct weir_gate_queue *queue);
 /** The session's thread is to look up from its wait. @thread any, while the queue lives */
 void weir_gate_queue_wake(struct weir_gate_queue *queue);

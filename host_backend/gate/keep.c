@@ -1,7 +1,8 @@
 /*
  * What was learned of durations: how good it is, and how it comes from one worker's life to the
  * next: a file per GPU, driver and worker beside the forms' cache, and with its manners
- * (host_backend/config/file_cache.h): written beside and renamed, bounded, a damaged one is removed and said so.
+ * (host_backend/config/file_cache.h): written beside and renamed, bounded, a damaged one is removed
+ * and said so.
  *
  * It is written when the worker ends and every KEEP_NS while something was learned. The gate's lock
  * is held while the table is copied; so that waits for a moment without work, but not for ever.

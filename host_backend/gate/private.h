@@ -3,8 +3,8 @@
 #define WEIR_HOST_BACKEND_GATE_PRIVATE_H
 
 #include "base/clock.h"
-#include "host_backend/config/file_cache.h"
 #include "host_backend/config/config.h"
+#include "host_backend/config/file_cache.h"
 #include "host_backend/gate/gate.h"
 #include "sched/predict.h"
 #include <pthread.h>
@@ -296,8 +296,7 @@ static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_p
 /** A tenant as the scheduler is told of it. */
 struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_gate_tenant *tenant);
 
-/** Of the SMs, that a queue's work may use: the lower of its tenant's limit and what it asks for.
- */
+/** The part of the SMs that a queue may use: its tenant's limit, or what it asks for itself. */
 static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queue)
 {
     uint32_t granted = atomic_load_explicit(&queue->member->sm_limit_pct, memory_order_relaxed);

@@ -5,9 +5,10 @@
  *     green_contexts [--brief] [QUESTION ...]     on the libcuda.so.1 that the loader finds
  *
  * A worker makes streams in a green context of some SMs (cuGreenCtxStreamCreate) and changes
- * nothing else: modules, memory and events are the primary context's (host_backend/worker/session/part.h).
- * Each question is something that must then hold, or that it costs. Nothing is asserted: what the
- * driver does is printed, a line an answer, with the CUresult where a call failed.
+ * nothing else: modules, memory and events are the primary context's
+ * (host_backend/worker/session/part.h). Each question is something that must then hold, or that it
+ * costs. Nothing is asserted: what the driver does is printed, a line an answer, with the CUresult
+ * where a call failed.
  *
  * Which SMs a kernel ran on it says itself: each of its blocks leaves a mark for its %smid.
  *

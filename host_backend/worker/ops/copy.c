@@ -45,9 +45,9 @@ static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t byte
     do {                                                                                           \
         struct weir_admission pass_;                                                               \
         CUresult gated_;                                                                           \
-        WEIR_TRY(weir_admission_enter(s, stream, (work), &pass_));                                      \
+        WEIR_TRY(weir_admission_enter(s, stream, (work), &pass_));                                 \
         gated_ = (call);                                                                           \
-        weir_admission_leave(&pass_, gated_);                                                           \
+        weir_admission_leave(&pass_, gated_);                                                      \
         WEIR_TRY(gated_);                                                                          \
     } while (0)
 

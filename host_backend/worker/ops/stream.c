@@ -20,8 +20,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 || !weir_ops_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
-                                                   weir_admission_stream_priority(s, in->priority)));
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(
+        &native, CU_STREAM_NON_BLOCKING, weir_admission_stream_priority(s, in->priority)));
     result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
