@@ -1,6 +1,6 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/twins/forms.h"
+#include "host_backend/worker/submit/submit.h"
 
 #include <string.h>
 
@@ -40,23 +40,26 @@ static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t byte
                                    .bytes = bytes};
 }
 
-/* A driver's call behind the gate. Statements with `return`. */
-#define GATED(work, call)                                                                          \
-    do {                                                                                           \
-        struct weir_admission pass_;                                                               \
-        CUresult gated_;                                                                           \
-        WEIR_TRY(weir_admission_enter(s, stream, (work), &pass_));                                 \
-        gated_ = (call);                                                                           \
-        weir_admission_leave(&pass_, gated_);                                                      \
-        WEIR_TRY(gated_);                                                                          \
-    } while (0)
+struct copy {
+    CUdeviceptr dst, src;
+    size_t bytes;
+};
+
+static CUresult call_copy(struct weir_session *s, CUstream at, const void *user)
+{
+    const struct copy *c = user;
+
+    return s->driver->cuMemcpyAsync(c->dst, c->src, c->bytes, at);
+}
 
 CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
                         struct weir_op_copy_out *out)
 {
+    bool dst_in_arena = (in->flags & WEIR_COPY_DST_IN_ARENA) != 0;
+    bool src_in_arena = (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0;
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_gate_work work;
-    CUdeviceptr dst, src;
+    struct copy copy = {.bytes = in->bytes};
+    struct weir_submission what = {.call = call_copy, .user = &copy};
 
     (void)out;
     if (stream == NULL) {
@@ -65,14 +68,11 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     if (in->bytes == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(place(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst, in->bytes, true, &dst));
-    WEIR_TRY(place(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src, in->bytes, false, &src));
-    WEIR_TRY(weir_order_begin(s, stream));
-    work = work_of(of_host(s, (in->flags & WEIR_COPY_DST_IN_ARENA) != 0, in->dst),
-                   of_host(s, (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0, in->src), in->bytes);
-    GATED(&work, s->driver->cuMemcpyAsync(dst, src, in->bytes, weir_host_stream_at(stream)));
-    weir_forms_written(s, stream);
-    return CUDA_SUCCESS;
+    WEIR_TRY(place(s, dst_in_arena, in->dst, in->bytes, true, &copy.dst));
+    WEIR_TRY(place(s, src_in_arena, in->src, in->bytes, false, &copy.src));
+    what.work =
+        work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
+    return weir_submit(s, stream, &what);
 }
 
 /* Bytes from the address of a side to the end of what a copy touches; false on overflow. */
@@ -157,12 +157,17 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
     return CUDA_SUCCESS;
 }
 
+static CUresult call_copy_3d(struct weir_session *s, CUstream at, const void *user)
+{
+    return s->driver->cuMemcpy3DAsync_v2(user, at);
+}
+
 CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_in *in,
                            struct weir_op_copy_3d_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_gate_work work;
     CUDA_MEMCPY3D copy;
+    struct weir_submission what = {.call = call_copy_3d, .user = &copy};
 
     (void)out;
     if (stream == NULL) {
@@ -172,15 +177,12 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
         return CUDA_SUCCESS;
     }
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
-    WEIR_TRY(weir_order_begin(s, stream));
-    work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
-                       of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
-                   in->src_kind != WEIR_SIDE_ARRAY &&
-                       of_host(s, in->src_kind == WEIR_SIDE_ARENA, in->src_addr),
-                   in->width * in->height * in->depth);
-    GATED(&work, s->driver->cuMemcpy3DAsync_v2(&copy, weir_host_stream_at(stream)));
-    weir_forms_written(s, stream);
-    return CUDA_SUCCESS;
+    what.work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
+                            of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
+                        in->src_kind != WEIR_SIDE_ARRAY &&
+                            of_host(s, in->src_kind == WEIR_SIDE_ARENA, in->src_addr),
+                        in->width * in->height * in->depth);
+    return weir_submit(s, stream, &what);
 }
 
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
@@ -227,12 +229,21 @@ static CUresult fill_rows(const struct weir_driver *d, const struct weir_op_mems
     }
 }
 
+static CUresult call_memset(struct weir_session *s, CUstream at, const void *user)
+{
+    const struct weir_op_memset_in *in = user;
+
+    return in->height == 1 ? fill_row(s->driver, in, at) : fill_rows(s->driver, in, at);
+}
+
 CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in *in,
                           struct weir_op_memset_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_gate_work work = {.class = WEIR_SCHED_MEMSET,
-                                  .bytes = in->width * in->height * in->element_bytes};
+    struct weir_submission what = {
+        .work = {.class = WEIR_SCHED_MEMSET, .bytes = in->width * in->height * in->element_bytes},
+        .call = call_memset,
+        .user = in};
 
     (void)out;
     if (stream == NULL) {
@@ -242,11 +253,7 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
         return CUDA_SUCCESS;
     }
     WEIR_TRY(weir_ops_check_fill(s, in->dst, in->pitch, in->element_bytes, in->width, in->height));
-    WEIR_TRY(weir_order_begin(s, stream));
-    GATED(&work, in->height == 1 ? fill_row(s->driver, in, weir_host_stream_at(stream))
-                                 : fill_rows(s->driver, in, weir_host_stream_at(stream)));
-    weir_forms_written(s, stream);
-    return CUDA_SUCCESS;
+    return weir_submit(s, stream, &what);
 }
 
 CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,

@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include <string.h>
@@ -312,29 +313,29 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     return CUDA_SUCCESS;
 }
 
+static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
+{
+    const struct weir_exec *exec = user;
+
+    return s->driver->cuGraphLaunch(exec->o.native, at);
+}
+
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
                                 struct weir_op_graph_launch_out *out)
 {
     struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_gate_work work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x};
-    struct weir_admission pass;
-    CUresult result;
+    struct weir_submission what = {
+        .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
+        .may_print = s->uses_printf, /* whether one of its kernels does is not known here */
+        .call = call_graph,
+        .user = exec};
 
     (void)out;
     if (exec == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    work.hint = &exec->hint;
-    WEIR_TRY(weir_order_begin(s, stream));
-    if (s->uses_printf) {
-        weir_admission_idle(s); /* it may wait for others */
-        /* Whether one of its kernels prints is not known here. */
-        WEIR_TRY(weir_prints_begin(s, stream->o.native));
-    }
-    WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
+    what.work.hint = &exec->hint;
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    result = s->driver->cuGraphLaunch(exec->o.native, weir_host_stream_at(stream));
-    weir_admission_leave(&pass, result);
-    return result;
+    return weir_submit(s, stream, &what);
 }

@@ -1,7 +1,7 @@
 /* Kernel launches, and what fits of them. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
-#include "host_backend/worker/twins/orders.h"
 
 #include "base/hash.h"
 #include <string.h>
@@ -175,24 +175,6 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
     return f->hint.kernel;
 }
 
-/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
-static uint32_t blocks_per_sm(struct weir_session *s, struct weir_host_function *f,
-                              CUfunction native, const struct weir_op_launch_in *in, uint64_t key)
-{
-    uint64_t threads = (uint64_t)in->block[0] * in->block[1] * in->block[2];
-    int blocks = 0;
-
-    if (f->hint.fit_key != key && threads <= INT32_MAX) {
-        if (s->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &blocks, native, (int)threads, in->shared_bytes) != CUDA_SUCCESS) {
-            blocks = 0;
-        }
-        f->hint.fit_key = key;
-        f->hint.blocks_per_sm = (uint32_t)blocks;
-    }
-    return f->hint.blocks_per_sm;
-}
-
 static struct weir_gate_work work_of(struct weir_session *s, struct weir_host_function *f,
                                      const struct weir_op_launch_in *in)
 {
@@ -205,31 +187,28 @@ static struct weir_gate_work work_of(struct weir_session *s, struct weir_host_fu
         .hint = &f->hint};
 }
 
-static CUresult launch_original(struct weir_session *s, const struct weir_op_launch_in *in,
-                                CUfunction f, CUstream stream, void **extra)
-{
-    if (in->n_attributes != 0 || (in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
-        return launch_ex(s, in, f, stream, extra);
-    }
-    return s->driver->cuLaunchKernel(f, in->grid[0], in->grid[1], in->grid[2], in->block[0],
-                                     in->block[1], in->block[2], in->shared_bytes, stream, NULL,
-                                     extra);
-}
+/* A launch whose handles and parameters are the driver's. */
+struct launch {
+    const struct weir_op_launch_in *in;
+    CUfunction native;
+    const void *params;
+    size_t bytes;
+};
 
-/* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
-static bool choose_twin(struct weir_session *s, struct weir_host_function *f, CUfunction native,
-                        const struct weir_host_stream *stream, const struct weir_op_launch_in *in,
-                        struct weir_forms_choice *ret_choice)
+static CUresult call_launch(struct weir_session *s, CUstream at, const void *user)
 {
-    if (f->forms == NULL) {
-        weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
-        return false;
+    const struct launch *l = user;
+    const struct weir_op_launch_in *in = l->in;
+    size_t bytes = l->bytes;
+    void *with[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)l->params,
+                    CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    void **extra = bytes != 0 ? with : NULL;
+
+    if (in->n_attributes != 0 || (in->flags & WEIR_LAUNCH_COOPERATIVE) != 0) {
+        return launch_ex(s, in, l->native, at, extra);
     }
-    if (weir_forms_is_auto(s, f) && !weir_admission_wants_runs(s, &f->hint)) {
-        weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
-        return false;
-    }
-    return weir_forms_choose(s, f, native, stream, in, ret_choice);
+    return s->driver->cuLaunchKernel(l->native, in->grid[0], in->grid[1], in->grid[2], in->block[0],
+                                     in->block[1], in->block[2], in->shared_bytes, at, NULL, extra);
 }
 
 CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
@@ -237,56 +216,25 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    const void *params = in->params;
-    size_t bytes = in->n_params;
-    struct weir_forms_choice choice;
-    struct weir_gate_work work;
-    struct weir_admission pass;
-    CUfunction native;
-    CUresult result;
-    bool twin;
+    struct weir_submit_kernel kernel = {.function = f, .in = in};
+    struct launch launch = {.in = in, .params = in->params, .bytes = in->n_params};
+    struct weir_submission what = {.kernel = &kernel, .call = call_launch, .user = &launch};
 
     (void)out;
     if (f == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(weir_ops_params(s, f, &params, &bytes));
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)params,
-                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    WEIR_TRY(weir_function_here(s, f, &native));
+    WEIR_TRY(weir_ops_params(s, f, &launch.params, &launch.bytes));
+    WEIR_TRY(weir_function_here(s, f, &launch.native));
     if (s->worker->forms != NULL) {
-        WEIR_TRY(weir_function_load(s, f, native));
-    }
-    WEIR_TRY(weir_order_begin(s, stream));
-    if (f->uses_printf) {
-        s->uses_printf = true;
-        weir_admission_idle(s); /* it may wait for others */
-        WEIR_TRY(weir_prints_begin(s, stream->o.native));
+        WEIR_TRY(weir_function_load(s, f, launch.native));
     }
     if (s->exposures != NULL) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
-    work = work_of(s, f, in);
-    twin = choose_twin(s, f, native, stream, in, &choice);
-    if (twin) {
-        work.flags = WEIR_SCHED_STOPPABLE |
-                     (choice.form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
-                     (choice.uses_matrix ? WEIR_SCHED_TENSOR : 0);
-        work.blocks_per_sm = choice.blocks_per_sm;
-    } else if (weir_admission_contends(s) && !f->uses_printf) {
-        work.blocks_per_sm = blocks_per_sm(s, f, native, in, work.key);
-    }
-    WEIR_TRY(weir_admission_enter(s, stream, &work, &pass));
-    result = CUDA_SUCCESS;
-    if (!twin || !weir_forms_launch(s, &choice, stream, in, weir_orders_begin(&pass.pass))) {
-        result =
-            launch_original(s, in, native, weir_host_stream_at(stream), bytes != 0 ? extra : NULL);
-        if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
-            weir_admission_stream_whole(
-                s, stream); /* a cluster that does not fit into its part, say */
-            result = launch_original(s, in, native, stream->o.native, bytes != 0 ? extra : NULL);
-        }
-    }
-    weir_admission_leave(&pass, result);
-    return result;
+    s->uses_printf |= f->uses_printf;
+    kernel.native = launch.native;
+    what.may_print = f->uses_printf;
+    what.work = work_of(s, f, in);
+    return weir_submit(s, stream, &what);
 }

@@ -1,6 +1,7 @@
 """ci/layers: what it refuses, tried on files that the tree does not have."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,19 @@ class Layers(unittest.TestCase):
                      "struct weir_guest_stream {\n};\n\nint weir_guest_object_get(void)\n{\n}\n",
                      "host_backend/worker/extra.c:1: struct weir_guest_stream is defined at guest_lib/stream.h:")
         self.refused("guest_lib/extra.c", "int weir_host_object_get(void)\n{\n}\n", ": function weir_host_object_get is defined at")
+
+    def test_step_of_a_launch_that_is_not_where_the_page_says_is_refused(self):
+        self.refused("host_backend/worker/submit/submit.c", "",
+                     "a launch's way names weir_submit in host_backend/worker/submit/submit.c, which is not there")
+
+    def test_the_numbers_stay_small(self):
+        said = run().stdout
+        numbers = {what: int(n) for n, what in re.findall(r"^layers: (\d+) (.*?)(?: \(.*)?$", said, re.MULTILINE)}
+        self.assertEqual(numbers["cycles between folders"], 0, said)
+        self.assertEqual(numbers["arrows still to go"], 0, said)
+        self.assertEqual(numbers["names that guest_lib and host_backend both define"], 0, said)
+        self.assertIn(numbers["files of the host on a launch's way"], range(5, 16), said)
+        self.assertIn(numbers["words in the glossary"], range(20, 41), said)
 
 
 if __name__ == "__main__":

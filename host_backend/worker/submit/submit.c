@@ -1,0 +1,106 @@
+/* The one way to the device: see submit.h. */
+#include "host_backend/worker/submit/submit.h"
+
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/twins/forms.h"
+#include "host_backend/worker/twins/orders.h"
+
+/* ---------------------------------------------------------------- twin? */
+
+/* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
+static bool choose_twin(struct weir_session *s, const struct weir_host_stream *stream,
+                        const struct weir_submit_kernel *k, struct weir_forms_choice *ret_choice)
+{
+    if (k->function->forms == NULL) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
+        return false;
+    }
+    if (weir_forms_is_auto(s, k->function) && !weir_admission_wants_runs(s, &k->function->hint)) {
+        weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
+        return false;
+    }
+    return weir_forms_choose(s, k->function, k->native, stream, k->in, ret_choice);
+}
+
+/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
+static uint32_t blocks_per_sm(struct weir_session *s, const struct weir_submit_kernel *k,
+                              uint64_t key)
+{
+    uint64_t threads = (uint64_t)k->in->block[0] * k->in->block[1] * k->in->block[2];
+    struct weir_gate_hint *hint = &k->function->hint;
+    int blocks = 0;
+
+    if (hint->fit_key != key && threads <= INT32_MAX) {
+        if (s->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &blocks, k->native, (int)threads, k->in->shared_bytes) != CUDA_SUCCESS) {
+            blocks = 0;
+        }
+        hint->fit_key = key;
+        hint->blocks_per_sm = (uint32_t)blocks;
+    }
+    return hint->blocks_per_sm;
+}
+
+/* What the gate is told of a kernel follows from its form. @return is it a twin? */
+static bool choose_form(struct weir_session *s, const struct weir_host_stream *stream,
+                        const struct weir_submission *what, struct weir_gate_work *work,
+                        struct weir_forms_choice *ret_choice)
+{
+    bool twin = choose_twin(s, stream, what->kernel, ret_choice);
+
+    if (twin) {
+        work->flags = WEIR_SCHED_STOPPABLE |
+                      (ret_choice->form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
+                      (ret_choice->uses_matrix ? WEIR_SCHED_TENSOR : 0);
+        work->blocks_per_sm = ret_choice->blocks_per_sm;
+    } else if (weir_admission_contends(s) && !what->may_print) {
+        work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
+    }
+    return twin;
+}
+
+/* ---------------------------------------------------------------- the call */
+
+static CUresult call_driver(struct weir_session *s, struct weir_host_stream *stream,
+                            const struct weir_submission *what)
+{
+    CUresult result = what->call(s, weir_host_stream_at(stream), what->user);
+
+    if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
+        weir_admission_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+        result = what->call(s, stream->o.native, what->user);
+    }
+    return result;
+}
+
+CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
+                     const struct weir_submission *what)
+{
+    struct weir_session *s = session;
+    struct weir_gate_work work = what->work;
+    struct weir_forms_choice choice;
+    struct weir_admission admission;
+    CUresult result = CUDA_SUCCESS;
+    bool twin = false;
+
+    WEIR_TRY(weir_order_begin(s, stream));
+    if (what->may_print) {
+        weir_admission_idle(s); /* it may wait for others */
+        WEIR_TRY(weir_prints_begin(s, stream->o.native));
+    }
+    if (what->kernel != NULL) {
+        twin = choose_form(s, stream, what, &work, &choice);
+    }
+    WEIR_TRY(weir_admission_enter(s, stream, &work, &admission));
+    if (!twin || !weir_forms_launch(s, &choice, stream, what->kernel->in,
+                                    weir_orders_begin(&admission.pass))) {
+        result = call_driver(s, stream, what);
+    }
+    weir_admission_leave(&admission, result);
+    if (result == CUDA_SUCCESS) {
+        weir_forms_written(s, stream);
+    }
+    return result;
+}

@@ -1,0 +1,56 @@
+/*
+ * The one way to the device: what is given to a stream, but for events, waits, values and host
+ * functions, goes through weir_submit().
+ *
+ *     order     the stream waits for the legacy stream, or the other way round   session/order.h
+ *     printf    whoever may print has the device's buffer to itself              session/prints.c
+ *     twin      is a kernel launched in a form that can be stopped?              twins/forms.h
+ *     gate      wait until the scheduler lets it pass session/admission.h call      the driver's,
+ * into the stream or into the part of the device that it is in now mark      a number that the GPU
+ * writes behind it, when one is due          session/admission.h
+ *
+ * Source: docs/design/gate.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SUBMIT_SUBMIT_H
+#define WEIR_HOST_BACKEND_WORKER_SUBMIT_SUBMIT_H
+
+#include "host_backend/gate/gate.h"
+#include "host_backend/worker/session/objects.h"
+#include "proto/ops.h"
+
+/* Of a launch of one kernel. Borrowed for the call. */
+struct weir_submit_kernel {
+    struct weir_host_function *function;
+    CUfunction native; /* on the current device; its code is loaded */
+    const struct weir_op_launch_in *in;
+};
+
+/* Borrowed for the call. */
+struct weir_submission {
+    struct weir_gate_work
+        work;       /* what the gate is told; of a kernel without flags and blocks_per_sm */
+    bool may_print; /* a kernel of it may use the device's printf */
+    const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
+    /**
+     * The driver's call.
+     * @param at    the stream to give it to.
+     * @param user  as below.
+     */
+    CUresult (*call)(struct weir_session *session, CUstream at, const void *user);
+    const void *user;
+};
+
+/**
+ * Give work to a stream, whose device is current.
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_OUT_OF_MEMORY
+ * @return CUDA_ERROR_DEVICE_UNAVAILABLE     the session ends
+ * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  the legacy stream, while another one is captured
+ * @return the driver's                      nothing was given
+ * @thread session, holding no lock
+ */
+CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
+                     const struct weir_submission *what);
+
+#endif
