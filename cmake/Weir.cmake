@@ -72,7 +72,9 @@ endfunction()
 
 # weir_fuzz(NAME SOURCES a.c .. CORPUS dir [DEPS t ..])
 #
-# With WEIR_FUZZ a libFuzzer target; always a program that replays the corpus as a test.
+# Always a program that replays the corpus as a test of the label fuzz. With WEIR_FUZZ also a libFuzzer
+# program, which a test of the label fuzzing runs for WEIR_FUZZ_SECONDS: what it finds goes on from what
+# earlier runs found, in fuzz/ of the build folder; an input that fails stays there too.
 # The source defines LLVMFuzzerTestOneInput.
 function(weir_fuzz name)
     cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
@@ -87,5 +89,13 @@ function(weir_fuzz name)
         target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags)
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+        set(found "${CMAKE_BINARY_DIR}/fuzz/${name}")
+        file(MAKE_DIRECTORY "${found}/corpus")
+        # An input that takes a second is slow enough to be reported by hand; 100 is a hang on any machine.
+        add_test(NAME ${name}_run
+                 COMMAND ${name} -max_total_time=${WEIR_FUZZ_SECONDS} -timeout=100 -rss_limit_mb=4096
+                         -print_final_stats=1 "-artifact_prefix=${found}/" "${found}/corpus" "${ARG_CORPUS}")
+        math(EXPR limit "${WEIR_FUZZ_SECONDS} * 3 + 600") # the corpus is read first
+        set_tests_properties(${name}_run PROPERTIES LABELS fuzzing TIMEOUT ${limit})
     endif()
 endfunction()
