@@ -98,7 +98,7 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g, uint32_t run
     g->running[g->n % EPOCHS] = running;
     g->active[g->n % EPOCHS] = active;
     g->n++;
-    n = g->n < EPOCHS ? g->n : EPOCHS;
+    n = (uint32_t)(g->n < EPOCHS ? g->n : EPOCHS);
     running = mean_up(g->running, n);
     wanted = largest(g->active, n);
     /* Sessions' own threads are among those that run. */
