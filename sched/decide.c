@@ -15,6 +15,8 @@
  */
 #include "sched/private.h"
 
+#include <assert.h>
+
 static void reign_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
 {
     struct reign *reign = &sched->reign;
@@ -614,6 +616,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct tenant *tenant = tenant_of(sched->ready[0]);
 
+    assert(tenant != NULL);
     if (sched->reign.leader != tenant || sched->reign.members != 1 || sched->reign.slice_ns != 0) {
         reign_begin(sched, tenant, 0);
         group_alone(sched);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memfd.h"
+#include <assert.h>
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -60,6 +61,7 @@ static uint32_t mean_up(const uint32_t *values, uint32_t n)
 {
     uint64_t sum = 0;
 
+    assert(n > 0);
     for (uint32_t i = 0; i < n; i++) {
         sum += values[i];
     }

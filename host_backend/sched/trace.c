@@ -101,9 +101,10 @@ static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace 
     struct weir_policy_set policies;
 
     if (weir_policy_set_parse(gate->worker->config.scheduler.policy, &policies, NULL) == WEIR_OK) {
-        for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
             if (policies.policy[kind] != NULL) {
-                weir_sched_trace_policy(t->trace, now_ns, kind, policies.policy[kind]->name);
+                weir_sched_trace_policy(t->trace, now_ns, (uint8_t)kind,
+                                        policies.policy[kind]->name);
             }
         }
     }
