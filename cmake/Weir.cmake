@@ -52,7 +52,8 @@ endfunction()
 # One cmocka executable. Exit status 77 is "skipped". WEIR_TEST_FILTER chooses tests (tl_filter.c).
 function(weir_test name)
     cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ENV" ${ARGN})
-    add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/lib/tl_filter.c")
+    add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/lib/tl_filter.c"
+                   "${CMAKE_SOURCE_DIR}/tests/lib/tl_watch.c")
     target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
     target_compile_definitions(${name} PRIVATE WEIR_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
     target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags PkgConfig::CMOCKA)
@@ -66,6 +67,8 @@ function(weir_test name)
         list(APPEND ARG_ENV
              "TSAN_OPTIONS=history_size=7:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
     endif()
+    math(EXPR limit "${ARG_TIMEOUT} - 10") # says where it hangs (tl_watch.c) before it is killed
+    list(APPEND ARG_ENV "WEIR_TEST_LIMIT_S=${limit}")
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
 endfunction()

@@ -1,12 +1,10 @@
 /* Marks on softgpu: reached in order, by word and by event, and words that are handed on. */
 #include "../lib/tl_cmocka.h"
-#include "base/clock.h"
 #include "host_backend/sched/mark.h"
 #include "tests/integration/soft_driver.h"
+#include "tests/lib/tl_await.h"
 #include <string.h>
-#include <time.h>
 
-#define WAIT_NS (40 * WEIR_NS_PER_S)
 #define STREAMS 70u /* more than a page has words */
 
 static struct fixture {
@@ -69,13 +67,7 @@ static void go_on(void)
 
 static void await(const struct weir_mark *mark)
 {
-    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
-    struct timespec pause = {0, 50 * 1000};
-
-    while (!weir_mark_reached(f.marks, mark)) {
-        assert_true(weir_clock_now_ns() < end_ns);
-        nanosleep(&pause, NULL);
-    }
+    tl_await(weir_mark_reached(f.marks, mark));
 }
 
 static void marks_come_in_their_order(bool words)
