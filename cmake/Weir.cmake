@@ -73,6 +73,21 @@ function(weir_test name)
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
 endfunction()
 
+# weir_script_test(NAME SCRIPT file [ARGS a ..] LABEL unit|integration|e2e|gpu [TIMEOUT s] [ENV a=b ..])
+#
+# A test in Python. Exit status 77 is "skipped". It says where it hangs before ctest kills it.
+function(weir_script_test name)
+    cmake_parse_arguments(ARG "" "SCRIPT;LABEL;TIMEOUT" "ARGS;ENV" ${ARGN})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 300)
+    endif()
+    math(EXPR limit "${ARG_TIMEOUT} - 10")
+    add_test(NAME ${name} COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/lib/limited.py" ${limit}
+             "${ARG_SCRIPT}" ${ARG_ARGS})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
+                         SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
+endfunction()
+
 # weir_fuzz(NAME SOURCES a.c .. CORPUS dir [DEPS t ..])
 #
 # Always a program that replays the corpus as a test of the label fuzz. With WEIR_FUZZ also a libFuzzer
