@@ -52,7 +52,8 @@ endfunction()
 # One cmocka executable. Exit status 77 is "skipped". WEIR_TEST_FILTER chooses tests (tl_filter.c).
 function(weir_test name)
     cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;ENV" ${ARGN})
-    add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/lib/tl_filter.c")
+    add_executable(${name} ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/lib/tl_filter.c"
+                   "${CMAKE_SOURCE_DIR}/tests/lib/tl_watch.c")
     target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/gen")
     target_compile_definitions(${name} PRIVATE WEIR_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
     target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags PkgConfig::CMOCKA)
@@ -66,13 +67,32 @@ function(weir_test name)
         list(APPEND ARG_ENV
              "TSAN_OPTIONS=history_size=7:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
     endif()
+    math(EXPR limit "${ARG_TIMEOUT} - 10") # says where it hangs (tl_watch.c) before it is killed
+    list(APPEND ARG_ENV "WEIR_TEST_LIMIT_S=${limit}")
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
+                         SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
+endfunction()
+
+# weir_script_test(NAME SCRIPT file [ARGS a ..] LABEL unit|integration|e2e|gpu [TIMEOUT s] [ENV a=b ..])
+#
+# A test in Python. Exit status 77 is "skipped". It says where it hangs before ctest kills it.
+function(weir_script_test name)
+    cmake_parse_arguments(ARG "" "SCRIPT;LABEL;TIMEOUT" "ARGS;ENV" ${ARGN})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 300)
+    endif()
+    math(EXPR limit "${ARG_TIMEOUT} - 10")
+    add_test(NAME ${name} COMMAND "${Python3_EXECUTABLE}" -B "${CMAKE_SOURCE_DIR}/tests/lib/limited.py" ${limit}
+             "${ARG_SCRIPT}" ${ARG_ARGS})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
 endfunction()
 
 # weir_fuzz(NAME SOURCES a.c .. CORPUS dir [DEPS t ..])
 #
-# With WEIR_FUZZ a libFuzzer target; always a program that replays the corpus as a test.
+# Always a program that replays the corpus as a test of the label fuzz. With WEIR_FUZZ also a libFuzzer
+# program, which a test of the label fuzzing runs for WEIR_FUZZ_SECONDS: what it finds goes on from what
+# earlier runs found, in fuzz/ of the build folder; an input that fails stays there too.
 # The source defines LLVMFuzzerTestOneInput.
 function(weir_fuzz name)
     cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
@@ -87,5 +107,13 @@ function(weir_fuzz name)
         target_link_libraries(${name} PRIVATE ${ARG_DEPS} weir_flags)
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+        set(found "${CMAKE_BINARY_DIR}/fuzz/${name}")
+        file(MAKE_DIRECTORY "${found}/corpus")
+        # An input that takes a second is slow enough to be reported by hand; 100 is a hang on any machine.
+        add_test(NAME ${name}_run
+                 COMMAND ${name} -max_total_time=${WEIR_FUZZ_SECONDS} -timeout=100 -rss_limit_mb=4096
+                         -print_final_stats=1 "-artifact_prefix=${found}/" "${found}/corpus" "${ARG_CORPUS}")
+        math(EXPR limit "${WEIR_FUZZ_SECONDS} * 3 + 600") # the corpus is read first
+        set_tests_properties(${name}_run PROPERTIES LABELS fuzzing TIMEOUT ${limit})
     endif()
 endfunction()

@@ -1,7 +1,7 @@
 # Every build option of Weir, documented once. ci/test builds both values of the WEIR_WITH_ options
 # (where what they need is installed) and every value of WEIR_SANITIZE that is named here, always
-# with WEIR_WERROR and with tests, so WEIR_BUILD_DEMO changes nothing there. It builds neither
-# WEIR_FUZZ nor WEIR_COVERAGE: their presets are called fuzz and coverage.
+# with WEIR_WERROR and with tests, so WEIR_BUILD_DEMO changes nothing there. WEIR_FUZZ is for
+# ci/test --full; WEIR_COVERAGE is not built there: its preset is called coverage.
 
 option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
 option(WEIR_WITH_LIBVIRT
@@ -13,5 +13,6 @@ option(WEIR_BUILD_DEMO
        "Build the guest programs of ci/demo and ci/bundle also without BUILD_TESTING" OFF)
 option(WEIR_WERROR "Treat warnings as errors (CI does)" OFF)
 option(WEIR_FUZZ "Build the fuzz targets with libFuzzer (needs clang); otherwise they replay a corpus" OFF)
+set(WEIR_FUZZ_SECONDS 20 CACHE STRING "For how long the tests of the label fuzzing run each fuzz target")
 option(WEIR_COVERAGE "Instrument for gcov" OFF)
 set(WEIR_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")

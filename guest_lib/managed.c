@@ -138,15 +138,17 @@ static struct weir_guest_ctx *own; /* under lock */
 
 static CUresult own_stream_locked(struct weir_guest_stream **ret_stream)
 {
-    CUresult result = CUDA_SUCCESS;
     if (!own) {
         struct weir_guest_ctx *ctx;
-        result = weir_ctx_new(0, false, 0, &ctx);
+        CUresult result = weir_ctx_new(0, false, 0, &ctx);
         result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
-        own = result == CUDA_SUCCESS ? ctx : NULL;
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        own = ctx;
     }
-    *ret_stream = own ? own->legacy : NULL;
-    return result;
+    *ret_stream = own->legacy;
+    return CUDA_SUCCESS;
 }
 
 static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool to_device)

@@ -7,6 +7,7 @@
  */
 #include "ptx/parse.h"
 
+#include <assert.h>
 #include <string.h>
 
 static bool define_label(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
@@ -361,6 +362,7 @@ static bool parse_blocks(struct weir_ptx_parser *p)
             ok = open_block(p, first_pending, depth);
             depth += ok;
         } else if (weir_ptx_at_punct(p, '}')) {
+            assert(depth > 0); /* the first block was opened first */
             settle_labels(p, first_pending[--depth]);
             weir_ptx_names_close(&p->names);
             ok = weir_ptx_next(p);

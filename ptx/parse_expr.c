@@ -4,6 +4,8 @@
  */
 #include "ptx/parse.h"
 
+#include <assert.h>
+
 #define LOWEST_PRECEDENCE 1
 
 static bool parse_binary(struct weir_ptx_parser *p, int lowest, int depth, uint64_t *ret_value);
@@ -84,6 +86,7 @@ static int precedence(const struct weir_ptx_parser *p)
 
 static uint64_t divide(uint64_t a, uint64_t b, bool remainder)
 {
+    assert(b != 0);
     if (b == UINT64_MAX) { /* INT64_MIN / -1 would trap */
         return remainder ? 0 : -a;
     }

@@ -189,11 +189,11 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     uint32_t member = 0;
     enum weir_ptx_sreg sreg;
 
+    init_operand(op, WEIR_PTX_OPERAND_SINK);
     if (!weir_ptx_next(p)) {
         return false;
     }
     if (tok.len == 1 && tok.text[0] == '_') {
-        init_operand(op, WEIR_PTX_OPERAND_SINK);
         return true;
     }
     range = find_range(p, &tok, &member);

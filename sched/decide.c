@@ -15,6 +15,8 @@
  */
 #include "sched/private.h"
 
+#include <assert.h>
+
 static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
 {
     struct turn *turn = &sched->turn;
@@ -615,6 +617,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct tenant *tenant = tenant_of(sched->ready[0]);
 
+    assert(tenant != NULL);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
         turn_begin(sched, tenant, 0);
         group_alone(sched);

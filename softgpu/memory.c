@@ -12,6 +12,7 @@
  */
 #include "softgpu/memory.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -93,6 +94,7 @@ static enum weir_status add_locked(const struct weir_soft_range *range)
     const struct snapshot *map = __atomic_load_n(&current, __ATOMIC_RELAXED);
     uint32_t n = map == NULL ? 0 : map->n;
     uint32_t at = search(map, range->base);
+    assert(at <= n);
     if (at < n && map->ranges[at].base < range->base + range->bytes) {
         return WEIR_ERR_EXISTS;
     }

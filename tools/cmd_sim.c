@@ -114,10 +114,10 @@ static bool open_record(const struct wish *wish, const struct weir_sim_load *loa
         fprintf(stderr, "weir sim: %s: %s\n", wish->record, weir_status_text(status));
         return false;
     }
-    for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
         const struct weir_policy_ops *ops = params->policies.policy[kind];
         if (ops) {
-            weir_sched_trace_policy(l->trace, 0, kind, ops->name);
+            weir_sched_trace_policy(l->trace, 0, (uint8_t)kind, ops->name);
         }
     }
     (void)load;

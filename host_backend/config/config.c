@@ -597,11 +597,42 @@ void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
 bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
                         const struct weir_tenant_config *b)
 {
-    char left[WEIR_SETTING_TEXT_BYTES], right[WEIR_SETTING_TEXT_BYTES];
+    const struct row *row = setting_row(setting);
+    const char *left = (const char *)a + row->offset, *right = (const char *)b + row->offset;
 
-    weir_setting_text(setting, a, left);
-    weir_setting_text(setting, b, right);
-    return strcmp(left, right) == 0;
+    switch (row->kind) {
+    case ROW_TEXT:
+    case ROW_NAME:
+    case ROW_KEY:
+    case ROW_DEVICES:
+    case ROW_USER:
+        return strcmp(left, right) == 0;
+    case ROW_AMOUNT: {
+        const struct weir_amount *x = (const void *)left, *y = (const void *)right;
+
+        return x->bytes == y->bytes && x->pct == y->pct;
+    }
+    case ROW_U32:
+    case ROW_U64:
+    case ROW_CHOICE:
+    case ROW_BYTES:
+    case ROW_AREA:
+    case ROW_LIMIT:
+    case ROW_PCT:
+    case ROW_BOOL:
+        break;
+    }
+    return memcmp(left, right, row->size) == 0;
+}
+
+bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b)
+{
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        if (!weir_setting_equal(i, a, b)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,

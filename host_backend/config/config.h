@@ -163,6 +163,8 @@ void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
                        struct weir_tenant_config *to);
 bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
                         const struct weir_tenant_config *b);
+/** All but the name; what lies behind a text's end, and between members, does not count. */
+bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b);
 /** Its value as weir_setting_store() takes it; cut at WEIR_SETTING_TEXT_BYTES. */
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES]);

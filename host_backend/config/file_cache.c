@@ -258,7 +258,7 @@ static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
         list_file(cache, &list, dir, entry->d_name);
     }
     closedir(entries);
-    if (list.bytes + bytes > cache->limit_bytes) {
+    if (list.n > 0 && list.bytes + bytes > cache->limit_bytes) {
         qsort(list.files, list.n, sizeof *list.files, longest_unused);
     }
     for (size_t i = 0; i < list.n && list.bytes + bytes > cache->limit_bytes; i++) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memfd.h"
+#include <assert.h>
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -60,6 +61,7 @@ static uint32_t mean_up(const uint32_t *values, uint32_t n)
 {
     uint64_t sum = 0;
 
+    assert(n > 0);
     for (uint32_t i = 0; i < n; i++) {
         sum += values[i];
     }
@@ -98,7 +100,7 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g, uint32_t run
     g->running[g->n % EPOCHS] = running;
     g->active[g->n % EPOCHS] = active;
     g->n++;
-    n = g->n < EPOCHS ? g->n : EPOCHS;
+    n = (uint32_t)(g->n < EPOCHS ? g->n : EPOCHS);
     running = mean_up(g->running, n);
     wanted = largest(g->active, n);
     /* Sessions' own threads are among those that run. */

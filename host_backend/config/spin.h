@@ -83,7 +83,7 @@ static inline bool weir_spin_host_may(const struct weir_spin_page *page)
 struct weir_spin_governor {
     enum weir_spin_level level;
     uint32_t running[8], active[8]; /* of the last epochs: a ring */
-    uint32_t n;                     /* epochs so far */
+    uint64_t n;                     /* epochs so far */
     uint64_t hold_ns, held_until_ns, raised_ns;
 };
 

@@ -97,9 +97,10 @@ static void put_tenant(struct weir_gate_trace *t, const struct weir_gate_member 
 /* What the scheduler knows at the beginning. */
 static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace *t, uint64_t now_ns)
 {
-    for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (gate->policies.policy[kind] != NULL) {
-            weir_sched_trace_policy(t->trace, now_ns, kind, gate->policies.policy[kind]->name);
+            weir_sched_trace_policy(t->trace, now_ns, (uint8_t)kind,
+                                    gate->policies.policy[kind]->name);
         }
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {

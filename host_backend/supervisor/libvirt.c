@@ -96,7 +96,7 @@ static void commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
 {
     const struct weir_tenant_config before = tenant->config;
 
-    if (memcmp(&before, config, sizeof before) == 0) {
+    if (weir_settings_equal(&before, config)) {
         return;
     }
     weir_sup_tenant_commit(sup, tenant, config);

@@ -216,7 +216,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
     }
     merge(tenant, &merged);
-    bool changed = memcmp(&tenant->config, &merged, sizeof merged) != 0;
+    bool changed = !weir_settings_equal(&tenant->config, &merged);
 
     tenant->config = merged;
     if (tenant->worker < 0) {

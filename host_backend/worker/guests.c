@@ -16,6 +16,7 @@
 #include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
 #include "proto/wire/op_hash.h"
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,7 @@ struct arrival {
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
                    const char *name)
 {
+    assert(name != NULL || guest != NULL);
     return name != NULL ? strcmp(t->name, name) == 0
                         : t->index == guest->tenant_index && t->goings == guest->goings;
 }

@@ -82,7 +82,7 @@ static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing
     if (len > 0 && !s->rest) {
         return WEIR_ERR_NO_MEMORY;
     }
-    for (int i = 0; i < out->n; i++) {
+    for (int i = 0; len > 0 && i < out->n; i++) {
         memcpy(s->rest + s->rest_len, out->parts[i].iov_base, out->parts[i].iov_len);
         s->rest_len += out->parts[i].iov_len;
     }

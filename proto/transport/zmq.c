@@ -216,10 +216,9 @@ static void wait_locked(struct client *client, uint64_t left_ns)
     poll_unlocked(client, slice_ns);
     pthread_mutex_lock(&client->lock);
     client->is_polled = false;
-    bool found = pump_locked(client);
-    if (!found) {
+    if (!pump_locked(client)) {
         check_peer_locked(client);
-        found = pump_locked(client); /* its last words */
+        (void)pump_locked(client); /* its last words */
     }
     pthread_cond_broadcast(&client->pumped); /* somebody else must poll now */
 }

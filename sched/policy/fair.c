@@ -35,6 +35,8 @@
  */
 #include "sched/policy/fair.h"
 
+#include <assert.h>
+
 #define SLICE_MIN_NS  200000u
 #define SLICE_MAX_NS  8000000u
 #define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
@@ -157,6 +159,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     }
     round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
     round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
+    assert(round.weights != 0); /* somebody is ready, and weighs 1 at least */
     round.unit = (round_ns << 16) / round.weights;
     return round;
 }

@@ -342,7 +342,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
         }
     }
     /* Keys whose slot is the same drive each other out; then nobody shares this time. */
-    if (best_ns > 0 && kernel[0]->key == leader->kernel.key &&
+    if (kernel[1] != NULL && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
         pair_limit(&((struct tensor *)self->state)->brake, group);

@@ -573,7 +573,7 @@ static void waterfill_together(struct weir_policy *self,
             kernel[1] = other;
         }
     }
-    if (best > 0 && kernel[0]->key == leader->kernel.key &&
+    if (kernel[1] != NULL && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
         pair_limit(&((struct waterfill *)self->state)->brake, group);

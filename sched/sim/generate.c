@@ -11,6 +11,7 @@
 
 #include "sched/sim/spec.h"
 #include "sched/trace/trace.h"
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,6 +254,7 @@ static bool make_item(struct generator *g, uint32_t index)
 {
     struct stream *s = &g->streams[index];
     const struct weir_sim_group *group = s->group;
+    assert(group != NULL);
     bool has_h2d = group->h2d_bytes.high > 0;
     bool is_first = s->part == 0;
     bool is_last = s->part + 1 == parts_of(group);
@@ -358,6 +360,7 @@ static enum weir_status introduce(struct generator *g)
     if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX) {
         return WEIR_ERR_TOO_BIG;
     }
+    assert(streams > 0); /* of each group there is one at least */
     g->streams = calloc(streams, sizeof *g->streams);
     if (!g->streams) {
         return WEIR_ERR_NO_MEMORY;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -152,6 +153,7 @@ static void finish(struct weir_soft_task *task)
         weir_futex_wake(&t->done, INT32_MAX);
         for (uint32_t i = 0; i < t->n_next; i++) {
             struct weir_soft_task *later = t->next[i];
+            assert(later->refs > 1); /* its own, until it has run, and t's */
             if (--later->n_waits == 0) {
                 if (is_mark(later)) {
                     later->queue_next = list;
@@ -263,7 +265,7 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
         }
     }
     weir_soft_task_start(mark);
-    return mark;
+    return mark; /* the caller's reference keeps it. NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 void weir_soft_tasks_forget(void)

@@ -2,6 +2,7 @@
  * registers. */
 #include "softgpu/exec/internal.h"
 
+#include <assert.h>
 #include <time.h>
 
 WEIR_X_HANDLER(mov32)
@@ -70,6 +71,7 @@ WEIR_X_HANDLER(pack)
         uint64_t value[2] = {0, 0};
         for (uint32_t e = 0; e < i->vec; e++) {
             uint32_t at = e * i->bytes;
+            assert(at < sizeof value);
             value[at / 8] |= cell(w, i->refs[e], i->bytes, l) << (at % 8 * 8);
         }
         if (i->sub == 4) {
@@ -94,6 +96,7 @@ WEIR_X_HANDLER(unpack)
         }
         for (uint32_t e = 0; e < i->vec; e++) {
             uint32_t at = e * i->bytes;
+            assert(at < sizeof value);
             uint64_t part = value[at / 8] >> (at % 8 * 8);
             if (i->refs[e] == WEIR_X_NO_REF) {
                 continue;

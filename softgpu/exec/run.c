@@ -15,6 +15,7 @@
  */
 #include "softgpu/exec/internal.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +238,7 @@ static uint64_t in_order(const struct weir_x_grid *grid, uint64_t i)
 /* The blocks are one cluster from here on. */
 static void join_cluster(struct weir_x_block **blocks, uint32_t n)
 {
+    assert(blocks[0] != NULL);
     struct weir_x_cluster *cluster = &blocks[0]->own_cluster;
     cluster->n_blocks = n;
     cluster->live_threads = n * blocks[0]->live_threads;

@@ -74,7 +74,7 @@ def boot(host, folder):
                           files=[(bench(), "cuda"), (config, "etc"), (lib.places.softgpu, "softgpu")])
     machine = kvm.Machine(host, image, extra=[*kvm.serial_devices(host, 1), *kvm.nvdimm_devices(host)]).up()
     machine.run("mkdir -p /run; (weir serve --config /etc/weir.toml --log info > /tmp/serve 2>&1 &) ; "
-                "for i in $(seq 100); do grep -q 'ready run_dir' /tmp/serve && break; usleep 100000; done")
+                "until grep -q 'ready run_dir' /tmp/serve; do usleep 100000; done")
     return machine
 
 

@@ -334,7 +334,10 @@ class Console:
     def run(self, line, limit_s=60):
         """(exit status, output) of a command line."""
         self.process.say(line)
-        match = self.process.wait_line(r"@@RC (\d+)", limit_s, after=self.seen)
+        try:
+            match = self.process.wait_line(r"@@RC (\d+)", limit_s, after=self.seen)
+        except lib.Stuck as error:
+            raise lib.Stuck(f"in the machine: {line}: {error}") from None
         lines = list(self.process.lines)
         end = next(i for i in range(self.seen, len(lines)) if "@@RC" in lines[i])
         output = "\n".join(text.replace("\r", "") for text in lines[self.seen:end]).rstrip()

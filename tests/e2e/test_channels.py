@@ -219,7 +219,7 @@ class Guest(test_kvm.Base):
         _status, said = machine.run(DOCTOR + " | grep vsock")
         self.assertIn("no way by vsock: /dev/vsock leads to no host from here", said)
         machine.run("mkdir -p /run; (weir serve --config /etc/weir.toml --log info > /tmp/serve 2>&1 &) ; "
-                    "for i in $(seq 100); do grep -q 'ready run_dir' /tmp/serve && break; usleep 100000; done")
+                    "until grep -q 'ready run_dir' /tmp/serve; do usleep 100000; done")
         _status, said = machine.run("cat /tmp/serve")
         self.assertIn("listening on vsock port=7070", said)
         for program in GUEST_PROGRAMS if kvm.FULL else GUEST_PROGRAMS[:3]:

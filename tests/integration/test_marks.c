@@ -1,12 +1,10 @@
 /* Marks on softgpu: reached in order, by word and by event, and words that are handed on. */
 #include "../lib/tl_cmocka.h"
-#include "base/clock.h"
 #include "host_backend/worker/session/mark.h"
 #include "tests/integration/soft_driver.h"
+#include "tests/lib/tl_await.h"
 #include <string.h>
-#include <time.h>
 
-#define WAIT_NS (40 * WEIR_NS_PER_S)
 #define STREAMS 70u /* more than a page has words */
 
 static struct fixture {
@@ -76,13 +74,7 @@ static bool is_reached(const struct weir_gate_mark *mark)
 
 static void await(const struct weir_gate_mark *mark)
 {
-    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
-    struct timespec pause = {0, 50 * 1000};
-
-    while (!is_reached(mark)) {
-        assert_true(weir_clock_now_ns() < end_ns);
-        nanosleep(&pause, NULL);
-    }
+    tl_await(is_reached(mark));
 }
 
 static void marks_come_in_their_order(bool words)

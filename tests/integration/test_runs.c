@@ -12,6 +12,7 @@
 #include "ptx/ptx.h"
 #include "ptx/twin/twin.h"
 #include "tests/integration/soft_driver.h"
+#include "tests/lib/tl_await.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,13 +139,7 @@ static void on_ended(void *user)
 /* Wait for so many events of a kind. */
 static void await(enum weir_run_event event, unsigned count)
 {
-    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
-    struct timespec pause = {0, 50 * 1000};
-
-    while (atomic_load(&f.seen.events[event]) < count) {
-        assert_true(weir_clock_now_ns() < end_ns);
-        nanosleep(&pause, NULL);
-    }
+    tl_await(atomic_load(&f.seen.events[event]) >= count);
 }
 
 static enum weir_run_state state_of(struct weir_run *run, uint32_t *ret_done)

@@ -1,16 +1,12 @@
 #include "tests/lib/tl_stack.h"
 
-#include "base/clock.h"
-#include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_await.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define WAIT_NS (30 * WEIR_NS_PER_S) /* a sanitized worker on a busy machine */
 
 /* Windows in memory that the sanitizer leaves to programs, and no larger than they need be. */
 #ifdef __SANITIZE_THREAD__
@@ -24,15 +20,10 @@ static const char config_text[] = "[host]\n"
                                   "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\n"
                                   "[[tenant]]\nname = \"bob\"\n";
 
-static void pause_ms(long ms)
-{
-    struct timespec t = {0, ms * 1000000};
-    nanosleep(&t, NULL);
-}
-
 static bool is_serving(const struct tl_stack *stack)
 {
     struct weir_status_report *report;
+    assert_int_equal(waitpid(stack->supervisor, NULL, WNOHANG), 0);
     if (weir_control_status(stack->run_dir, &report) != WEIR_OK) {
         return false;
     }
@@ -60,35 +51,29 @@ void tl_stack_start(struct tl_stack *stack)
               "--driver", "softgpu", "--log", "warn", (char *)NULL);
         _exit(127);
     }
-    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
-    while (!is_serving(stack)) {
-        assert_int_equal(waitpid(stack->supervisor, NULL, WNOHANG), 0);
-        assert_true(weir_clock_now_ns() < end_ns);
-        pause_ms(5);
-    }
+    tl_await(is_serving(stack));
     snprintf(url, sizeof(url), "ipc://%s/alice.sock", stack->run_dir);
     assert_int_equal(setenv("WEIR_HOST", url, 1), 0);
 }
 
+/* So many, and nothing held when there are none. */
+static bool has_sessions(const struct tl_stack *stack, size_t n_sessions)
+{
+    struct weir_status_report *report;
+    assert_int_equal(weir_control_status(stack->run_dir, &report), WEIR_OK);
+    assert_int_equal(report->n_workers, 1);
+    assert_int_equal(report->workers[0].restarts, 0);
+    const struct weir_status_worker *w = &report->workers[0];
+    bool good = report->n_sessions == n_sessions &&
+                (n_sessions || (w->objects == 0 && w->chunks == 0 && w->chunk_bytes == 0 &&
+                                report->kept_fds == 0));
+    weir_status_report_destroy(report);
+    return good;
+}
+
 void tl_stack_wait_sessions(const struct tl_stack *stack, size_t n_sessions)
 {
-    uint64_t end_ns = weir_clock_now_ns() + WAIT_NS;
-    for (;;) {
-        struct weir_status_report *report;
-        assert_int_equal(weir_control_status(stack->run_dir, &report), WEIR_OK);
-        assert_int_equal(report->n_workers, 1);
-        assert_int_equal(report->workers[0].restarts, 0);
-        const struct weir_status_worker *w = &report->workers[0];
-        bool good = report->n_sessions == n_sessions &&
-                    (n_sessions || (w->objects == 0 && w->chunks == 0 && w->chunk_bytes == 0 &&
-                                    report->kept_fds == 0));
-        weir_status_report_destroy(report);
-        if (good) {
-            return;
-        }
-        assert_true(weir_clock_now_ns() < end_ns);
-        pause_ms(5);
-    }
+    tl_await(has_sessions(stack, n_sessions));
 }
 
 void tl_stack_stop(struct tl_stack *stack)

@@ -238,8 +238,11 @@ void weir_host_calls_finish(struct weir_session *session)
     while (session->n_running != 0) {
         pthread_cond_wait(&session->calls_done, &session->calls_lock);
     }
-    while (session->calls != NULL) {
-        unlink_locked(session->calls);
+    for (struct weir_host_call *call = session->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        free(call);
     }
+    session->calls = NULL;
+    session->n_calls = 0;
     pthread_mutex_unlock(&session->calls_lock);
 }

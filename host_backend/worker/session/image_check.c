@@ -442,7 +442,11 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
     bool prints;
     uint8_t *copy;
 
-    return weir_fatbin_select(data, bytes, 0, &budget, &copy, &prints) == WEIR_OK;
+    if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &prints) != WEIR_OK) {
+        return false;
+    }
+    free(copy);
+    return true;
 }
 
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,

@@ -334,11 +334,12 @@ static void destroy_one(weir_handle handle, void *object, void *user)
 
     (void)handle;
     if (sweep->ctx == NULL || o->ctx == sweep->ctx) {
+        enum weir_kind kind = o->kind;
         CUresult result = weir_host_object_destroy(sweep->session, o);
 
         if (result != CUDA_SUCCESS) {
             weir_log_debug("session: clean-up session=%llu kind=%s result=%d",
-                           (unsigned long long)sweep->session->id, weir_kind_name(o->kind),
+                           (unsigned long long)sweep->session->id, weir_kind_name(kind),
                            (int)result);
         }
     }

@@ -415,7 +415,7 @@ static void pageable_round_trip_of_all_sizes(void **state)
 {
     (void)state;
     /* The arena has 4 MiB: the largest sizes go through it several times over. */
-    const size_t sizes[] = {1, 4, 4096, 65536, 65537, 1 << 20, (5 << 20) + 3, 20 << 20};
+    const size_t sizes[] = {1, 4, 4096, 65536, 65537, 1 << 20, (5 << 20) + 3, 9 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint8_t *out = malloc(sizes[i]), *in = calloc(1, sizes[i]);
         CUdeviceptr ptr;

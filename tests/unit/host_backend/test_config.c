@@ -273,7 +273,32 @@ static void setting_store_takes_what_a_file_may_say(void **state)
         }
         weir_setting_copy((size_t)setting, &after, &copy);
         assert_true(weir_setting_equal((size_t)setting, &after, &copy));
+        assert_true(weir_settings_equal(&after, &copy));
     }
+}
+
+static void settings_are_equal_by_what_they_say(void **state)
+{
+    struct weir_tenant_config a, b;
+
+    (void)state;
+    memset(&a, 0x11, sizeof a);
+    memset(&b, 0x22, sizeof b);
+    weir_tenant_config_default(&a, "a");
+    weir_tenant_config_default(&b, "a");
+    assert_true(weir_settings_equal(&a, &b));
+    memset(a.devices, 'x', sizeof a.devices - 1);
+    a.devices[sizeof a.devices - 1] = 0;
+    memcpy(b.devices, a.devices, sizeof b.devices);
+    assert_true(weir_settings_equal(&a, &b));
+    b.devices[sizeof b.devices - 2] = 'y'; /* where its text for people is long cut */
+    assert_false(weir_settings_equal(&a, &b));
+    memcpy(b.devices, a.devices, sizeof b.devices);
+    b.user[0] = 0;
+    memset(b.user + 1, 'z', sizeof b.user - 1); /* behind the end */
+    assert_true(weir_settings_equal(&a, &b));
+    b.pinned.pct = a.pinned.pct + 1;
+    assert_false(weir_settings_equal(&a, &b));
 }
 
 static void setting_find_knows_every_key_and_no_other(void **state)
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
         cmocka_unit_test(setting_store_takes_what_a_file_may_say),
+        cmocka_unit_test(settings_are_equal_by_what_they_say),
         cmocka_unit_test(setting_find_knows_every_key_and_no_other),
     };
 

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#define SHM_BYTES  (UINT64_C(72) << 20)
+#define SHM_BYTES  (UINT64_C(18) << 20)
 #define FULL       "/dev/shm/full"
 #define NEEDS_ROOT 77 /* for mount namespaces */
 
@@ -31,7 +31,7 @@ static int make(void **state)
     sup = calloc(1, sizeof *sup);
     assert_non_null(sup);
     sup->nvdimm_watch_fd = -1;
-    sup->config.vm_region_bytes = UINT64_C(64) << 20;
+    sup->config.vm_region_bytes = UINT64_C(16) << 20;
     snprintf(sup->config.run_dir, sizeof sup->config.run_dir, "/run/weir");
     tenant = &sup->tenants[0];
     tenant->used = true;
@@ -108,7 +108,7 @@ static void gone_without_room_makes_the_file_when_there_is(void **state)
 static void open_where_there_can_be_no_room_is_not_tried_again(void **state)
 {
     (void)state;
-    sup->config.vm_region_bytes = UINT64_C(128) << 20;
+    sup->config.vm_region_bytes = UINT64_C(32) << 20;
     weir_sup_nvdimm_open(sup, tenant);
     assert_false(is_there());
     assert_int_equal(weir_sup_nvdimm_wait_ms(sup, weir_clock_now_ns()), -1);

@@ -133,6 +133,14 @@ static void a_page_that_is_too_small_is_refused(void **state)
     close(ends[1]);
 }
 
+static void a_host_that_runs_for_years_goes_on_deciding(void **state)
+{
+    struct machine m = {.governor.n = UINT32_MAX - 1};
+
+    (void)state;
+    assert_int_equal(after(&m, 10, 30, 1), WEIR_SPIN_NOBODY);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -140,6 +148,7 @@ int main(void)
         cmocka_unit_test(a_single_busy_sample_changes_nothing),
         cmocka_unit_test(tries_become_rare_when_each_is_too_soon),
         cmocka_unit_test(an_old_failure_is_forgotten),
+        cmocka_unit_test(a_host_that_runs_for_years_goes_on_deciding),
         cmocka_unit_test(sessions_are_counted_once_an_epoch),
         cmocka_unit_test(a_page_that_is_too_small_is_refused),
     };

@@ -427,7 +427,7 @@ static void our_names_and_old_versions_are_refused(void **state)
 /* A text of many small kernels must not run into the bound of its own memory. */
 static void many_kernels_get_their_twins(void **state)
 {
-    enum { KERNELS = 400 };
+    enum { KERNELS = 100 };
     char *text = malloc(sizeof(HEAD) + KERNELS * 100u);
     size_t at = 0;
 

@@ -89,10 +89,10 @@ static struct tl_sim *run_mix(const struct weir_policy_ops *ops, uint64_t seed)
         load.from_ns = i * 100000;
         tl_sim_tenant(sim, 1 + i % 3, i == 9 ? WEIR_PRIORITY_HIGH : WEIR_PRIORITY_NORMAL, &load);
     }
-    tl_sim_run(sim, 60000000);
+    tl_sim_run(sim, 30000000);
     tl_sim_leave(sim, 1);
     tl_sim_leave(sim, 4);
-    tl_sim_run(sim, 20000000);
+    tl_sim_run(sim, 10000000);
     return sim;
 }
 

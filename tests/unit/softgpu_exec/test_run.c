@@ -160,10 +160,10 @@ static void locks_within_a_warp_make_progress(void **state)
 static void blocks_wait_for_later_blocks(void **state)
 {
     (void)state;
-    int *flags = tx_alloc(24 * 4);
+    int *flags = tx_alloc(12 * 4);
     void *params[] = {flags};
-    RUN("chain", 24, 32, params, 8);
-    for (int b = 0; b < 24; b++) {
+    RUN("chain", 12, 32, params, 8);
+    for (int b = 0; b < 12; b++) {
         assert_int_equal(flags[b], b + 1);
     }
     tx_free(flags);

@@ -28,7 +28,7 @@
 #define EPOCH        99u
 #define SESSION      7u
 #define SLOT         3u
-#define SHORT_NS     (60 * WEIR_NS_PER_MS)
+#define SHORT_NS     (20 * WEIR_NS_PER_MS)
 #define LONG_NS      (10 * WEIR_NS_PER_S)
 
 static int fd;
