@@ -38,7 +38,7 @@ static void close_client(struct weir_admin_client *client)
 void weir_sup_admin_accept(struct weir_supervisor *sup)
 {
     struct timeval limit = {1, 0};
-    int fd = accept4(sup->admin_fd, NULL, NULL, SOCK_CLOEXEC);
+    int fd = weir_sup_accept_operator(sup, sup->admin_fd, SOCK_CLOEXEC);
 
     if (fd < 0) {
         return;

@@ -46,7 +46,7 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_t
 {
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
-    int fd = accept4(tenant->serial_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_guest(sup, tenant->serial_fd, NULL, NULL);
 
     if (fd < 0) {
         return;
@@ -137,7 +137,7 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct sockaddr_vm peer = {0};
     socklen_t len = sizeof peer;
-    int fd = accept4(sup->vsock_fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_guest(sup, sup->vsock_fd, (struct sockaddr *)&peer, &len);
     const struct weir_sup_tenant *tenant;
     char text[80];
 

@@ -269,7 +269,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
 
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    int fd = accept4(tenant->vm_listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_guest(sup, tenant->vm_listen_fd, NULL, NULL);
     struct weir_sup_vm *vm = fd >= 0 ? find_free(sup) : NULL;
     struct weir_peer peer = {0};
 

@@ -15,6 +15,10 @@
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                    int fd)
 {
+    if (sup->n_kept >= weir_sup_kept_max()) { /* it lives on in its worker */
+        close(fd);
+        return;
+    }
     if (sup->n_kept == sup->kept_room) {
         size_t room = sup->kept_room != 0 ? sup->kept_room * 2 : 64;
         struct weir_kept_chunk *bigger =

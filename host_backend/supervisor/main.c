@@ -430,6 +430,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_libvirt_tick(sup, now_ns);
         weir_sup_nvdimm_tick(sup, now_ns);
         weir_sup_spin_tick(sup, now_ns);
+        weir_sup_reserve_fill(sup);
     }
 }
 
@@ -486,6 +487,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->spin.page_fd = sup->spin.loadavg_fd = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
+    weir_sup_reserve_fill(sup);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->clients[i].fd = -1;
     }
@@ -524,6 +526,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
     weir_sup_spin_close(sup);
+    weir_sup_reserve_close(sup);
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }

@@ -104,7 +104,7 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
 
 void weir_sup_metrics_accept(struct weir_supervisor *sup)
 {
-    int fd = accept4(sup->metrics_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_operator(sup, sup->metrics_fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
 
     if (fd < 0) {

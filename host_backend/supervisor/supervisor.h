@@ -15,6 +15,7 @@
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/nvdimm.h"
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1)
@@ -143,6 +144,15 @@ struct weir_sup_spin {
     struct weir_spin_governor governor;
 };
 
+/* Descriptors that are only used when there are no others (accept.c). */
+#define WEIR_SUP_RESERVE 8u
+struct weir_sup_reserve {
+    int fd[WEIR_SUP_RESERVE];
+    uint32_t n;
+    uint64_t refused; /* guests that were turned away for want of descriptors */
+    uint64_t said_ns; /* when the log last said so */
+};
+
 struct weir_supervisor {
     struct weir_host_config config;
     char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
@@ -178,7 +188,32 @@ struct weir_supervisor {
     struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
+    struct weir_sup_reserve reserve;
 };
+
+/* accept.c */
+
+/** Keep descriptors in reserve, as far as there are any. Costs nothing while the reserve is full.
+ */
+void weir_sup_reserve_fill(struct weir_supervisor *sup);
+void weir_sup_reserve_close(struct weir_supervisor *sup);
+
+/**
+ * Accept a guest's connection. When no descriptors are left the guest is told so.
+ * @param address, bytes  as of accept(); or NULL.
+ * @return the descriptor, which does not block; -1: there is nobody, or nobody any more
+ */
+int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
+                          socklen_t *bytes);
+/**
+ * Accept an operator's connection, with a descriptor of the reserve if it must be.
+ * @param flags  of accept4().
+ * @return the descriptor; -1: there is nobody
+ */
+int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
+
+/** How many descriptors of device memory may be kept, so that some are left for all else. */
+size_t weir_sup_kept_max(void);
 
 /* main.c */
 

@@ -382,14 +382,11 @@ static void program_of(pid_t pid, char *name, size_t bytes)
 void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                             int listen_fd)
 {
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_guest(sup, listen_fd, NULL, NULL);
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
 
     if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE) {
-            weir_log_warn("supervisor: out of descriptors tenant=%s", tenant->config.name);
-        }
         return;
     }
     if (weir_peer_of(fd, &peer) == WEIR_OK && peer.pid > 0) {

@@ -1,0 +1,104 @@
+/*
+ * Accepting connections when no descriptors are left.
+ *
+ * A socket whose connection cannot be accepted stays ready, and poll() returns at once, for ever.
+ * So some descriptors are kept in reserve. A guest that comes when nothing else is left is accepted
+ * with one of them, told so, and closed. Operators (weir status, metrics) get one of them to keep,
+ * so that the host can be asked what is wrong.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SAY_NS            (10 * WEIR_NS_PER_S)
+#define OUT_OF_MEMORY     2   /* CUDA_ERROR_OUT_OF_MEMORY */
+#define LEFT_FOR_THE_REST 64u /* of all descriptors: sockets, links, clients */
+
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE;
+}
+
+void weir_sup_reserve_fill(struct weir_supervisor *sup)
+{
+    struct weir_sup_reserve *r = &sup->reserve;
+
+    while (r->n < WEIR_SUP_RESERVE) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0) {
+            return; /* later, when something was closed */
+        }
+        r->fd[r->n++] = fd;
+    }
+}
+
+void weir_sup_reserve_close(struct weir_supervisor *sup)
+{
+    while (sup->reserve.n != 0) {
+        close(sup->reserve.fd[--sup->reserve.n]);
+    }
+}
+
+/* Accept with a descriptor of the reserve; at least least stay there. */
+static int accept_with_reserve(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
+                               socklen_t *bytes, int flags, uint32_t least)
+{
+    if (sup->reserve.n <= least) {
+        return -1;
+    }
+    close(sup->reserve.fd[--sup->reserve.n]);
+    return accept4(listen_fd, address, bytes, flags);
+}
+
+int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
+                          socklen_t *bytes)
+{
+    int fd = accept4(listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    uint64_t now_ns;
+
+    if (fd >= 0 || !is_shortage(errno)) {
+        return fd;
+    }
+    fd = accept_with_reserve(sup, listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0) {
+        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the host has no descriptors left");
+        close(fd);
+    }
+    weir_sup_reserve_fill(sup);
+    sup->reserve.refused++;
+    now_ns = weir_clock_now_ns();
+    if (sup->reserve.said_ns == 0 || now_ns - sup->reserve.said_ns >= SAY_NS) {
+        sup->reserve.said_ns = now_ns;
+        weir_log_error("supervisor: no descriptors left, guests are turned away refused=%llu",
+                       (unsigned long long)sup->reserve.refused);
+    }
+    return -1;
+}
+
+int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags)
+{
+    int fd = accept4(listen_fd, NULL, NULL, flags);
+
+    if (fd < 0 && is_shortage(errno)) { /* the last one is for turning guests away */
+        fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags, 1);
+    }
+    return fd;
+}
+
+size_t weir_sup_kept_max(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur > WEIR_KEPT_MAX) {
+        return WEIR_KEPT_MAX;
+    }
+    return limit.rlim_cur > LEFT_FOR_THE_REST ? (size_t)limit.rlim_cur - LEFT_FOR_THE_REST : 0;
+}
