@@ -9,6 +9,7 @@
 
 #define SMS    8 /* softgpu's, WEIR_SOFTGPU_SMS below; cut by two */
 #define BLOCKS 2048
+#define TRIES  1000
 
 /* where: each block leaves a mark for its SM. */
 static const char where_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
@@ -61,6 +62,7 @@ static int set_up(void **state)
     DRV(cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
     f.stream = (struct weir_host_stream){.o.native = native};
     DRV(cuMemsetD32_v2(f.words, 0, 1024));
+    DRV(cuCtxSynchronize()); /* streams that do not block do not wait for it */
     return 0;
 }
 
@@ -165,16 +167,29 @@ static uint32_t sms_used(void)
     return used;
 }
 
+/* On more SMs than the smallest part has. Which take blocks is a matter of who gets a processor
+ * first, so one that is late may find none: then look again. */
+static void assert_uses_all(void)
+{
+    uint32_t used = 0;
+
+    for (int i = 0; i < TRIES && used < 3; i++) {
+        used = sms_used();
+        assert_in_range(used, 1, SMS);
+    }
+    assert_in_range(used, 3, SMS);
+}
+
 static void kernels_have_the_part_that_their_stream_is_in(void **state)
 {
     (void)state;
-    assert_in_range(sms_used(), 3, SMS);
+    assert_uses_all();
     move(2);
     assert_in_range(sms_used(), 1, 2);
     move(4);
     assert_in_range(sms_used(), 1, 4);
     move(0);
-    assert_in_range(sms_used(), 3, SMS);
+    assert_uses_all();
     assert_ptr_equal(weir_host_stream_at(&f.stream), f.stream.o.native);
 }
 
