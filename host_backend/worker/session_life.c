@@ -18,6 +18,16 @@
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
 
+static bool make_parts(struct weir_session *s)
+{
+    return (s->host_calls = weir_host_calls_create()) != NULL;
+}
+
+static void free_parts(struct weir_session *s)
+{
+    weir_host_calls_destroy(s->host_calls);
+}
+
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session)
 {
@@ -25,7 +35,11 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     enum weir_status status = WEIR_ERR_NO_MEMORY;
     CUstream work;
 
-    if (s == NULL) {
+    if (s == NULL || !make_parts(s)) {
+        if (s != NULL) {
+            free_parts(s);
+        }
+        free(s);
         params->transport->ops->destroy(params->transport);
         return status;
     }
@@ -47,8 +61,6 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     snprintf(s->program, sizeof s->program, "%s", params->program);
     s->view = *s->transport->ops->view(s->transport);
     pthread_mutex_init(&s->send_lock, NULL);
-    pthread_mutex_init(&s->calls_lock, NULL);
-    pthread_cond_init(&s->calls_done, NULL);
     weir_arena_init(&s->arena, ARENA_CAP_BYTES);
     s->awaited = calloc(WEIR_AWAITED_MAX, sizeof *s->awaited);
     if (s->awaited != NULL) {
@@ -220,13 +232,12 @@ void weir_session_destroy(struct weir_session *session)
     weir_host_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);
     s->transport->ops->destroy(s->transport);
-    pthread_cond_destroy(&s->calls_done);
-    pthread_mutex_destroy(&s->calls_lock);
     pthread_mutex_destroy(&s->send_lock);
     free(s->stats);
     free(s->awaited);
     free(s->conditions);
     free(s->print_text);
     free(s->reply);
+    free_parts(s);
     free(s);
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>
@@ -39,10 +40,7 @@ CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_st
 
 void weir_session_end(struct weir_session *session)
 {
-    pthread_mutex_lock(&session->calls_lock);
-    atomic_store(&session->ending, true);
-    pthread_cond_broadcast(&session->calls_done);
-    pthread_mutex_unlock(&session->calls_lock);
+    weir_host_calls_end(session);
     weir_admission_session_wake(session);
 }
 
