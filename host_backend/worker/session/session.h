@@ -28,9 +28,13 @@
 struct weir_host_chunk;
 #define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
-struct weir_forms_exposure;
+struct weir_awaited;
+struct weir_conditions;
+struct weir_forms_exposures;
 struct weir_host_calls;
 struct weir_region_end;
+struct weir_session_idle;
+struct weir_session_prints;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
@@ -64,7 +68,6 @@ struct weir_word_wait {
 };
 #define WEIR_WORD_WAITS_MAX 256
 #define WEIR_MARKS_WATCHED  16
-#define WEIR_AWAITED_MAX    1024
 
 struct weir_session {
     uint64_t id;
@@ -106,28 +109,15 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures; /* streams under capture */
-    atomic_uint inside;  /* a handler (session/device_idle.h) */
 
-    /* Values that streams have been told to wait for: written when the session ends, so that no
-     * stream of it waits for ever. A ring of the newest. */
-    struct weir_awaited_value {
-        uint64_t address, value;
-        bool wide;
-    } * awaited;
-    uint32_t n_awaited;
+    struct weir_awaited *awaited;
+    struct weir_conditions *conditions; /* NULL: it made none */
+    struct weir_session_prints *prints; /* NULL: it has no kernel that prints */
+    struct weir_session_idle *idle;     /* session/device_idle.c */
 
-    /* Conditions of graphs that this session made. Names come again, so a graph forgets its own. */
-    struct weir_condition {
-        uint64_t native;
-        const struct weir_object *graph; /* NULL: it is gone */
-    } * conditions;
-    uint32_t n_conditions;
-    bool uses_printf;
-
-    /* Variables of modules with twins whose addresses the guest has, and what the operation in hand
-     * is about to write of them (twins/module_variables.c). */
-    struct weir_forms_exposure *exposures;
-    uint64_t touched_address, touched_bytes;
+    /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
+     * NULL: none. */
+    struct weir_forms_exposures *exposures;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
     /* For clearing memory: no guest work is ever in them. Made when first needed. */
@@ -162,11 +152,6 @@ struct weir_session {
     struct weir_host_calls *host_calls; /* session/host_calls.c */
 
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    /* Its objects are being destroyed. Since when the device is kept idle for that (0: it is not),
-     * and what weir_device_idle_begin() gave. */
-    bool goes;
-    uint64_t device_idle_since_ns;
-    uint32_t device_idle;
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
@@ -176,10 +161,6 @@ struct weir_session {
 
     atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
-
-    /* Device printf text, under the worker's prints lock (session/prints.c). */
-    char *print_text;
-    size_t print_bytes;
 };
 
 /* limits.c */
@@ -200,18 +181,6 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
 /** Lower what is shown of a device to the wish. @thread owner */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
-
-/**
- * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
- * from here on, for some milliseconds at a time, so that others get in. Only the session's end
- * needs this: each of the guest's own calls to unload is between weir_device_idle_begin() and
- * _end().
- * @thread owner, of a session that ends
- */
-void weir_session_device_idle(struct weir_session *session);
-
-/** Let the device work again, if it was kept idle. @thread owner */
-void weir_session_device_idle_end(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
