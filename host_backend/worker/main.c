@@ -9,6 +9,7 @@
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
@@ -365,7 +366,7 @@ static int open_worker(struct weir_worker *worker)
     }
     close(fd);
     if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
-        weir_prints_init(&worker->prints) != WEIR_OK) {
+        weir_prints_create(&worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -417,7 +418,7 @@ static void close_worker(struct weir_worker *worker)
     weir_gates_destroy(worker);
     weir_device_idle_finish(worker);
     weir_worker_close_device(worker);
-    weir_prints_finish(&worker->prints);
+    weir_prints_destroy(worker->prints);
     weir_stats_finish(worker);
     close(worker->wake_fd);
     close(worker->exports_fd);
@@ -465,7 +466,7 @@ int weir_worker_main(int argc, char **argv)
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
     worker->tcp_fd = -1;
-    worker->wake_fd = worker->exports_fd = worker->prints.fd = worker->region_fd = -1;
+    worker->wake_fd = worker->exports_fd = worker->region_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_mutex_init(&worker->vmm_lock, NULL);
     weir_device_idle_init(&worker->device_idle);

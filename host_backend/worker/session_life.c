@@ -3,10 +3,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/awaited.h"
+#include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -18,6 +21,22 @@
 #define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
 #define ARENA_CAP_BYTES (8u << 20)
 
+static bool make_parts(struct weir_session *s)
+{
+    return (s->host_calls = weir_host_calls_create()) != NULL &&
+           (s->awaited = weir_awaited_create()) != NULL &&
+           (s->idle = weir_session_idle_create()) != NULL;
+}
+
+static void free_parts(struct weir_session *s)
+{
+    weir_host_calls_destroy(s->host_calls);
+    weir_awaited_destroy(s->awaited);
+    weir_conditions_destroy(s->conditions);
+    weir_session_prints_destroy(s->prints);
+    weir_session_idle_destroy(s->idle);
+}
+
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session)
 {
@@ -25,7 +44,11 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     enum weir_status status = WEIR_ERR_NO_MEMORY;
     CUstream work;
 
-    if (s == NULL) {
+    if (s == NULL || !make_parts(s)) {
+        if (s != NULL) {
+            free_parts(s);
+        }
+        free(s);
         params->transport->ops->destroy(params->transport);
         return status;
     }
@@ -47,13 +70,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     snprintf(s->program, sizeof s->program, "%s", params->program);
     s->view = *s->transport->ops->view(s->transport);
     pthread_mutex_init(&s->send_lock, NULL);
-    pthread_mutex_init(&s->calls_lock, NULL);
-    pthread_cond_init(&s->calls_done, NULL);
     weir_arena_init(&s->arena, ARENA_CAP_BYTES);
-    s->awaited = calloc(WEIR_AWAITED_MAX, sizeof *s->awaited);
-    if (s->awaited != NULL) {
-        status = weir_host_objects_init(s);
-    }
+    status = weir_host_objects_init(s);
     if (status == WEIR_OK && !s->monitor &&
         (weir_session_register(s) != CUDA_SUCCESS ||
          weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
@@ -74,31 +92,6 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
 
 /* ---------------------------------------------------------------- the end */
 
-/* Streams may be waiting for values that only this guest would have written. */
-static void write_awaited(struct weir_session *s)
-{
-    uint32_t n = s->n_awaited < WEIR_AWAITED_MAX ? s->n_awaited : WEIR_AWAITED_MAX;
-    CUstream work;
-
-    if (n == 0 || weir_session_work_stream(s, &work) != CUDA_SUCCESS) {
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const struct weir_awaited_value *a = &s->awaited[i];
-
-        if (!weir_host_range_covers(&s->ranges, a->address, a->wide ? 8 : 4) ||
-            !weir_session_vmm_make_writable(s, a->address, a->wide ? 8 : 4)) {
-            continue; /* a write there would end the context of all tenants */
-        }
-        if (a->wide) {
-            (void)s->driver->cuStreamWriteValue64_v2(work, a->address, a->value, 0);
-        } else {
-            (void)s->driver->cuStreamWriteValue32_v2(work, a->address, (uint32_t)a->value, 0);
-        }
-        (void)s->driver->cuStreamSynchronize(work);
-    }
-}
-
 static bool stream_drained(struct weir_session *s, struct weir_host_stream *stream, uint64_t end_ns)
 {
     CUgraph graph = NULL;
@@ -118,7 +111,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
         if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
             return false;
         }
-        write_awaited(s);
+        weir_awaited_write(s);
     }
     return true;
 }
@@ -170,13 +163,7 @@ static void release_memory(struct weir_session *s)
     while (s->grants != NULL) {
         weir_grant_drop(s, s->grants);
     }
-    while (s->uploads != NULL) {
-        struct weir_upload *upload = s->uploads;
-
-        s->uploads = upload->next;
-        free(upload->data);
-        free(upload);
-    }
+    weir_uploads_free(s->uploads);
 }
 
 void weir_session_destroy(struct weir_session *session)
@@ -199,7 +186,7 @@ void weir_session_destroy(struct weir_session *session)
         if (s->n_captures != 0) { /* the device does not come to rest before they end */
             weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
         }
-        s->goes = true;
+        weir_session_unloads(s);
         destroy_objects(s);
         weir_session_device_idle_end(s);
         weir_forms_session_gone(s);
@@ -220,13 +207,9 @@ void weir_session_destroy(struct weir_session *session)
     weir_host_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);
     s->transport->ops->destroy(s->transport);
-    pthread_cond_destroy(&s->calls_done);
-    pthread_mutex_destroy(&s->calls_lock);
     pthread_mutex_destroy(&s->send_lock);
     free(s->stats);
-    free(s->awaited);
-    free(s->conditions);
-    free(s->print_text);
     free(s->reply);
+    free_parts(s);
     free(s);
 }

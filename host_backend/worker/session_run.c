@@ -103,14 +103,13 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->reply_bulk = NULL;
     s->reply_bulk_bytes = 0;
     s->answer_later = false;
-    s->touched_bytes = 0;
     weir_arena_reset(&s->arena);
     atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
         result = run_handler(s, record->op, &in, &out);
     }
-    if (__builtin_expect(s->touched_bytes != 0, 0)) {
+    if (__builtin_expect(s->exposures != NULL, 0)) {
         weir_forms_wrote_unseen(s);
     }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {

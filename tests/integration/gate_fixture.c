@@ -482,6 +482,8 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->session.driver = &fx.worker.driver;
     guest->session.transport = &guest->transport;
     guest->session.wish.sm_pct = sm_pct;
+    guest->session.idle = weir_session_idle_create();
+    assert_non_null(guest->session.idle);
     guest->stream.o.native = guest; /* any name */
     return guest;
 }
@@ -512,6 +514,7 @@ void guest_gone(struct guest *guest)
         (void)fx.worker.driver.cuEventDestroy_v2(guest->stream.join);
     }
     weir_admission_session_gone(&guest->session);
+    weir_session_idle_destroy(guest->session.idle);
     free(guest);
 }
 

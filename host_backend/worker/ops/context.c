@@ -1,5 +1,6 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/prints.h"
 
 #include "base/log.h"
 #include <stdlib.h>
@@ -139,7 +140,7 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
     (void)in;
     result = weir_prints_collect(s);
     /* What was printed is handed over also when a kernel failed: it may say why. */
-    n = s->print_bytes < PRINT_PIECE_BYTES ? s->print_bytes : PRINT_PIECE_BYTES;
+    n = weir_prints_bytes(s) < PRINT_PIECE_BYTES ? weir_prints_bytes(s) : PRINT_PIECE_BYTES;
     if (n == 0) {
         return result;
     }
@@ -147,12 +148,10 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
     if (text == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    memcpy(text, s->print_text, n);
-    memmove(s->print_text, s->print_text + n, s->print_bytes - n);
-    s->print_bytes -= n;
+    weir_prints_take(s, text, n);
     out->text = text;
     out->n_text = (uint32_t)n;
-    out->more = s->print_bytes != 0;
+    out->more = weir_prints_bytes(s) != 0;
     if (result != CUDA_SUCCESS) {
         weir_session_defer(s, result);
     }

@@ -327,7 +327,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_submission what = {
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
-        .may_print = s->uses_printf, /* whether one of its kernels does is not known here */
+        .may_print = s->prints != NULL, /* whether one of its kernels does is not known here */
         .call = call_graph,
         .user = exec};
 

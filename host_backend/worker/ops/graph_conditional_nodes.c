@@ -1,50 +1,24 @@
 /* Conditional graph nodes: their handles, and the graphs that are their bodies. */
 #include "host_backend/worker/ops/ops.h"
-#include <stdlib.h>
+#include "host_backend/worker/session/conditions.h"
 #include <string.h>
 
-#define BODIES_MAX     64
-#define CONDITIONS_MAX 4096
+#define BODIES_MAX 64
 
 CUresult weir_host_graph_condition(struct weir_session *s,
                                    const struct weir_op_graph_condition_in *in,
                                    struct weir_op_graph_condition_out *out)
 {
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
-    struct weir_condition *more;
     CUgraphConditionalHandle handle;
-    uint32_t at = 0;
 
     if (graph == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    /* In the place of one whose graph is gone, or in a new one. */
-    while (at < s->n_conditions && s->conditions[at].graph != NULL) {
-        at++;
-    }
-    more =
-        at == CONDITIONS_MAX ? NULL : realloc(s->conditions, (s->n_conditions + 1) * sizeof *more);
-    if (more == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    s->conditions = more;
-    WEIR_TRY(s->driver->cuGraphConditionalHandleCreate(&handle, graph->native, weir_ops_context(s),
-                                                       in->default_value, in->flags));
-    s->conditions[at] = (struct weir_condition){handle, graph};
-    s->n_conditions += at == s->n_conditions;
+    WEIR_TRY(weir_condition_create(s, graph, weir_ops_context(s), in->default_value, in->flags,
+                                   &handle));
     out->handle = handle;
     return CUDA_SUCCESS;
-}
-
-/* One that this session made, of a graph that is still there. */
-static bool condition_good(const struct weir_session *s, uint64_t handle)
-{
-    for (uint32_t i = 0; i < s->n_conditions; i++) {
-        if (s->conditions[i].native == handle && s->conditions[i].graph != NULL) {
-            return true;
-        }
-    }
-    return false;
 }
 
 CUresult weir_host_graph_add_conditional(struct weir_session *s,
@@ -56,7 +30,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
     struct weir_ops_place p;
     CUgraphNode node;
 
-    if (in->size == 0 || in->size > BODIES_MAX || !condition_good(s, in->handle)) {
+    if (in->size == 0 || in->size > BODIES_MAX || !weir_condition_good(s, in->handle)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));

@@ -1,5 +1,6 @@
 /* Graph nodes that wait for or write values: batches of memory operations. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/awaited.h"
 #include <string.h>
 
 /* Each one in the driver's struct, its address checked; what is waited for is remembered, so that
@@ -29,9 +30,8 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
         WEIR_TRY(wait ? weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4)
                       : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
         if (wait) {
-            s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] = (struct weir_awaited_value){
-                copy[i].waitValue.address,
-                wide ? copy[i].waitValue.value64 : copy[i].waitValue.value, wide};
+            weir_awaited_note(s, copy[i].waitValue.address,
+                              wide ? copy[i].waitValue.value64 : copy[i].waitValue.value, wide);
         }
     }
     memset(ret, 0, sizeof *ret);

@@ -1,5 +1,6 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/host_calls.h"
@@ -71,8 +72,7 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
     k->params.blockDimZ = block[2];
     k->params.sharedMemBytes = shared_bytes;
     k->params.extra = k->bytes != 0 ? k->extra : NULL;
-    s->uses_printf |= f->uses_printf;
-    return CUDA_SUCCESS;
+    return f->uses_printf ? weir_prints_expect(s) : CUDA_SUCCESS;
 }
 
 CUresult weir_host_graph_add_kernel(struct weir_session *s,

@@ -232,7 +232,6 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (s->exposures != NULL) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
-    s->uses_printf |= f->uses_printf;
     kernel.native = launch.native;
     what.may_print = f->uses_printf;
     what.work = work_of(s, f, in);

@@ -1,6 +1,7 @@
 /* Streams, completion words, host functions. */
 #include "host_backend/worker/ops/ops.h"
 
+#include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/host_calls.h"
 #include <stdlib.h>
 
@@ -144,8 +145,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
                   : weir_session_check_write(s, in->address, wide ? 8 : 4));
     WEIR_TRY(weir_order_begin(s, stream));
     if (wait) {
-        s->awaited[s->n_awaited++ % WEIR_AWAITED_MAX] =
-            (struct weir_awaited_value){in->address, in->value, wide};
+        weir_awaited_note(s, in->address, in->value, wide);
         return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
                                                 in->flags)
                     : d->cuStreamWaitValue32_v2(weir_host_stream_at(stream), in->address, small,

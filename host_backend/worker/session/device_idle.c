@@ -4,14 +4,23 @@
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/worker.h"
 #include <sched.h>
+#include <stdlib.h>
 
 #define MOMENT_NS     (WEIR_NS_PER_MS)       /* the barrier stays closed for, at first */
 #define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* and at last */
 #define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* for sessions to come out of their handlers */
 #define PAUSE_NS      (20 * WEIR_NS_PER_US)
 #define SPIN_NS       (50 * WEIR_NS_PER_US)
+#define UNLOADS_NS    (5 * WEIR_NS_PER_MS) /* the device is kept idle for, while a session ends */
 
 _Static_assert(WEIR_DEVICE_IDLE_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
+
+struct weir_session_idle {
+    atomic_uint inside; /* a handler */
+    bool unloads;       /* its objects are being destroyed */
+    uint64_t since_ns;  /* the device is kept idle for that; 0: it is not */
+    uint32_t begun;     /* what weir_device_idle_begin() gave */
+};
 
 /* The session whose handler this thread is in. It leaves while it waits for the others. */
 static __thread struct weir_session *inside_of;
@@ -44,6 +53,16 @@ void weir_device_idle_finish(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- sessions */
 
+struct weir_session_idle *weir_session_idle_create(void)
+{
+    return calloc(1, sizeof(struct weir_session_idle));
+}
+
+void weir_session_idle_destroy(struct weir_session_idle *idle)
+{
+    free(idle);
+}
+
 /* Either we see that the barrier is closed, or who closes it sees that we are inside: both store,
  * then load, and all four are sequentially consistent (Dekker). */
 static void enter(struct weir_session *s)
@@ -51,11 +70,11 @@ static void enter(struct weir_session *s)
     struct weir_device_idle *d = &s->worker->device_idle;
 
     for (;;) {
-        atomic_store(&s->inside, 1);
+        atomic_store(&s->idle->inside, 1);
         if (atomic_load(&d->closed) == 0) {
             return;
         }
-        atomic_store_explicit(&s->inside, 0, memory_order_release);
+        atomic_store_explicit(&s->idle->inside, 0, memory_order_release);
         pthread_mutex_lock(&d->barrier);
         while (atomic_load(&d->closed) != 0) {
             pthread_cond_wait(&d->opened, &d->barrier);
@@ -73,7 +92,7 @@ void weir_device_barrier_enter(struct weir_session *session)
 void weir_device_barrier_leave(struct weir_session *session)
 {
     inside_of = NULL;
-    atomic_store_explicit(&session->inside, 0, memory_order_release);
+    atomic_store_explicit(&session->idle->inside, 0, memory_order_release);
 }
 
 /* ---------------------------------------------------------------- the barrier */
@@ -110,7 +129,7 @@ static bool any_inside(struct weir_worker *w)
 
     pthread_mutex_lock(&w->lock);
     for (struct weir_session *s = w->sessions; s != NULL && !any; s = s->next) {
-        any = atomic_load(&s->inside) != 0;
+        any = atomic_load(&s->idle->inside) != 0;
     }
     pthread_mutex_unlock(&w->lock);
     return any;
@@ -219,7 +238,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     uint32_t idle;
 
     if (inside != NULL) { /* or two that wait for an idle device wait for each other */
-        atomic_store_explicit(&inside->inside, 0, memory_order_release);
+        atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
     idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker) : 0;
     pthread_mutex_lock(&d->lock);
@@ -252,5 +271,35 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
     }
     if (self != NULL) {
         enter(self);
+    }
+}
+
+/* ---------------------------------------------------------------- while a session's objects go */
+
+void weir_session_unloads(struct weir_session *session)
+{
+    session->idle->unloads = true;
+}
+
+void weir_session_device_idle_end(struct weir_session *session)
+{
+    struct weir_session_idle *i = session->idle;
+
+    if (i->since_ns != 0) {
+        i->since_ns = 0;
+        weir_device_idle_end(session->worker, i->begun);
+    }
+}
+
+void weir_session_device_idle(struct weir_session *session)
+{
+    struct weir_session_idle *i = session->idle;
+
+    if (i->since_ns != 0 && weir_clock_now_ns() - i->since_ns > UNLOADS_NS) {
+        weir_session_device_idle_end(session);
+    }
+    if (i->unloads && i->since_ns == 0) {
+        i->begun = weir_device_idle_begin(session->worker, session);
+        i->since_ns = weir_clock_now_ns();
     }
 }

@@ -34,6 +34,7 @@
 #define WEIR_DEVICE_IDLE_DEVICES  16u /* WEIR_DEVICES_MAX */
 
 struct weir_session;
+struct weir_session_idle;
 struct weir_worker;
 
 /* The worker's part. */
@@ -52,6 +53,11 @@ void weir_device_idle_init(struct weir_device_idle *d);
 /** @thread the worker's first, with no session left */
 void weir_device_idle_finish(struct weir_worker *worker);
 
+/** A session's part. NULL: out of memory. */
+struct weir_session_idle *weir_session_idle_create(void);
+/** Accepts NULL. */
+void weir_session_idle_destroy(struct weir_session_idle *idle);
+
 /** A session is about to give the device work; waits while the barrier is closed.
  * @thread session */
 void weir_device_barrier_enter(struct weir_session *session);
@@ -69,5 +75,19 @@ void weir_device_barrier_leave(struct weir_session *session);
  */
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
+
+/** The objects of a session that ends are destroyed from here on. @thread session */
+void weir_session_unloads(struct weir_session *session);
+/**
+ * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
+ * from here on, for some milliseconds at a time, so that others get in. Only the session's end
+ * needs this: each of the guest's own calls to unload is between weir_device_idle_begin() and
+ * _end().
+ * @thread session
+ */
+void weir_session_device_idle(struct weir_session *session);
+
+/** Let the device work again, if it was kept idle. @thread session */
+void weir_session_device_idle_end(struct weir_session *session);
 
 #endif

@@ -23,6 +23,62 @@
 
 _Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
 
+/* A function of the guest that the GPU's queue reaches. */
+struct weir_host_call {
+    struct weir_host_call *next;
+    struct weir_host_call **back; /* what points to it */
+    struct weir_session *session;
+    uint64_t token;
+    bool once; /* of a stream: freed when run; of a graph: freed with the session */
+};
+
+/* A call of the guest that has begun and has not been answered yet. */
+struct ticket {
+    struct ticket *next;
+    uint64_t ticket;
+    uint32_t word; /* the guest writes there that it is done; WEIR_WORD_NONE: it sends a record */
+    bool done;
+};
+
+struct weir_host_calls {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t done;  /* a ticket is answered, a trampoline has left, or the session ends */
+    struct weir_host_call *calls;
+    struct ticket *tickets;
+    uint64_t next_ticket;
+    uint64_t ticket_words; /* a bit for each word of WEIR_WORDS_TICKETS that is in use */
+    uint32_t n_calls;
+    uint32_t n_running; /* trampolines inside the session */
+};
+
+struct weir_host_calls *weir_host_calls_create(void)
+{
+    struct weir_host_calls *calls = calloc(1, sizeof *calls);
+
+    if (calls != NULL) {
+        pthread_mutex_init(&calls->lock, NULL);
+        pthread_cond_init(&calls->done, NULL);
+    }
+    return calls;
+}
+
+void weir_host_calls_destroy(struct weir_host_calls *calls)
+{
+    if (calls != NULL) {
+        pthread_cond_destroy(&calls->done);
+        pthread_mutex_destroy(&calls->lock);
+        free(calls);
+    }
+}
+
+void weir_host_calls_end(struct weir_session *session)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    atomic_store(&session->ending, true);
+    pthread_cond_broadcast(&session->host_calls->done);
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
                                              bool once)
 {
@@ -31,21 +87,21 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
     if (call == NULL) {
         return NULL;
     }
-    pthread_mutex_lock(&session->calls_lock);
-    if (session->n_calls >= WEIR_HOST_CALLS_MAX) {
+    pthread_mutex_lock(&session->host_calls->lock);
+    if (session->host_calls->n_calls >= WEIR_HOST_CALLS_MAX) {
         free(call);
         call = NULL;
     } else {
         *call = (struct weir_host_call){
-            .next = session->calls, .session = session, .token = token, .once = once};
-        if (session->calls != NULL) {
-            session->calls->back = &call->next;
+            .next = session->host_calls->calls, .session = session, .token = token, .once = once};
+        if (session->host_calls->calls != NULL) {
+            session->host_calls->calls->back = &call->next;
         }
-        call->back = &session->calls;
-        session->calls = call;
-        session->n_calls++;
+        call->back = &session->host_calls->calls;
+        session->host_calls->calls = call;
+        session->host_calls->n_calls++;
     }
-    pthread_mutex_unlock(&session->calls_lock);
+    pthread_mutex_unlock(&session->host_calls->lock);
     return call;
 }
 
@@ -55,7 +111,7 @@ static void unlink_locked(struct weir_host_call *call)
     if (call->next != NULL) {
         call->next->back = call->back;
     }
-    call->session->n_calls--;
+    call->session->host_calls->n_calls--;
     free(call);
 }
 
@@ -63,13 +119,12 @@ void weir_host_call_cancel(struct weir_host_call *call)
 {
     struct weir_session *session = call->session;
 
-    pthread_mutex_lock(&session->calls_lock);
+    pthread_mutex_lock(&session->host_calls->lock);
     unlink_locked(call);
-    pthread_mutex_unlock(&session->calls_lock);
+    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
-static bool send_call(struct weir_session *session, uint64_t token,
-                      const struct weir_host_ticket *ticket)
+static bool send_call(struct weir_session *session, uint64_t token, const struct ticket *ticket)
 {
     struct weir_op_host_func_call_in in = {
         .token = token, .ticket = ticket->ticket, .word = ticket->word};
@@ -93,15 +148,15 @@ static uint32_t first_ticket_word(const struct weir_session *session)
 }
 
 /* A word for the answer; none is left when 64 functions are under way at once. */
-static void take_word_locked(struct weir_session *session, struct weir_host_ticket *ticket)
+static void take_word_locked(struct weir_session *session, struct ticket *ticket)
 {
     if (session->remote || session->view.n_words <= WEIR_WORDS_TICKETS ||
-        session->ticket_words == UINT64_MAX) {
+        session->host_calls->ticket_words == UINT64_MAX) {
         return;
     }
-    uint32_t bit = (uint32_t)__builtin_ctzll(~session->ticket_words);
+    uint32_t bit = (uint32_t)__builtin_ctzll(~session->host_calls->ticket_words);
 
-    session->ticket_words |= 1ull << bit;
+    session->host_calls->ticket_words |= 1ull << bit;
     ticket->word = first_ticket_word(session) + bit;
     __atomic_store_n(&session->view.words[ticket->word], (uint32_t)~ticket->ticket,
                      __ATOMIC_RELAXED);
@@ -114,7 +169,7 @@ static bool hopeless(struct weir_session *session)
     return atomic_load(&session->ending) || session->transport->ops->peer_gone(session->transport);
 }
 
-static void wait_for_word(struct weir_session *session, const struct weir_host_ticket *ticket)
+static void wait_for_word(struct weir_session *session, const struct ticket *ticket)
 {
     uint32_t *word = &session->view.words[ticket->word];
 
@@ -129,7 +184,7 @@ static void wait_for_word(struct weir_session *session, const struct weir_host_t
     }
 }
 
-static void wait_for_guest(struct weir_session *session, struct weir_host_ticket *ticket)
+static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
 {
     if (ticket->word != WEIR_WORD_NONE) {
         wait_for_word(session, ticket);
@@ -145,28 +200,28 @@ static void wait_for_guest(struct weir_session *session, struct weir_host_ticket
         end.tv_nsec += (long)SLICE_NS;
         end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
         end.tv_nsec %= (long)WEIR_NS_PER_S;
-        pthread_mutex_lock(&session->calls_lock);
+        pthread_mutex_lock(&session->host_calls->lock);
         if (!ticket->done && attend == NULL) {
-            pthread_cond_timedwait(&session->calls_done, &session->calls_lock, &end);
+            pthread_cond_timedwait(&session->host_calls->done, &session->host_calls->lock, &end);
         }
         done = ticket->done;
-        pthread_mutex_unlock(&session->calls_lock);
+        pthread_mutex_unlock(&session->host_calls->lock);
         if (!done && attend != NULL) {
             attend(session->transport, SLICE_NS);
         }
     }
 }
 
-static void forget_ticket_locked(struct weir_session *session, struct weir_host_ticket *ticket)
+static void forget_ticket_locked(struct weir_session *session, struct ticket *ticket)
 {
-    struct weir_host_ticket **at = &session->tickets;
+    struct ticket **at = &session->host_calls->tickets;
 
     while (*at != ticket) {
         at = &(*at)->next;
     }
     *at = ticket->next;
     if (ticket->word != WEIR_WORD_NONE) {
-        session->ticket_words &= ~(1ull << (ticket->word - first_ticket_word(session)));
+        session->host_calls->ticket_words &= ~(1ull << (ticket->word - first_ticket_word(session)));
     }
 }
 
@@ -174,50 +229,50 @@ void CUDA_CB weir_host_call_run(void *user_data)
 {
     struct weir_host_call *call = user_data;
     struct weir_session *session = call->session;
-    struct weir_host_ticket ticket = {0};
+    struct ticket ticket = {0};
     uint64_t token = call->token;
     bool ending;
 
-    pthread_mutex_lock(&session->calls_lock);
+    pthread_mutex_lock(&session->host_calls->lock);
     ending = atomic_load(&session->ending);
     if (call->once) {
         unlink_locked(call);
     }
     if (!ending) {
-        ticket.ticket = ++session->next_ticket;
+        ticket.ticket = ++session->host_calls->next_ticket;
         take_word_locked(session, &ticket);
-        ticket.next = session->tickets;
-        session->tickets = &ticket;
-        session->n_running++;
+        ticket.next = session->host_calls->tickets;
+        session->host_calls->tickets = &ticket;
+        session->host_calls->n_running++;
     }
-    pthread_mutex_unlock(&session->calls_lock);
+    pthread_mutex_unlock(&session->host_calls->lock);
     if (ending) {
         return;
     }
     if (send_call(session, token, &ticket)) {
         wait_for_guest(session, &ticket);
     }
-    pthread_mutex_lock(&session->calls_lock);
+    pthread_mutex_lock(&session->host_calls->lock);
     forget_ticket_locked(session, &ticket);
-    session->n_running--;
-    pthread_cond_broadcast(&session->calls_done);
-    pthread_mutex_unlock(&session->calls_lock);
+    session->host_calls->n_running--;
+    pthread_cond_broadcast(&session->host_calls->done);
+    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-    pthread_mutex_lock(&session->calls_lock);
-    for (struct weir_host_ticket *t = session->tickets; t != NULL; t = t->next) {
+    pthread_mutex_lock(&session->host_calls->lock);
+    for (struct ticket *t = session->host_calls->tickets; t != NULL; t = t->next) {
         if (t->ticket == ticket && !t->done) {
             t->done = true;
             result = CUDA_SUCCESS;
-            pthread_cond_broadcast(&session->calls_done);
+            pthread_cond_broadcast(&session->host_calls->done);
             break;
         }
     }
-    pthread_mutex_unlock(&session->calls_lock);
+    pthread_mutex_unlock(&session->host_calls->lock);
     return result;
 }
 
@@ -234,15 +289,17 @@ void weir_host_call_glance(void *user, const struct weir_record *record)
 
 void weir_host_calls_finish(struct weir_session *session)
 {
-    pthread_mutex_lock(&session->calls_lock);
-    while (session->n_running != 0) {
-        pthread_cond_wait(&session->calls_done, &session->calls_lock);
+    struct weir_host_calls *calls = session->host_calls;
+
+    pthread_mutex_lock(&calls->lock);
+    while (calls->n_running != 0) {
+        pthread_cond_wait(&calls->done, &calls->lock);
     }
-    for (struct weir_host_call *call = session->calls, *next; call != NULL; call = next) {
+    for (struct weir_host_call *call = calls->calls, *next; call != NULL; call = next) {
         next = call->next;
         free(call);
     }
-    session->calls = NULL;
-    session->n_calls = 0;
-    pthread_mutex_unlock(&session->calls_lock);
+    calls->calls = NULL;
+    calls->n_calls = 0;
+    pthread_mutex_unlock(&calls->lock);
 }

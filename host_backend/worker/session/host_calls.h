@@ -6,6 +6,17 @@
 
 #define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or in graphs */
 
+struct weir_host_call;
+struct weir_host_calls;
+
+/** A session's part. NULL: out of memory. */
+struct weir_host_calls *weir_host_calls_create(void);
+/** After weir_host_calls_finish(), or of a session that never began. Accepts NULL. */
+void weir_host_calls_destroy(struct weir_host_calls *calls);
+
+/** Set session->ending, and let no trampoline wait any longer. @thread any */
+void weir_host_calls_end(struct weir_session *session);
+
 /**
  * A call for the driver's queue; give it to the driver as user data of weir_host_call_run().
  *

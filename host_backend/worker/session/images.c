@@ -166,3 +166,14 @@ uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
     pthread_mutex_unlock(&store->lock);
     return bytes;
 }
+
+void weir_uploads_free(struct weir_upload *first)
+{
+    while (first != NULL) {
+        struct weir_upload *upload = first;
+
+        first = upload->next;
+        free(upload->data);
+        free(upload);
+    }
+}

@@ -75,6 +75,9 @@ struct weir_upload {
     uint8_t *data;
     uint64_t bytes, received;
 };
-#define WEIR_UPLOADS_MAX 8
+#define WEIR_UPLOADS_MAX 8 /* of a session */
+
+/** Free a list of them. Accepts NULL. */
+void weir_uploads_free(struct weir_upload *first);
 
 #endif

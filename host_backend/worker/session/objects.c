@@ -9,9 +9,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
@@ -155,10 +157,8 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
         free(((struct weir_host_function *)o)->name);
         free(((struct weir_host_function *)o)->elsewhere);
     }
-    for (uint32_t i = 0; o->kind == WEIR_KIND_GRAPH && i < session->n_conditions; i++) {
-        if (session->conditions[i].graph == o) {
-            session->conditions[i].graph = NULL;
-        }
+    if (o->kind == WEIR_KIND_GRAPH) {
+        weir_conditions_graph_gone(session, o);
     }
     if (o->charged_bytes != 0) {
         weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,

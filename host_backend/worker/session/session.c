@@ -7,13 +7,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 
-#define SEND_WAIT_NS   (10 * WEIR_NS_PER_S)
-#define DEVICE_IDLE_NS (5 * WEIR_NS_PER_MS)
+#define SEND_WAIT_NS (10 * WEIR_NS_PER_S)
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
@@ -39,10 +39,7 @@ CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_st
 
 void weir_session_end(struct weir_session *session)
 {
-    pthread_mutex_lock(&session->calls_lock);
-    atomic_store(&session->ending, true);
-    pthread_cond_broadcast(&session->calls_done);
-    pthread_mutex_unlock(&session->calls_lock);
+    weir_host_calls_end(session);
     weir_admission_session_wake(session);
 }
 
@@ -162,29 +159,5 @@ void weir_session_answer_waits(struct weir_session *session)
         s->reply_bulk_bytes = 0;
         weir_session_reply(s, WEIR_OP_word_wait, wait.seq, sticky,
                            &out); /* nobody writes it any more */
-    }
-}
-
-/* ---------------------------------------------------------------- while objects are destroyed */
-
-void weir_session_device_idle_end(struct weir_session *session)
-{
-    if (session->device_idle_since_ns != 0) {
-        session->device_idle_since_ns = 0;
-        weir_device_idle_end(session->worker, session->device_idle);
-    }
-}
-
-void weir_session_device_idle(struct weir_session *session)
-{
-    struct weir_session *s = session;
-
-    if (s->device_idle_since_ns != 0 &&
-        weir_clock_now_ns() - s->device_idle_since_ns > DEVICE_IDLE_NS) {
-        weir_session_device_idle_end(s);
-    }
-    if (s->goes && s->device_idle_since_ns == 0) {
-        s->device_idle = weir_device_idle_begin(s->worker, s);
-        s->device_idle_since_ns = weir_clock_now_ns();
     }
 }

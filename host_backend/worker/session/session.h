@@ -6,9 +6,6 @@
  * sessions share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which
  * are internally locked.
  *
- * Every object begins with struct weir_object and lives in the table of its kind. Objects of one
- * context die with it, functions with their module, nodes with their graph.
- *
  * Source: docs/design/host.md
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
@@ -17,9 +14,8 @@
 #include "base/account.h"
 #include "base/arena.h"
 #include "base/id_table.h"
-#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/native_map.h"
-#include "host_backend/worker/session/part.h"
+#include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/ranges.h"
 #include "host_backend/worker/session/vmm_book.h"
 #include "proto/cuda_abi.h"
@@ -32,134 +28,19 @@
 struct weir_host_chunk;
 #define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
-struct weir_forms_exposure;
-struct weir_forms_kernel;
-struct weir_forms_module;
-struct weir_host_image;
-struct weir_host_jit_options;
+struct weir_awaited;
+struct weir_conditions;
+struct weir_forms_exposures;
+struct weir_host_calls;
 struct weir_region_end;
+struct weir_session_idle;
+struct weir_session_prints;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
 #define WEIR_KIND_SLOTS  32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
-
-struct weir_object {
-    weir_handle handle;
-    uint8_t kind;
-    uint8_t device;            /* of the worker's: whose context was current at its making */
-    bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
-    void *native;              /* the driver's handle */
-    struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
-    struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
-    uint64_t charged_bytes;    /* of the tenant's quota */
-};
-
-/* A context of the guest. All of a device lie over its one primary context. */
-struct weir_host_ctx {
-    struct weir_object o;
-    struct weir_host_ctx *next;
-    struct weir_host_stream *legacy;
-    struct weir_host_stream *streams; /* all of the context, the legacy one too */
-    /* Legacy order (session/order.c). */
-    uint64_t legacy_epoch; /* operations that the legacy stream has been given */
-    uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
-    CUevent legacy_event;  /* made at first need */
-    uint32_t flags;
-};
-
-struct weir_host_stream {
-    struct weir_object o;
-    struct weir_host_stream *next; /* in the context */
-    uint32_t word;
-    uint32_t flags;
-    int priority; /* that the guest asks for */
-    bool legacy;
-    bool blocking;          /* ordered against the legacy stream */
-    bool dirty;             /* has had work since the legacy stream last waited for it */
-    bool capturing;         /* this stream began a capture that has not ended */
-    bool capture_given;     /* into a graph of the guest */
-    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
-    CUevent join;           /* made at first need */
-    struct weir_admission_stream gate;
-    struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
-};
-
-/** What the driver is given work for a stream in: it may be in a part of the device. */
-static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
-{
-    return stream->parts != NULL ? stream->parts->at : stream->o.native;
-}
-
-struct weir_host_event {
-    struct weir_object o;
-    uint32_t word;
-    uint32_t flags;
-    struct weir_ipc_event *shared; /* this object holds a reference; or NULL */
-};
-
-/* A module or a library. */
-struct weir_host_module {
-    struct weir_object o;
-    struct weir_host_image
-        *image;       /* a reference: the driver may read it as long as the module lives */
-    const void *code; /* what of it the driver was given; the image's */
-    bool library;
-    bool of_library; /* the module of a library: unloaded with it */
-    bool uses_printf;
-    bool is_bundle;
-    struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
-    bool used; /* a library of which something was asked for: its variables may have changed */
-    struct weir_host_jit_options *options; /* a library's, to load it again with; NULL: none */
-};
-
-#define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
-
-struct weir_host_function {
-    struct weir_object o;  /* native: the CUfunction */
-    CUkernel kernel;       /* of a library; or NULL */
-    CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
-    char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
-    struct weir_forms_module *forms;            /* its module's */
-    struct weir_forms_kernel *form;             /* of those, once found */
-    uint32_t set_mask;                          /* attributes that the guest has set .. */
-    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
-    bool uses_printf;
-    uint32_t loaded_on; /* devices where its code is known to be loaded, a bit each */
-    bool layout_known;
-    struct weir_gate_hint hint;
-    uint32_t param_bytes; /* what a launch must bring at least */
-    uint32_t n_params;
-};
-
-/* An executable graph. */
-struct weir_exec {
-    struct weir_object o;
-    struct weir_gate_hint hint;
-};
-
-/* A linker's state, or a texture or surface object, has no more than the object. */
-
-/* A function of the guest that the GPU's queue reaches.
- * Freed with the session (nodes) or when run. */
-struct weir_host_call {
-    struct weir_host_call *next;
-    struct weir_host_call **back; /* what points to it */
-    struct weir_session *session;
-    uint64_t token;
-    bool once; /* of a stream: freed when run; of a graph: kept */
-};
-
-/* A call of the guest that has begun and not yet been answered. */
-struct weir_host_ticket {
-    struct weir_host_ticket *next;
-    uint64_t ticket;
-    uint32_t
-        word; /* where the guest writes that it is done; or WEIR_WORD_NONE: it sends a record */
-    bool done;
-};
 
 struct weir_grant {
     struct weir_grant *next;
@@ -187,7 +68,6 @@ struct weir_word_wait {
 };
 #define WEIR_WORD_WAITS_MAX 256
 #define WEIR_MARKS_WATCHED  16
-#define WEIR_AWAITED_MAX    1024
 
 struct weir_session {
     uint64_t id;
@@ -196,7 +76,6 @@ struct weir_session {
     const struct weir_driver *driver;
     struct weir_transport *transport;
     struct weir_session *next; /* in the worker's list, under its lock */
-    pthread_t thread;
     int64_t pid;
     uint32_t uid;
     uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
@@ -230,28 +109,15 @@ struct weir_session {
     struct weir_object *op_last;
     uint32_t op;
     uint32_t n_captures; /* streams under capture */
-    atomic_uint inside;  /* a handler (session/device_idle.h) */
 
-    /* Values that streams have been told to wait for: written when the session ends, so that no
-     * stream of it waits for ever. A ring of the newest. */
-    struct weir_awaited_value {
-        uint64_t address, value;
-        bool wide;
-    } * awaited;
-    uint32_t n_awaited;
+    struct weir_awaited *awaited;
+    struct weir_conditions *conditions; /* NULL: it made none */
+    struct weir_session_prints *prints; /* NULL: it has no kernel that prints */
+    struct weir_session_idle *idle;     /* session/device_idle.c */
 
-    /* Conditions of graphs that this session made. Names come again, so a graph forgets its own. */
-    struct weir_condition {
-        uint64_t native;
-        const struct weir_object *graph; /* NULL: it is gone */
-    } * conditions;
-    uint32_t n_conditions;
-    bool uses_printf;
-
-    /* Variables of modules with twins whose addresses the guest has, and what the operation in hand
-     * is about to write of them (twins/module_variables.c). */
-    struct weir_forms_exposure *exposures;
-    uint64_t touched_address, touched_bytes;
+    /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
+     * NULL: none. */
+    struct weir_forms_exposures *exposures;
     struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
     uint32_t n_waits;
     /* For clearing memory: no guest work is ever in them. Made when first needed. */
@@ -283,21 +149,9 @@ struct weir_session {
 
     pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
 
-    pthread_mutex_t calls_lock; /* guards what follows */
-    pthread_cond_t calls_done;
-    struct weir_host_call *calls;
-    struct weir_host_ticket *tickets;
-    uint64_t next_ticket;
-    uint64_t ticket_words; /* bit per word of WEIR_WORDS_TICKETS in use */
-    uint32_t n_calls;
-    uint32_t n_running; /* trampolines inside the session */
+    struct weir_host_calls *host_calls; /* session/host_calls.c */
 
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    /* Its objects are being destroyed. Since when the device is kept idle for that (0: it is not),
-     * and what weir_device_idle_begin() gave. */
-    bool goes;
-    uint64_t device_idle_since_ns;
-    uint32_t device_idle;
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
@@ -307,10 +161,6 @@ struct weir_session {
 
     atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
-
-    /* Device printf text, under the worker's prints lock (session/prints.c). */
-    char *print_text;
-    size_t print_bytes;
 };
 
 /* limits.c */
@@ -331,18 +181,6 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
 /** Lower what is shown of a device to the wish. @thread owner */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
-
-/**
- * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
- * from here on, for some milliseconds at a time, so that others get in. Only the session's end
- * needs this: each of the guest's own calls to unload is between weir_device_idle_begin() and
- * _end().
- * @thread owner, of a session that ends
- */
-void weir_session_device_idle(struct weir_session *session);
-
-/** Let the device work again, if it was kept idle. @thread owner */
-void weir_session_device_idle_end(struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);

@@ -17,6 +17,7 @@
 struct weir_device_gate;
 struct weir_forms;
 struct weir_nvml;
+struct weir_prints;
 struct weir_session_hooks;
 struct region;
 struct weir_region_end;
@@ -84,14 +85,6 @@ struct weir_tenant {
     struct weir_host_image_store images; /* internally locked */
 };
 
-struct weir_prints {
-    pthread_mutex_t lock; /* guards all of it; driver calls are made under it */
-    int fd;               /* a file in memory that is this process's stdout; -1: printf is lost */
-    struct weir_session *owner;
-    CUstream *streams; /* where the owner's printing kernels went */
-    size_t n_streams, room;
-};
-
 /* One GPU of a worker. What follows about is set at the start and immutable. */
 struct weir_worker_device {
     CUdevice cu;
@@ -143,7 +136,7 @@ struct weir_worker {
     pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
     struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
 
-    struct weir_prints prints;
+    struct weir_prints *prints;                       /* session/prints.h */
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* session/gates.h; NULL: no scheduler */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
     struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
@@ -233,16 +226,5 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
                       uint64_t base, uint64_t bytes);
 /** The supervisor may let go. */
 void weir_memory_drop(struct weir_worker *worker, uint64_t id);
-
-/* prints.c */
-
-enum weir_status weir_prints_init(struct weir_prints *prints);
-void weir_prints_finish(struct weir_prints *prints);
-/** A kernel that may print is about to go to stream; waits for other sessions' output. */
-CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
-/** Wait for the session's printing streams and collect the text in session->print_text. */
-CUresult weir_prints_collect(struct weir_session *session);
-/** The stream is going away, or (NULL) the session is. */
-void weir_prints_forget(struct weir_session *session, CUstream stream);
 
 #endif

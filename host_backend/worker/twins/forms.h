@@ -74,9 +74,10 @@ void weir_forms_exposed(struct weir_session *session, struct weir_host_module *m
 
 /** An operation is about to write memory: noted if it is a variable's. */
 void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes);
-/** What was touched is being written by work just given to a stream. */
+/** What was touched, if anything was, is being written by work just given to a stream. Of a session
+ * with exposures, as is the next. */
 void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *stream);
-/** What was touched is written by something that cannot be followed. */
+/** What was touched, if anything was, is written by something that cannot be followed. */
 void weir_forms_wrote_unseen(struct weir_session *session);
 /** Arguments of a kernel, or of a graph's kernel: do they name a constant? */
 void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes);
@@ -84,7 +85,7 @@ void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments
 /** Work that writes it was given to a stream. */
 static inline void weir_forms_written(struct weir_session *session, struct weir_host_stream *stream)
 {
-    if (__builtin_expect(session->touched_bytes != 0, 0)) {
+    if (__builtin_expect(session->exposures != NULL, 0)) {
         weir_forms_wrote(session, stream);
     }
 }

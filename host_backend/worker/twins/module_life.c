@@ -106,7 +106,10 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
 
 static void drop_exposures(struct weir_session *session, const struct weir_host_module *module)
 {
-    for (struct weir_forms_exposure **at = &session->exposures; *at != NULL;) {
+    if (session->exposures == NULL) {
+        return;
+    }
+    for (struct weir_forms_exposure **at = &session->exposures->first; *at != NULL;) {
         struct weir_forms_exposure *e = *at;
 
         if (module != NULL && e->module != module) {
@@ -119,6 +122,7 @@ static void drop_exposures(struct weir_session *session, const struct weir_host_
         }
         free(e);
     }
+    weir_forms_exposures_shrink(session);
 }
 
 bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module)

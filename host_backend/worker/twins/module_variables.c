@@ -110,10 +110,15 @@ static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr addres
     return 0;
 }
 
+static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
+{
+    return s->exposures != NULL ? s->exposures->first : NULL;
+}
+
 /* Is a write from before still under way? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
-    for (const struct weir_forms_exposure *e = s->exposures; e != NULL; e = e->next) {
+    for (const struct weir_forms_exposure *e = exposures_of(s); e != NULL; e = e->next) {
         if (e->forms == m && e->written != NULL &&
             s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
             return true;
@@ -125,7 +130,10 @@ static bool writes_open(struct weir_session *s, const struct weir_forms_module *
 /* What is no constant need not be watched any longer. */
 static void settle_exposures(struct weir_session *s, struct weir_forms_module *m)
 {
-    for (struct weir_forms_exposure **at = &s->exposures; *at != NULL;) {
+    if (s->exposures == NULL) {
+        return;
+    }
+    for (struct weir_forms_exposure **at = &s->exposures->first; *at != NULL;) {
         struct weir_forms_exposure *e = *at;
 
         if (e->forms != m) {
@@ -147,6 +155,7 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
         *at = e->next;
         free(e);
     }
+    weir_forms_exposures_shrink(s);
 }
 
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
@@ -177,11 +186,37 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
 
 /* ---------------------------------------------------------------- exposures */
 
+/* Enter one. false: out of memory. */
+static bool expose(struct weir_session *s, const struct weir_forms_exposure *exposure)
+{
+    struct weir_forms_exposure *e = malloc(sizeof *e);
+
+    if (e != NULL && s->exposures == NULL) {
+        s->exposures = calloc(1, sizeof *s->exposures);
+    }
+    if (e == NULL || s->exposures == NULL) {
+        free(e);
+        return false;
+    }
+    *e = *exposure;
+    e->next = s->exposures->first;
+    s->exposures->first = e;
+    return true;
+}
+
+void weir_forms_exposures_shrink(struct weir_session *session)
+{
+    if (session->exposures != NULL && session->exposures->first == NULL) {
+        free(session->exposures);
+        session->exposures = NULL;
+    }
+}
+
 void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,
                         CUdeviceptr address, size_t bytes)
 {
     for (struct weir_forms_module *m = module->forms; m != NULL; m = m->next) {
-        struct weir_forms_exposure *e = session->exposures;
+        const struct weir_forms_exposure *e = exposures_of(session);
 
         if (m->refused || atomic_load(&m->state) == WEIR_FORMS_NONE ||
             m->device->index != session->device || (m->bound && twin_of(m, address) == 0)) {
@@ -193,18 +228,14 @@ void weir_forms_exposed(struct weir_session *session, struct weir_host_module *m
         if (e != NULL) {
             continue;
         }
-        e = calloc(1, sizeof *e);
-        if (e == NULL) {
+        if (!expose(session,
+                    &(struct weir_forms_exposure){.module = module,
+                                                  .forms = m,
+                                                  .address = address,
+                                                  .bytes = bytes,
+                                                  .twin = m->bound ? twin_of(m, address) : 0})) {
             weir_forms_refuse(m, "no memory to watch a constant");
-            continue;
         }
-        *e = (struct weir_forms_exposure){.next = session->exposures,
-                                          .module = module,
-                                          .forms = m,
-                                          .address = address,
-                                          .bytes = bytes,
-                                          .twin = m->bound ? twin_of(m, address) : 0};
-        session->exposures = e;
     }
 }
 
@@ -215,15 +246,17 @@ static bool overlaps(const struct weir_forms_exposure *e, uint64_t address, uint
 
 void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    for (const struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+    struct weir_forms_exposures *x = session->exposures;
+
+    for (const struct weir_forms_exposure *e = exposures_of(session); e != NULL; e = e->next) {
         if (!overlaps(e, address, bytes)) {
             continue;
         }
-        if (session->touched_bytes != 0) {
+        if (x->touched_bytes != 0) {
             weir_forms_wrote_unseen(session); /* two ranges in one operation: a list of them */
         }
-        session->touched_address = address;
-        session->touched_bytes = bytes;
+        x->touched_address = address;
+        x->touched_bytes = bytes;
         return;
     }
 }
@@ -254,8 +287,9 @@ static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
 static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
                    const struct weir_host_stream *stream)
 {
-    uint64_t first = e->address > s->touched_address ? e->address : s->touched_address;
-    uint64_t touched_end = s->touched_address + s->touched_bytes;
+    const struct weir_forms_exposures *x = s->exposures;
+    uint64_t first = e->address > x->touched_address ? e->address : x->touched_address;
+    uint64_t touched_end = x->touched_address + x->touched_bytes;
     uint64_t end = e->address + e->bytes < touched_end ? e->address + e->bytes : touched_end;
 
     if (s->driver->cuMemcpyDtoDAsync_v2(e->twin + (first - e->address), first, end - first,
@@ -266,12 +300,17 @@ static void follow(struct weir_session *s, const struct weir_forms_exposure *e,
 
 void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *stream)
 {
+    struct weir_forms_exposures *x = session->exposures;
+
+    if (x->touched_bytes == 0) {
+        return;
+    }
     if (weir_host_stream_capturing(session, stream)) {
         weir_forms_wrote_unseen(session);
         return;
     }
-    for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
-        if (!overlaps(e, session->touched_address, session->touched_bytes)) {
+    for (struct weir_forms_exposure *e = x->first; e != NULL; e = e->next) {
+        if (!overlaps(e, x->touched_address, x->touched_bytes)) {
             continue;
         }
         if (e->forms->bound) {
@@ -280,7 +319,7 @@ void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *str
             note_write(session, e, stream);
         }
     }
-    session->touched_bytes = 0;
+    x->touched_bytes = 0;
 }
 
 /*
@@ -289,8 +328,13 @@ void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *str
  */
 void weir_forms_wrote_unseen(struct weir_session *session)
 {
-    for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
-        if (!overlaps(e, session->touched_address, session->touched_bytes)) {
+    struct weir_forms_exposures *x = session->exposures;
+
+    if (x->touched_bytes == 0) {
+        return;
+    }
+    for (struct weir_forms_exposure *e = x->first; e != NULL; e = e->next) {
+        if (!overlaps(e, x->touched_address, x->touched_bytes)) {
             continue;
         }
         if (e->twin != 0) {
@@ -298,7 +342,7 @@ void weir_forms_wrote_unseen(struct weir_session *session)
         }
         e->in_arguments = true;
     }
-    session->touched_bytes = 0;
+    x->touched_bytes = 0;
 }
 
 void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes)
@@ -307,7 +351,7 @@ void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments
         uint64_t value;
 
         memcpy(&value, arguments + at, sizeof value);
-        for (struct weir_forms_exposure *e = session->exposures; e != NULL; e = e->next) {
+        for (struct weir_forms_exposure *e = exposures_of(session); e != NULL; e = e->next) {
             if (value - e->address < e->bytes) {
                 if (e->twin != 0) {
                     weir_forms_refuse(e->forms, "a kernel is given the address of a constant");

@@ -136,8 +136,8 @@ struct weir_forms_module {
 
 /* A variable whose address the guest was given. */
 struct weir_forms_exposure {
-    struct weir_forms_exposure *next; /* in the session */
-    struct weir_host_module *module;  /* not looked into */
+    struct weir_forms_exposure *next;
+    struct weir_host_module *module; /* not looked into */
     struct weir_forms_module *forms;
     CUdeviceptr address;
     size_t bytes;
@@ -145,6 +145,12 @@ struct weir_forms_exposure {
     bool in_arguments; /* a kernel may write it */
     CUevent written;   /* behind the last write before it was bound; or NULL */
     uint64_t stream;   /* handle of that write's */
+};
+
+/* A session's, and what the operation in hand is about to write of them. */
+struct weir_forms_exposures {
+    struct weir_forms_exposure *first; /* never NULL: the last one takes the struct with it */
+    uint64_t touched_address, touched_bytes;
 };
 
 /* What a builder does: a module's twins, or (kernel) another variant of one of them. */
@@ -188,6 +194,9 @@ void weir_forms_module_put_later(struct weir_forms_module *module);
 /** Enter a job; takes a reference. false: too many. @param kernel  only its variant; or NULL */
 bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
                         enum weir_forms_variant variant);
+
+/** Exposures were taken out: without any, session->exposures is NULL. */
+void weir_forms_exposures_shrink(struct weir_session *session);
 
 /** Find the original's variables and give them to the twins. false: not now, or never (refused). */
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);

@@ -76,6 +76,8 @@ static int set_up(void **state)
         f.sessions[i] = calloc(1, sizeof *f.sessions[i]);
         assert_non_null(f.sessions[i]);
         f.sessions[i]->worker = &f.worker;
+        f.sessions[i]->idle = weir_session_idle_create();
+        assert_non_null(f.sessions[i]->idle);
     }
     f.sessions[0]->next = f.sessions[1];
     f.worker.sessions = f.sessions[0];
@@ -88,8 +90,10 @@ static int tear_down(void **state)
     (void)state;
     weir_device_idle_finish(&f.worker);
     pthread_mutex_destroy(&f.worker.lock);
-    free(f.sessions[0]);
-    free(f.sessions[1]);
+    for (int i = 0; i < 2; i++) {
+        weir_session_idle_destroy(f.sessions[i]->idle);
+        free(f.sessions[i]);
+    }
     return 0;
 }
 

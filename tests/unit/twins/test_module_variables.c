@@ -237,9 +237,9 @@ static void unseen_write_refuses_only_for_a_constant(void **state)
     expose_both();
     assert_true(weir_forms_bind(&f->session, &f->forms));
     weir_forms_touch(&f->session, 0x2000, 4);
-    assert_int_equal(f->session.touched_bytes, 0);
+    assert_int_equal(f->session.exposures->touched_bytes, 0);
     weir_forms_touch(&f->session, 0x1000, 4);
-    assert_int_equal(f->session.touched_bytes, 4);
+    assert_int_equal(f->session.exposures->touched_bytes, 4);
     weir_forms_wrote_unseen(&f->session);
     assert_true(f->forms.refused);
 }

@@ -1,0 +1,59 @@
+#include "host_backend/worker/session/awaited.h"
+
+#include "host_backend/worker/session/ranges.h"
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/vmm.h"
+#include <stdlib.h>
+
+struct value {
+    uint64_t address, value;
+    bool wide;
+};
+
+struct weir_awaited {
+    uint32_t n; /* ever noted */
+    struct value ring[WEIR_AWAITED_MAX];
+};
+
+struct weir_awaited *weir_awaited_create(void)
+{
+    return calloc(1, sizeof(struct weir_awaited));
+}
+
+void weir_awaited_destroy(struct weir_awaited *awaited)
+{
+    free(awaited);
+}
+
+void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide)
+{
+    struct weir_awaited *a = session->awaited;
+
+    a->ring[a->n++ % WEIR_AWAITED_MAX] = (struct value){address, value, wide};
+}
+
+void weir_awaited_write(struct weir_session *session)
+{
+    const struct weir_awaited *awaited = session->awaited;
+    uint32_t n = awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX;
+    const struct weir_driver *d = session->driver;
+    CUstream work;
+
+    if (n == 0 || weir_session_work_stream(session, &work) != CUDA_SUCCESS) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct value *v = &awaited->ring[i];
+
+        if (!weir_host_range_covers(&session->ranges, v->address, v->wide ? 8 : 4) ||
+            !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
+            continue; /* a write there would end the context of all tenants */
+        }
+        if (v->wide) {
+            (void)d->cuStreamWriteValue64_v2(work, v->address, v->value, 0);
+        } else {
+            (void)d->cuStreamWriteValue32_v2(work, v->address, (uint32_t)v->value, 0);
+        }
+        (void)d->cuStreamSynchronize(work);
+    }
+}

@@ -1,0 +1,28 @@
+/*
+ * Values that streams of a session have been told to wait for. Only its guest would write them, so
+ * the session writes them when it ends, and no stream of it waits for ever. The newest
+ * WEIR_AWAITED_MAX are known.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_AWAITED_MAX 1024u
+
+struct weir_awaited;
+struct weir_session;
+
+/** A session's part. NULL: out of memory. */
+struct weir_awaited *weir_awaited_create(void);
+/** Accepts NULL. */
+void weir_awaited_destroy(struct weir_awaited *awaited);
+
+/** A stream is about to wait for a value of 8 bytes (wide) or 4. @thread session */
+void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide);
+
+/** Write all of them, and wait until they are written. @thread session, at its end */
+void weir_awaited_write(struct weir_session *session);
+
+#endif

@@ -1,0 +1,71 @@
+#include "host_backend/worker/session/conditions.h"
+
+#include "host_backend/worker/session/session.h"
+#include <stdlib.h>
+
+struct condition {
+    CUgraphConditionalHandle native;
+    const struct weir_object *graph; /* NULL: it is gone */
+};
+
+struct weir_conditions {
+    uint32_t n;
+    struct condition of[];
+};
+
+CUresult weir_condition_create(struct weir_session *session, const struct weir_object *graph,
+                               CUcontext context, unsigned default_value, unsigned flags,
+                               CUgraphConditionalHandle *ret_handle)
+{
+    struct weir_conditions *c = session->conditions;
+    uint32_t n = c != NULL ? c->n : 0, at = 0;
+    CUresult result;
+
+    /* In the place of one whose graph is gone, or in a new one. */
+    while (at < n && c->of[at].graph != NULL) {
+        at++;
+    }
+    if (at == n) {
+        c = at == WEIR_CONDITIONS_MAX ? NULL : realloc(c, sizeof *c + (n + 1) * sizeof c->of[0]);
+        if (c == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        c->n = n;
+        session->conditions = c;
+    }
+    result = session->driver->cuGraphConditionalHandleCreate(ret_handle, graph->native, context,
+                                                             default_value, flags);
+    if (result == CUDA_SUCCESS) {
+        c->of[at] = (struct condition){*ret_handle, graph};
+        c->n += at == n;
+    }
+    return result;
+}
+
+bool weir_condition_good(const struct weir_session *session, CUgraphConditionalHandle handle)
+{
+    const struct weir_conditions *c = session->conditions;
+
+    for (uint32_t i = 0; c != NULL && i < c->n; i++) {
+        if (c->of[i].native == handle && c->of[i].graph != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void weir_conditions_graph_gone(struct weir_session *session, const struct weir_object *graph)
+{
+    struct weir_conditions *c = session->conditions;
+
+    for (uint32_t i = 0; c != NULL && i < c->n; i++) {
+        if (c->of[i].graph == graph) {
+            c->of[i].graph = NULL;
+        }
+    }
+}
+
+void weir_conditions_destroy(struct weir_conditions *conditions)
+{
+    free(conditions);
+}

@@ -1,0 +1,37 @@
+/*
+ * Conditions of graphs that a session made (cuGraphConditionalHandleCreate). The driver uses their
+ * names again, so a condition is forgotten with its graph.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+
+#define WEIR_CONDITIONS_MAX 4096u /* of a session, of graphs that are still there */
+
+struct weir_conditions;
+struct weir_object;
+struct weir_session;
+
+/**
+ * Make a condition of a graph.
+ * @param context        the real one.
+ * @param default_value  as cuGraphConditionalHandleCreate() takes it. @param flags  likewise.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (too many, too), the driver's
+ * @thread session
+ */
+CUresult weir_condition_create(struct weir_session *session, const struct weir_object *graph,
+                               CUcontext context, unsigned default_value, unsigned flags,
+                               CUgraphConditionalHandle *ret_handle);
+
+/** Did this session make it, of a graph that is still there? @thread session */
+bool weir_condition_good(const struct weir_session *session, CUgraphConditionalHandle handle);
+
+/** A graph is forgotten. @thread session */
+void weir_conditions_graph_gone(struct weir_session *session, const struct weir_object *graph);
+
+/** Accepts NULL. */
+void weir_conditions_destroy(struct weir_conditions *conditions);
+
+#endif

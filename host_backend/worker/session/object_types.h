@@ -1,0 +1,117 @@
+/*
+ * The types of a session's objects. Each begins with struct weir_object and lives in the table of
+ * its kind (session/objects.h). The objects of a context die with it, functions with their module,
+ * nodes with their graph. A linker's state, or a texture or surface object, has no more than the
+ * object. Only the session's own thread touches them.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECT_TYPES_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECT_TYPES_H
+
+#include "base/id_table.h"
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/part.h"
+#include "proto/cuda_abi.h"
+
+struct weir_forms_kernel;
+struct weir_forms_module;
+struct weir_host_image;
+struct weir_host_jit_options;
+struct weir_host_stream;
+struct weir_ipc_event;
+
+struct weir_object {
+    weir_handle handle;
+    uint8_t kind;
+    uint8_t device;            /* of the worker's: whose context was current at its making */
+    bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
+    void *native;              /* the driver's handle */
+    struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
+    struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
+    uint64_t charged_bytes;    /* of the tenant's quota */
+};
+
+/* A context of the guest. All of a device lie over its one primary context. */
+struct weir_host_ctx {
+    struct weir_object o;
+    struct weir_host_ctx *next;
+    struct weir_host_stream *legacy;
+    struct weir_host_stream *streams; /* all of the context, the legacy one too */
+    /* Legacy order (session/order.c). */
+    uint64_t legacy_epoch; /* operations that the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
+    CUevent legacy_event;  /* made at first need */
+    uint32_t flags;
+};
+
+struct weir_host_stream {
+    struct weir_object o;
+    struct weir_host_stream *next; /* in the context */
+    uint32_t word;
+    uint32_t flags;
+    int priority; /* that the guest asks for */
+    bool legacy;
+    bool blocking;          /* ordered against the legacy stream */
+    bool dirty;             /* has had work since the legacy stream last waited for it */
+    bool capturing;         /* this stream began a capture that has not ended */
+    bool capture_given;     /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
+    uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
+    CUevent join;           /* made at first need */
+    struct weir_admission_stream gate;
+    struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
+};
+
+/** What the driver is given work for a stream in: it may be in a part of the device. */
+static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
+{
+    return stream->parts != NULL ? stream->parts->at : stream->o.native;
+}
+
+struct weir_host_event {
+    struct weir_object o;
+    uint32_t word;
+    uint32_t flags;
+    struct weir_ipc_event *shared; /* this object holds a reference; or NULL */
+};
+
+/* A module or a library. */
+struct weir_host_module {
+    struct weir_object o;
+    struct weir_host_image
+        *image;       /* a reference: the driver may read it as long as the module lives */
+    const void *code; /* what of it the driver was given; the image's */
+    bool library;
+    bool of_library; /* the module of a library: unloaded with it */
+    bool uses_printf;
+    bool is_bundle;
+    struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
+    bool used; /* a library of which something was asked for: its variables may have changed */
+    struct weir_host_jit_options *options; /* a library's, to load it again with; NULL: none */
+};
+
+#define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
+
+struct weir_host_function {
+    struct weir_object o;  /* native: the CUfunction */
+    CUkernel kernel;       /* of a library; or NULL */
+    CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
+    char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
+    struct weir_forms_module *forms;            /* its module's */
+    struct weir_forms_kernel *form;             /* of those, once found */
+    uint32_t set_mask;                          /* attributes that the guest has set .. */
+    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
+    bool uses_printf;
+    uint32_t loaded_on; /* devices where its code is known to be loaded, a bit each */
+    bool layout_known;
+    struct weir_gate_hint hint;
+    uint32_t param_bytes; /* what a launch must bring at least */
+    uint32_t n_params;
+};
+
+/* An executable graph. */
+struct weir_exec {
+    struct weir_object o;
+    struct weir_gate_hint hint;
+};
+
+#endif

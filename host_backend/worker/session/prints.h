@@ -1,0 +1,54 @@
+/*
+ * Device printf: the driver writes it to this process's stdout; here it finds its way to the guest.
+ *
+ * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and
+ * does not say whose text it is; so at any time one session *owns* the output: before a kernel that
+ * may print is launched for another session, the owner's printing streams are waited for and their
+ * text is collected. Sessions that never print never come here.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
+
+#include "base/status.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct weir_prints;
+struct weir_session;
+struct weir_session_prints;
+
+/**
+ * Take over descriptor 1: the worker's part.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ * @thread main
+ */
+enum weir_status weir_prints_create(struct weir_prints **ret_prints) WEIR_MUST_CHECK;
+/** No session may be left. Accepts NULL. @thread main */
+void weir_prints_destroy(struct weir_prints *prints);
+
+/**
+ * The session has a kernel that may print: session->prints is there from now on.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread session
+ */
+CUresult weir_prints_expect(struct weir_session *session);
+
+/** A kernel that may print is about to go to stream; waits for other sessions' output.
+ * @thread session */
+CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
+
+/** Wait for the session's printing streams and collect their text. @thread session */
+CUresult weir_prints_collect(struct weir_session *session);
+
+/** Bytes of text that were collected and not taken. @thread session */
+size_t weir_prints_bytes(const struct weir_session *session);
+/** Take the first n of them. @thread session */
+void weir_prints_take(struct weir_session *session, void *to, size_t n);
+
+/** The stream is going away, or (NULL) the session is. @thread session */
+void weir_prints_forget(struct weir_session *session, CUstream stream);
+/** After weir_prints_forget(session, NULL). Accepts NULL. */
+void weir_session_prints_destroy(struct weir_session_prints *prints);
+
+#endif
