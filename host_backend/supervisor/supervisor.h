@@ -193,8 +193,7 @@ struct weir_supervisor {
 
 /* accept.c */
 
-/** Keep descriptors in reserve, as far as there are any. Costs nothing while the reserve is full.
- */
+/** Keep descriptors in reserve, as far as there are any. */
 void weir_sup_reserve_fill(struct weir_supervisor *sup);
 void weir_sup_reserve_close(struct weir_supervisor *sup);
 

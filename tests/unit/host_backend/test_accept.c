@@ -1,5 +1,4 @@
-/* Accepting connections with no descriptors left: who is told what, and that nobody polls for ever.
- */
+/* Accepting connections with no descriptors left: who is told what; and nobody polls for ever. */
 #include "../../lib/tl_cmocka.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "proto/wire/control.h"
