@@ -111,7 +111,10 @@ class Transfers:
     def arrangement(self, kind, tenants, run):
         """All orders, and the worst. What failed ends it."""
         def measure(order):
-            return None if self.suite.left_s() < 10 else tenants.attempt(order, lambda: run(tenants, order))
+            if self.suite.left_s() < 10:
+                self.bench.notes.append(f"transfers, {kind}: out of time")
+                return None
+            return tenants.attempt(order, lambda: run(tenants, order))
 
         times, begin = [], time.monotonic()
         for i, order in enumerate(self.orders):
