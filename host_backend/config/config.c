@@ -191,9 +191,14 @@ void weir_config_default(struct weir_host_config *ret_config)
     ret_config->n_tenants = 1;
 }
 
-const char *weir_isolation_text(enum weir_isolation isolation)
+void weir_tenant_config_show(const struct weir_tenant_config *tenant,
+                             struct weir_status_tenant *row)
 {
-    return isolations[isolation];
+    snprintf(row->name, sizeof row->name, "%s", tenant->name);
+    snprintf(row->priority, sizeof row->priority, "%s", weir_priority_names[tenant->priority]);
+    snprintf(row->isolation, sizeof row->isolation, "%s", isolations[tenant->isolation]);
+    row->weight = tenant->weight;
+    row->sm_limit_pct = tenant->sm_limit_pct;
 }
 
 bool weir_tenant_name_ok(const char *name)

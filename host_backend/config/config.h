@@ -169,6 +169,8 @@ bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_t
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES]);
 
-const char *weir_isolation_text(enum weir_isolation isolation);
+/** What a row of `weir status` has of a tenant's settings. */
+void weir_tenant_config_show(const struct weir_tenant_config *tenant,
+                             struct weir_status_tenant *row);
 
 #endif

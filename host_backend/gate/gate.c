@@ -35,7 +35,7 @@ bool weir_gate_contends(const struct weir_gate_queue *queue)
 }
 
 static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
-                                          const struct weir_gate_tenant *tenant)
+                                          const struct weir_tenant_config *tenant)
 {
     struct weir_gate_member *member = &gate->members[slot];
     struct weir_sched_tenant_params params;
@@ -44,16 +44,14 @@ static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
     if (member->id != 0) {
         return WEIR_OK;
     }
-    member->settings = *tenant;
-    atomic_store(&member->sm_limit_pct, tenant->sm_limit_pct);
-    params = weir_gate_tenant_params(&member->settings);
+    params = weir_gate_member_set_locked(member, tenant);
     status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
     weir_gate_trace_name_locked(gate, member);
     return status;
 }
 
 enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_gate_tenant *tenant,
+                                        const struct weir_tenant_config *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue)

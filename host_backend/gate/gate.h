@@ -26,6 +26,7 @@
 
 #include "base/priority.h"
 #include "base/status.h"
+#include "host_backend/config/config.h"
 #include "host_backend/config/scheduler.h"
 #include "host_backend/config/spin.h"
 #include "sched/policy.h"
@@ -96,15 +97,6 @@ struct weir_gate_mark {
     const uint32_t *word; /* the GPU writes value there, or a larger one */
     uint32_t value;
     void *event; /* where it cannot write words: weir_gate_ops.event_reached() tells */
-};
-
-/* A tenant as the scheduler sees it. */
-struct weir_gate_tenant {
-    char name[64];
-    uint32_t weight;
-    uint32_t sm_limit_pct; /* 1 .. 100 */
-    enum weir_priority priority;
-    bool exclusive; /* it shares the device with nobody in its turn */
 };
 
 /* What a tenant was given of a device. Totals since the gate began. */
@@ -188,7 +180,7 @@ void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set
 
 /** @param slot  of the tenant: below WEIR_CONFIG_TENANTS_MAX. @thread main */
 void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
-                          const struct weir_gate_tenant *tenant);
+                          const struct weir_tenant_config *tenant);
 /** It goes; it has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
 /** Adds to usage. @thread any */
@@ -216,7 +208,7 @@ bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
  * @thread session
  */
 enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_gate_tenant *tenant,
+                                        const struct weir_tenant_config *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;

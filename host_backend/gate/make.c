@@ -203,25 +203,33 @@ void weir_gate_destroy(struct weir_gate *gate)
 
 /* ---------------------------------------------------------------- tenants */
 
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_gate_tenant *tenant)
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant)
 {
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = tenant->weight,
                                              .sm_limit = tenant->sm_limit_pct,
                                              .priority = tenant->priority,
-                                             .exclusive = tenant->exclusive};
+                                             .exclusive = tenant->share == WEIR_SHARE_NO};
+}
+
+struct weir_sched_tenant_params
+weir_gate_member_set_locked(struct weir_gate_member *member,
+                            const struct weir_tenant_config *settings)
+{
+    member->settings = *settings;
+    atomic_store(&member->sm_limit_pct, settings->sm_limit_pct);
+    return weir_gate_tenant_params(&member->settings);
 }
 
 void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
-                          const struct weir_gate_tenant *tenant)
+                          const struct weir_tenant_config *tenant)
 {
     struct weir_gate_member *member = &gate->members[slot];
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(tenant);
 
     pthread_mutex_lock(&gate->lock);
     if (member->id != 0) {
-        member->settings = *tenant;
-        atomic_store(&member->sm_limit_pct, tenant->sm_limit_pct);
+        struct weir_sched_tenant_params params = weir_gate_member_set_locked(member, tenant);
+
         if (weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), member->id, &params) !=
             WEIR_OK) {
             weir_log_warn("sched: settings refused tenant=%s", tenant->name);

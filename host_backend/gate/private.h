@@ -94,7 +94,7 @@ struct weir_gate_queue {
 /* A tenant on a device. Under the gate's lock, but for sm_limit_pct. */
 struct weir_gate_member {
     weir_sched_id id;
-    struct weir_gate_tenant settings;
+    struct weir_tenant_config settings;
     atomic_uint sm_limit_pct; /* the settings' */
     uint64_t seen_ns;         /* it last came by the slow way */
     uint64_t alone_sm_ns;     /* what it was given beside the scheduler */
@@ -294,7 +294,11 @@ static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_p
 }
 
 /** A tenant as the scheduler is told of it. */
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_gate_tenant *tenant);
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
+/** Give a member these settings, and say what the scheduler is told of them. */
+struct weir_sched_tenant_params
+weir_gate_member_set_locked(struct weir_gate_member *member,
+                            const struct weir_tenant_config *settings);
 
 /** The part of the SMs that a queue may use: its tenant's limit, or what it asks for itself. */
 static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queue)

@@ -241,7 +241,7 @@ static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report 
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
-        struct weir_status_tenant row = {.weight = t->config.weight};
+        struct weir_status_tenant row = {0};
 
         if (!t->used || t->gone) {
             continue;
@@ -251,13 +251,8 @@ static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report 
                 row = sup->gathered.tenants[k];
             }
         }
-        row.weight = t->config.weight;
-        snprintf(row.name, sizeof row.name, "%s", t->config.name);
-        snprintf(row.priority, sizeof row.priority, "%s", weir_priority_names[t->config.priority]);
-        snprintf(row.isolation, sizeof row.isolation, "%s",
-                 weir_isolation_text(t->config.isolation));
+        weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
-        row.sm_limit_pct = t->config.sm_limit_pct;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed += !weir_setting_equal(k, &t->config, &t->base);

@@ -48,14 +48,12 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
                            const char *path)
 {
     const struct passwd *user = NULL;
-    uint32_t uid;
 
     if (geteuid() != 0) {
         return; /* a session's own QEMU runs as this user */
     }
-    if (tenant->config.user[0] != 0) {
-        if (weir_user_id(tenant->config.user, &uid) != WEIR_OK ||
-            chown(path, uid, (gid_t)-1) != 0) {
+    if (weir_sup_tenant_has_user(tenant)) {
+        if (weir_sup_give_to_user(tenant, path) != WEIR_OK) {
             weir_log_warn("supervisor: a user cannot have his file path=%s", path);
         }
         return;

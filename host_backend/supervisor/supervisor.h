@@ -261,6 +261,11 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
                                      enum weir_origin source,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/** Has it a user who owns its files? */
+bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant);
+/** That user is to own a file. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
+enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
+                                       const char *path) WEIR_MUST_CHECK;
 /**
  * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
  * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)

@@ -132,9 +132,13 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *other = &sup->tenants[i];
 
-        if (other->used && !other->gone && config.key[0] != 0 &&
-            strcmp(other->config.key, config.key) == 0) {
-            weir_sup_note(report, "error", "another tenant has the same key");
+        const char *same = weir_tenants_clash(&other->config, &config);
+
+        if (other->used && !other->gone && same != NULL) {
+            char text[160];
+
+            snprintf(text, sizeof text, "tenant '%s' has the same %s", other->config.name, same);
+            weir_sup_note(report, "error", text);
         }
     }
     if (report->n_notes != 0) {

@@ -54,20 +54,29 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     }
 }
 
+bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.user[0] != 0;
+}
+
+enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant, const char *path)
+{
+    uint32_t uid;
+    enum weir_status status = weir_user_id(tenant->config.user, &uid);
+
+    return status == WEIR_OK && chown(path, uid, (gid_t)-1) != 0 ? WEIR_ERR_DENIED : status;
+}
+
 enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
                                      mode_t mode, int *ret_fd)
 {
-    bool owned = tenant->config.user[0] != 0;
+    bool owned = weir_sup_tenant_has_user(tenant);
     enum weir_status status = weir_listen_unix(path, owned ? 0600 : mode, ret_fd);
-    uint32_t uid;
 
     if (status != WEIR_OK || !owned) {
         return status;
     }
-    status = weir_user_id(tenant->config.user, &uid);
-    if (status == WEIR_OK && chown(path, uid, (gid_t)-1) != 0) {
-        status = WEIR_ERR_DENIED;
-    }
+    status = weir_sup_give_to_user(tenant, path);
     if (status != WEIR_OK) {
         close(*ret_fd);
         unlink(path);

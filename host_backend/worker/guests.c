@@ -68,7 +68,8 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
         struct weir_tenant *t = worker->tenants[i];
 
         if (t != NULL && !t->gone && is_for(t, guest, name) &&
-            t->n_arrivals < t->sessions_max + ARRIVALS_MAX && atomic_load(&worker->sticky) == 0) {
+            t->n_arrivals < t->config.sessions_max + ARRIVALS_MAX &&
+            atomic_load(&worker->sticky) == 0) {
             t->n_arrivals++;
             worker->n_sessions++;
             found = t;
@@ -90,10 +91,10 @@ static bool promote(struct arrival *a)
     (void)clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += PLACE_WAIT_S;
     pthread_mutex_lock(&a->worker->lock);
-    while (!a->monitor && a->tenant->n_sessions >= a->tenant->sessions_max && waited == 0) {
+    while (!a->monitor && a->tenant->n_sessions >= a->tenant->config.sessions_max && waited == 0) {
         waited = pthread_cond_timedwait(&a->worker->idle, &a->worker->lock, &end);
     }
-    a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->sessions_max;
+    a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->config.sessions_max;
     a->tenant->n_sessions += a->counted;
     pthread_mutex_unlock(&a->worker->lock);
     return a->counted || a->monitor;
@@ -484,7 +485,8 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
-        if (t != NULL && !t->gone && t->key[0] != 0 && strcmp(t->key, public_key) == 0) {
+        if (t != NULL && !t->gone && t->config.key[0] != 0 &&
+            strcmp(t->config.key, public_key) == 0) {
             snprintf(ret_tenant, tenant_bytes, "%s", t->name);
             found = true;
         }

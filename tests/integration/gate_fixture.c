@@ -369,9 +369,8 @@ static void make_tenant(uint32_t index, const char *name, enum weir_priority pri
     tenant->worker = &fx.worker;
     tenant->index = index;
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
-    atomic_init(&tenant->weight, 100);
-    atomic_init(&tenant->sm_limit_pct, 100);
-    atomic_init(&tenant->priority, (int)priority);
+    weir_tenant_config_default(&tenant->config, name);
+    tenant->config.priority = priority;
     fx.worker.tenants[index] = tenant;
 }
 

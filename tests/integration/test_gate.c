@@ -471,9 +471,9 @@ static void a_limited_session_passes_the_scheduler_and_has_its_range(void **stat
     launch_await_given(&l);
     assert_int_equal(l.admission.pass.place.sm_count, GATE_SMS / 4);
     launch_leave(&l);
-    atomic_store(&fx.tenants[0].sm_limit_pct, 50); /* the session's own is lower */
+    fx.tenants[0].config.sm_limit_pct = 50; /* the session's own is lower */
     weir_gates_tenant_changed(&fx.tenants[0]);
-    atomic_store(&fx.tenants[0].sm_limit_pct, 10);
+    fx.tenants[0].config.sm_limit_pct = 10;
     weir_gates_tenant_changed(&fx.tenants[0]);
     await(atomic_load(&runs.resizes) == 1);
     assert_int_equal(atomic_load(&runs.sm_count), GATE_SMS / 10);
@@ -492,12 +492,12 @@ static void a_limit_ends_being_alone(void **state)
     a = guest_new(0, 0);
     make_alone(a);
     launch_once(a, kernel_of(1, 0));
-    atomic_store(&fx.tenants[0].sm_limit_pct, 50);
+    fx.tenants[0].config.sm_limit_pct = 50;
     weir_gates_tenant_changed(&fx.tenants[0]);
     assert_false(is_alone(a));
     await(counts_now().items == 1); /* what had passed is charged from now on */
     finish(a);
-    atomic_store(&fx.tenants[0].sm_limit_pct, 100);
+    fx.tenants[0].config.sm_limit_pct = 100;
     weir_gates_tenant_changed(&fx.tenants[0]);
     make_alone(a);
     guest_gone(a);

@@ -13,8 +13,8 @@
 static void open_for(struct guest **ret_leader, struct guest **ret_guest)
 {
     gate_open_parts("fair");
-    atomic_store(&fx.tenants[0].weight, 10000);
-    atomic_store(&fx.tenants[2].weight, 500);
+    fx.tenants[0].config.weight = 10000;
+    fx.tenants[2].config.weight = 500;
     *ret_leader = guest_new(0, 0);
     *ret_guest = guest_new(2, 0);
 }

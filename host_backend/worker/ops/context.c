@@ -45,7 +45,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     stream = (struct weir_host_stream *)stream_object;
     stream->legacy = true;
     stream->blocking = true;
-    stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
+    weir_admission_stream_made(s, stream);
     stream->word = in->legacy_word;
     ctx->legacy = ctx->streams = stream;
     ctx->flags = in->flags;

@@ -32,7 +32,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     stream->word = in->word;
     stream->flags = in->flags;
     stream->priority = in->priority;
-    stream->gate.priority_epoch = atomic_load(&s->tenant->priority_epoch);
+    weir_admission_stream_made(s, stream);
     stream->blocking = (in->flags & CU_STREAM_NON_BLOCKING) == 0;
     stream->next = ctx->streams;
     ctx->streams = stream;

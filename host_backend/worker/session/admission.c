@@ -21,7 +21,7 @@ static struct weir_gate_queue *queue_on(const struct weir_session *s, uint32_t d
 /* Of the SMs, that the session may use: the lower of its tenant's limit and what it asks for. */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
-    uint32_t granted = atomic_load_explicit(&session->tenant->sm_limit_pct, memory_order_relaxed);
+    uint32_t granted = weir_tenant_setting(session->tenant, sm_limit_pct);
     uint32_t wish = session->wish.sm_pct;
 
     return wish != 0 && wish < granted ? wish : granted;
@@ -32,9 +32,9 @@ bool weir_admission_wants_runs(const struct weir_session *session,
 {
     const struct weir_device_gate *g = gate_of(session);
 
-    return g == NULL || weir_gate_wants_runs(
-                            g->gate, (enum weir_priority)atomic_load(&session->tenant->priority),
-                            sm_limit_pct(session), hint);
+    return g == NULL ||
+           weir_gate_wants_runs(g->gate, weir_tenant_setting(session->tenant, priority),
+                                sm_limit_pct(session), hint);
 }
 
 bool weir_admission_may_want_runs(const struct weir_session *session)
@@ -203,18 +203,22 @@ int weir_admission_stream_priority(const struct weir_session *session, int asked
     const struct weir_device_gate *g = gate_of(session);
 
     return g == NULL ? asked
-                     : weir_device_gate_priority(
-                           g, (enum weir_priority)atomic_load(&session->tenant->priority), asked);
+                     : weir_device_gate_priority(g, weir_tenant_setting(session->tenant, priority),
+                                                 asked);
+}
+
+void weir_admission_stream_made(const struct weir_session *session, struct weir_host_stream *stream)
+{
+    stream->gate.priority = weir_tenant_setting(session->tenant, priority);
 }
 
 /* Give a stream the priority that its tenant's class, or a filler, has now. */
 static void apply_priority(struct weir_session *s, struct weir_host_stream *stream, bool filler)
 {
-    uint32_t epoch = atomic_load_explicit(&s->tenant->priority_epoch, memory_order_relaxed);
+    enum weir_priority priority = weir_tenant_setting(s->tenant, priority);
     CUlaunchAttributeValue value;
 
-    if (__builtin_expect(stream->gate.priority_epoch == epoch && stream->gate.filler == filler,
-                         1)) {
+    if (__builtin_expect(stream->gate.priority == priority && stream->gate.filler == filler, 1)) {
         return;
     }
     memset(&value, 0, sizeof value);
@@ -222,7 +226,7 @@ static void apply_priority(struct weir_session *s, struct weir_host_stream *stre
         filler ? gate_of(s)->priority_least : weir_admission_stream_priority(s, stream->priority);
     /* A driver that does not change a stream's priority leaves the one it was made with. */
     (void)s->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
-    stream->gate.priority_epoch = epoch;
+    stream->gate.priority = priority;
     stream->gate.filler = filler;
 }
 
@@ -280,7 +284,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
 {
     static const struct weir_gate_session_ops ops = {
         .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
-    struct weir_gate_tenant tenant = weir_gates_tenant(s->tenant);
+    struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
     uint32_t limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
     struct weir_gate_queue *q;
 

@@ -33,8 +33,8 @@ struct weir_admission_stream {
     struct weir_gate_queue *queue;   /* of unmarked */
     struct weir_host_stream *next;   /* in the session's list of streams with unmarked work */
     bool listed;
-    bool filler;             /* its priority is that of what fills others' gaps */
-    uint32_t priority_epoch; /* of the tenant's, that was last applied */
+    bool filler;                 /* its priority is that of what fills others' gaps */
+    enum weir_priority priority; /* of the tenant, when the stream last got its own */
 };
 
 /* From enter to leave. */
@@ -88,6 +88,9 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
 /** The priority for a stream of the session:
  * the tenant's class, within it what the guest asks for. */
 int weir_admission_stream_priority(const struct weir_session *session, int asked);
+/** A stream was made with weir_admission_stream_priority(). @thread session */
+void weir_admission_stream_made(const struct weir_session *session,
+                                struct weir_host_stream *stream);
 
 /** The session's runs will not be stopped again (weir_forms_session_ends()). */
 void weir_admission_session_ends(struct weir_session *session);

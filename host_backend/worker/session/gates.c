@@ -232,24 +232,11 @@ void weir_gates_trace_stop(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- tenants */
 
-struct weir_gate_tenant weir_gates_tenant(const struct weir_tenant *tenant)
-{
-    struct weir_gate_tenant t = {.weight = atomic_load(&tenant->weight),
-                                 .sm_limit_pct = atomic_load(&tenant->sm_limit_pct),
-                                 .priority = (enum weir_priority)atomic_load(&tenant->priority),
-                                 .exclusive = atomic_load(&tenant->exclusive)};
-
-    snprintf(t.name, sizeof t.name, "%s", tenant->name);
-    return t;
-}
-
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
-    struct weir_gate_tenant settings = weir_gates_tenant(tenant);
-
     for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {
-            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &settings);
+            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &tenant->config);
         }
     }
 }

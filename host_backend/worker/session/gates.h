@@ -53,8 +53,6 @@ void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
 void weir_gates_tenant_changed(struct weir_tenant *tenant);
 /** The tenant goes. @thread main */
 void weir_gates_tenant_gone(struct weir_tenant *tenant);
-/** A tenant as the gates are told of it. @thread any */
-struct weir_gate_tenant weir_gates_tenant(const struct weir_tenant *tenant);
 
 /** What it was given, over all devices. @return false: there is no scheduler. @thread any */
 bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage);

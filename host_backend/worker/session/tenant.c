@@ -22,27 +22,41 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
     return tenant->worker->config.window_base + tenant->index * tenant->worker->config.window_bytes;
 }
 
+/* Copy word by word: weir_tenant_setting() reads meanwhile. */
+static void store_settings(struct weir_tenant_config *to, const struct weir_tenant_config *from)
+{
+    typedef uint32_t __attribute__((may_alias)) word;
+    word *words = (word *)to;
+
+    _Static_assert(sizeof *to % sizeof(word) == 0, "whole words");
+    for (size_t i = 0; i < sizeof *to / sizeof(word); i++) {
+        __atomic_store_n(&words[i], ((const word *)from)[i], __ATOMIC_RELAXED);
+    }
+}
+
+struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant)
+{
+    struct weir_tenant_config config;
+
+    pthread_mutex_lock(&tenant->worker->lock);
+    config = tenant->config;
+    pthread_mutex_unlock(&tenant->worker->lock);
+    return config;
+}
+
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config)
 {
     uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-    atomic_store(&tenant->forms, (int)config->forms);
-    atomic_store(&tenant->weight, config->weight);
-    atomic_store(&tenant->sm_limit_pct, config->sm_limit_pct);
-    atomic_store(&tenant->exclusive, config->share == WEIR_SHARE_NO);
-    if (atomic_exchange(&tenant->priority, (int)config->priority) != (int)config->priority) {
-        atomic_fetch_add(&tenant->priority_epoch, 1);
-    }
+    pthread_mutex_lock(&tenant->worker->lock);
+    store_settings(&tenant->config, config);
+    tenant->gone = false;
+    pthread_mutex_unlock(&tenant->worker->lock);
     weir_gates_tenant_changed(tenant);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
                            weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
-    pthread_mutex_lock(&tenant->worker->lock);
-    tenant->sessions_max = config->sessions_max;
-    tenant->gone = false;
-    memcpy(tenant->key, config->key, sizeof tenant->key);
-    pthread_mutex_unlock(&tenant->worker->lock);
 }
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,

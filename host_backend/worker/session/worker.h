@@ -57,19 +57,12 @@ struct weir_host_chunk {
 struct weir_tenant {
     struct weir_worker *worker;
     uint32_t index;
-    char name[WEIR_TENANT_NAME_BYTES];
-    uint32_t sessions_max; /* under the worker's lock, as is what follows */
-    uint32_t n_sessions;
+    char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
+    struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
+    uint32_t n_sessions;               /* under the worker's lock, as is what follows */
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
-    uint32_t goings;  /* of weir_link_tenant */
-    atomic_int forms; /* enum weir_forms_wish; not under the lock */
-    /* For the scheduler; not under the lock: */
-    atomic_uint weight, sm_limit_pct;
-    atomic_bool exclusive;
-    atomic_int priority;        /* enum weir_priority */
-    atomic_uint priority_epoch; /* how often it has changed */
-    char key[WEIR_KEY_Z85_BYTES];
+    uint32_t goings;             /* of weir_link_tenant */
     struct weir_account account; /* what it has and may have; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */
@@ -186,8 +179,13 @@ bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
                                        const struct weir_tenant_config *config);
-/** New limits; the name stays. */
+/** New settings; the name stays. @thread main */
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
+/** All settings. @thread any, without the worker's lock */
+struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
+/** One setting that is a number or an enum, as it is now. @thread any */
+#define weir_tenant_setting(tenant, setting)                                                       \
+    __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
 /** No session may be left. */
 void weir_tenant_destroy(struct weir_tenant *tenant);
 /** Reserve the window's halves once. @thread a session's */

@@ -36,8 +36,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     if (forms == NULL || module->image == NULL || module->is_bundle) {
         return;
     }
-    mode =
-        weir_forms_mode_of(forms->config.mode, (enum weir_forms_wish)atomic_load(&tenant->forms));
+    mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
     if (mode == WEIR_FORMS_DEFAULT) {
         mode = weir_admission_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
     }
