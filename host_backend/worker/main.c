@@ -130,7 +130,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     *row = (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->pid, .calls = calls};
     snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
     snprintf(row->program, sizeof row->program, "%s", s->program);
-    snprintf(row->transport, sizeof row->transport, "%s", s->transport->ops->name);
+    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
     row->used_bytes = atomic_load(&((struct weir_session *)(uintptr_t)s)->held_bytes);
     row->memory_limit_bytes = s->wish.memory_bytes[0];
     row->sm_limit_pct = s->wish.sm_pct;

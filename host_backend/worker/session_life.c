@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/awaited.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/host_calls.h"
@@ -11,6 +12,7 @@
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
@@ -23,13 +25,22 @@
 
 static bool make_parts(struct weir_session *s)
 {
-    return (s->host_calls = weir_host_calls_create()) != NULL &&
+    s->channel = calloc(1, sizeof *s->channel);
+    if (s->channel != NULL) {
+        pthread_mutex_init(&s->channel->send_lock, NULL);
+    }
+    return s->channel != NULL && (s->host_calls = weir_host_calls_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL;
 }
 
 static void free_parts(struct weir_session *s)
 {
+    if (s->channel != NULL) {
+        pthread_mutex_destroy(&s->channel->send_lock);
+        free(s->channel->reply);
+        free(s->channel);
+    }
     weir_host_calls_destroy(s->host_calls);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
@@ -55,9 +66,10 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->worker = params->worker;
     s->tenant = params->tenant;
     s->driver = &params->worker->driver;
-    s->transport = params->transport;
-    s->remote = params->remote;
-    s->region_end = params->region_end;
+    s->channel->transport = params->transport;
+    s->channel->remote = params->remote;
+    s->channel->region_end = params->region_end;
+    s->channel->view = *params->transport->ops->view(params->transport);
     s->pid = params->pid;
     s->uid = params->uid;
     s->guest_pid = params->guest_pid;
@@ -68,8 +80,6 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->id = params->id;
     s->started_ns = weir_clock_now_ns();
     snprintf(s->program, sizeof s->program, "%s", params->program);
-    s->view = *s->transport->ops->view(s->transport);
-    pthread_mutex_init(&s->send_lock, NULL);
     weir_arena_init(&s->arena, ARENA_CAP_BYTES);
     status = weir_host_objects_init(s);
     if (status == WEIR_OK && !s->monitor &&
@@ -81,10 +91,10 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         weir_session_destroy(s);
         return status;
     }
-    if (s->remote) {
-        s->transport->glance_user = s;
+    if (s->channel->remote) {
+        s->channel->transport->glance_user = s;
         /* G1: publishes glance_user; meets the acquire in the transport's I/O thread. */
-        __atomic_store_n(&s->transport->glance, weir_host_call_glance, __ATOMIC_RELEASE);
+        __atomic_store_n(&s->channel->transport->glance, weir_host_call_glance, __ATOMIC_RELEASE);
     }
     *ret_session = s;
     return WEIR_OK;
@@ -175,8 +185,8 @@ void weir_session_destroy(struct weir_session *session)
         return;
     }
     weir_session_end(s);
-    if (s->region_end != NULL) {
-        weir_region_end_closing(s->region_end);
+    if (s->channel->region_end != NULL) {
+        weir_region_end_closing(s->channel->region_end);
     }
     if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
         weir_forms_session_ends(s);
@@ -206,10 +216,8 @@ void weir_session_destroy(struct weir_session *session)
     weir_host_objects_finish(s);
     weir_host_range_finish(&s->ranges);
     weir_arena_finish(&s->arena);
-    s->transport->ops->destroy(s->transport);
-    pthread_mutex_destroy(&s->send_lock);
+    s->channel->transport->ops->destroy(s->channel->transport);
     free(s->stats);
-    free(s->reply);
     free_parts(s);
     free(s);
 }

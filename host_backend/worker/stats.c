@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/stats_page.h"
 #include "host_backend/worker/session/worker.h"
@@ -29,7 +30,7 @@ static struct weir_status_counted describe(const struct weir_session *s)
 
     snprintf(about.tenant, sizeof about.tenant, "%s", s->tenant->name);
     snprintf(about.program, sizeof about.program, "%s", s->program);
-    snprintf(about.transport, sizeof about.transport, "%s", s->transport->ops->name);
+    snprintf(about.transport, sizeof about.transport, "%s", weir_session_transport_name(s));
     about.age_s = (double)(weir_clock_now_ns() - s->started_ns) / (double)WEIR_NS_PER_S;
     return about;
 }
@@ -51,7 +52,8 @@ void weir_stats_keep_locked(struct weir_session *session)
     }
     ended->about = describe(session);
     ended->about.ended = 1;
-    ended->set = session->remote ? session->stats : weir_stats_read_page(session->view.stats);
+    ended->set = session->channel->remote ? session->stats
+                                          : weir_stats_read_page(session->channel->view.stats);
     session->stats = NULL;
     read_launched(session, ended->launched);
     ended->next = session->worker->ended;
@@ -105,10 +107,10 @@ static void write_live(FILE *out, const struct weir_session *s)
     uint64_t launched[WEIR_FORMS_LAUNCHED_COUNT];
 
     read_launched(s, launched);
-    if (s->remote) {
+    if (s->channel->remote) {
         write_set(out, &about, launched, s->stats);
     } else {
-        struct weir_stats_set *set = weir_stats_read_page(s->view.stats);
+        struct weir_stats_set *set = weir_stats_read_page(s->channel->view.stats);
 
         write_set(out, &about, launched, set);
         free(set);

@@ -480,7 +480,8 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->session.worker = &fx.worker;
     guest->session.tenant = &fx.tenants[tenant];
     guest->session.driver = &fx.worker.driver;
-    guest->session.transport = &guest->transport;
+    guest->channel.transport = &guest->transport;
+    guest->session.channel = &guest->channel;
     guest->session.wish.sm_pct = sm_pct;
     guest->session.idle = weir_session_idle_create();
     assert_non_null(guest->session.idle);

@@ -21,7 +21,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     if (in->device < 0 || (uint32_t)in->device >= s->worker->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (!weir_ops_word_ok(s, in->legacy_word)) {
+    if (!weir_session_word_ok(s, in->legacy_word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));

@@ -259,12 +259,14 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
 CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,
                                struct weir_op_arena_write_out *out)
 {
+    uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
+
     (void)out;
-    if (in->bytes != s->bulk_bytes || !weir_ops_in_arena(s, in->offset, in->bytes)) {
+    if (in->bytes != s->bulk_bytes || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->bytes != 0) {
-        memcpy(s->view.arena + in->offset, s->bulk, in->bytes);
+        memcpy(at, s->bulk, in->bytes);
     }
     return CUDA_SUCCESS;
 }
@@ -272,12 +274,13 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
 CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena_read_in *in,
                               struct weir_op_arena_read_out *out)
 {
+    const uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
+
     (void)out;
-    if (!s->remote || in->bytes > WEIR_BULK_MAX_BYTES ||
-        !weir_ops_in_arena(s, in->offset, in->bytes)) {
+    if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    s->reply_bulk = s->view.arena + in->offset;
+    s->reply_bulk = at;
     s->reply_bulk_bytes = in->bytes;
     return CUDA_SUCCESS;
 }

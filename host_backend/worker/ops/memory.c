@@ -78,10 +78,10 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
     WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, in->kind == WEIR_GRANT_PINNED, work,
-                               s->region_end, &chunk));
+                               weir_session_region(s), &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
-    if (chunk->pinned && s->transport->ops->send_fd != NULL) {
-        if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
+    if (chunk->pinned && weir_session_passes_fds(s)) {
+        if (weir_session_send_fd(s, chunk->fd) != WEIR_OK) {
             weir_grant_drop(s, grant);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -171,7 +171,8 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         weir_bus_unguard(registration->device, registration->bytes);
     }
     if (registration->in_region) {
-        weir_region_give(session->region_end, registration->region_offset, registration->bytes);
+        weir_region_give(weir_session_region(session), registration->region_offset,
+                         registration->bytes);
     }
     weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, registration->bytes);
     pthread_mutex_lock(&t->lock);
@@ -352,14 +353,14 @@ static CUresult register_in_region(struct weir_session *s,
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (weir_region_take(s->region_end, in->bytes, &fd, &there.offset) != WEIR_OK) {
+    if (weir_region_take(weir_session_region(s), in->bytes, &fd, &there.offset) != WEIR_OK) {
         return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     offset = there.offset;
-    there.offset = weir_region_file_offset(s->region_end, offset);
+    there.offset = weir_region_file_offset(weir_session_region(s), offset);
     result = register_fd(s, &there, fd, &r);
     if (result != CUDA_SUCCESS) {
-        weir_region_give(s->region_end, offset, in->bytes);
+        weir_region_give(weir_session_region(s), offset, in->bytes);
         return result;
     }
     r->in_region = true;
@@ -372,17 +373,19 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
                                  struct weir_op_host_register_out *out)
 {
     struct weir_registration *r;
+    enum weir_status status;
     CUresult result;
     int fd;
 
-    if (s->region_end != NULL) {
+    if (weir_session_region(s) != NULL) {
         return register_in_region(s, in, out);
     }
-    if (s->transport->ops->receive_fd == NULL) {
+    /* The descriptor is on its way whatever we think of the rest: taken first. */
+    status = weir_session_receive_fd(s, FD_WAIT_NS, &fd);
+    if (status == WEIR_ERR_UNSUPPORTED) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    /* The descriptor is on its way whatever we think of the rest: taken first. */
-    if (s->transport->ops->receive_fd(s->transport, FD_WAIT_NS, &fd) != WEIR_OK) {
+    if (status != WEIR_OK) {
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -5,6 +5,7 @@
 
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
@@ -43,22 +44,6 @@ static inline CUcontext weir_ops_context(const struct weir_session *s)
 }
 /** A library, loaded again if a reset has unloaded it (ops/reset.c). */
 struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
-
-/** Is [offset, offset + bytes) inside the staging arena? */
-static inline bool weir_ops_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
-{
-    return offset <= s->view.arena_bytes && bytes <= s->view.arena_bytes - offset;
-}
-
-/** May the guest name this completion word? Word 0 is "none". */
-static inline bool weir_ops_word_ok(const struct weir_session *s, uint32_t word)
-{
-    return word < s->view.n_words;
-}
-
-/** Have the GPU write a completion word in stream order (ops/stream.c). */
-CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t word,
-                             uint32_t value);
 
 /** One side of a pitched copy as the wire has it. */
 struct weir_host_copy_side {

@@ -5,6 +5,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
 #include <string.h>
 
@@ -249,7 +250,7 @@ static bool is_over(void *session)
 {
     struct weir_session *s = session;
 
-    if (s->transport->ops->peer_gone(s->transport)) {
+    if (weir_session_peer_gone(s)) {
         weir_session_end(s);
     }
     return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
@@ -258,12 +259,7 @@ static bool is_over(void *session)
 /* A remote guest waits for words. */
 static bool attend(void *session)
 {
-    struct weir_session *s = session;
-
-    if (s->n_waits != 0) {
-        weir_session_answer_waits(s);
-    }
-    return s->n_waits != 0;
+    return weir_session_answer_waits(session);
 }
 
 /* weir_device_idle_begin() does not wait for a session that waits in the gate. */

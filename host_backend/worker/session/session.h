@@ -20,7 +20,6 @@
 #include "host_backend/worker/session/vmm_book.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
-#include "proto/transport/transport.h"
 #include "proto/wire/control.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,9 +28,14 @@ struct weir_host_chunk;
 #define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
 struct weir_awaited;
+struct weir_session_channel;
 struct weir_conditions;
 struct weir_forms_exposures;
+struct weir_gate_queue;
+struct weir_host_ctx;
+struct weir_host_stream;
 struct weir_host_calls;
+struct weir_record;
 struct weir_region_end;
 struct weir_session_idle;
 struct weir_session_prints;
@@ -62,19 +66,11 @@ struct weir_registration {
     bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
 };
 
-struct weir_word_wait {
-    uint64_t seq;
-    uint32_t word, value;
-};
-#define WEIR_WORD_WAITS_MAX 256
-#define WEIR_MARKS_WATCHED  16
-
 struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
     const struct weir_driver *driver;
-    struct weir_transport *transport;
     struct weir_session *next; /* in the worker's list, under its lock */
     int64_t pid;
     uint32_t uid;
@@ -83,14 +79,7 @@ struct weir_session {
     char program[128];
     uint64_t started_ns;
 
-    /* The segment, and where the GPU sees its words and arena. */
-    struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
-    uint64_t words_dptr;           /* 0: not registered */
-    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
-    uint32_t n_parts;
-    bool remote;
-    struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
-    uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
+    struct weir_session_channel *channel; /* to the guest */
 
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
     struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
@@ -118,8 +107,6 @@ struct weir_session {
     /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
      * NULL: none. */
     struct weir_forms_exposures *exposures;
-    struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
-    uint32_t n_waits;
     /* For clearing memory: no guest work is ever in them. Made when first needed. */
     CUstream work_streams[WEIR_DEVICES_MAX];
     uint32_t device; /* whose context is current in this thread */
@@ -133,21 +120,6 @@ struct weir_session {
     size_t reply_bulk_bytes;
     bool answer_later;       /* word_wait: the reply comes from the poll */
     struct weir_arena arena; /* of one operation; weir_session_alloc() */
-    uint8_t *reply;          /* room for a reply's record; grows */
-    size_t reply_room;
-
-    /* Deferred errors; mirrored in the segment's header. */
-    uint32_t deferred_seq;
-    uint32_t deferred_error;
-
-    /* Words that the GPU was last asked to write: while one is open, the session looks for a dead
-     * context, because nobody would write it then. */
-    struct weir_recent_mark {
-        uint32_t word, value;
-    } marks[WEIR_MARKS_WATCHED];
-    uint32_t n_marks;
-
-    pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
 
     struct weir_host_calls *host_calls; /* session/host_calls.c */
 
@@ -196,32 +168,6 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
 /** The current device's stream for clearing memory. @thread owner */
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /**
- * Register the words with the driver; the arena's parts follow when they are used.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
- * @thread owner
- */
-CUresult weir_session_register(struct weir_session *session);
-
-/**
- * Where the GPU finds a block of the arena; registers the part that it lies in.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
- * @return the driver's  this part could not be registered; the next use tries again.
- * @thread owner
- */
-CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
-                                 CUdeviceptr *ret_dptr);
-
-/** Undo both; the GPU has no work with the segment any more. @thread owner */
-void weir_session_unregister(struct weir_session *session);
-
-/** Remember that the GPU was asked to write value to a word. @thread owner */
-void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
-
-/** Has the GPU written value, or a later one, to a word? @thread any */
-bool weir_session_word_reached(const struct weir_session *session, uint32_t word, uint32_t value);
-
-/**
  * Answer a call.
  * @param out  of the operation; not looked at where result is no success. With it go reply_bulk's
  *             bytes.
@@ -229,10 +175,6 @@ bool weir_session_word_reached(const struct weir_session *session, uint32_t word
  */
 void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq, CUresult result,
                         const void *out);
-
-/** Answer the word_wait calls whose words are there, where the thread waits for long.
- * @thread owner */
-void weir_session_answer_waits(struct weir_session *session);
 
 /** Note an asynchronous error (a posted record's). @thread owner */
 void weir_session_defer(struct weir_session *session, CUresult error);
@@ -244,5 +186,29 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
 /** Send a record with the session's deferred errors in its header. @thread any */
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
                                    const void *bulk, size_t bulk_bytes) WEIR_MUST_CHECK;
+
+/** Tell the guest that the context died. @thread any, while the session lives */
+void weir_session_show_sticky(struct weir_session *session, CUresult error);
+
+/** Is its guest on another machine? @thread any */
+bool weir_session_is_remote(const struct weir_session *session);
+/** Is its guest gone, as far as the transport can tell? @thread any */
+bool weir_session_peer_gone(const struct weir_session *session);
+/** The name of its transport. @thread any */
+const char *weir_session_transport_name(const struct weir_session *session);
+/** Its part of a virtual machine's region; NULL: it is in none. @thread any */
+struct weir_region_end *weir_session_region(const struct weir_session *session);
+
+/**
+ * Pass a descriptor to the guest, or receive the one that it sent.
+ * @param ret_fd  gives it.
+ * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (no transport for descriptors), the transport's
+ * @thread owner
+ */
+enum weir_status weir_session_send_fd(struct weir_session *session, int fd) WEIR_MUST_CHECK;
+enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t timeout_ns,
+                                         int *ret_fd) WEIR_MUST_CHECK;
+/** Can the transport pass descriptors? @thread owner */
+bool weir_session_passes_fds(const struct weir_session *session);
 
 #endif
