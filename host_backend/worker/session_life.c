@@ -30,6 +30,7 @@ static bool make_parts(struct weir_session *s)
         pthread_mutex_init(&s->channel->send_lock, NULL);
     }
     return s->channel != NULL && (s->host_calls = weir_host_calls_create()) != NULL &&
+           (s->handles = weir_handles_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL;
 }
@@ -42,6 +43,7 @@ static void free_parts(struct weir_session *s)
         free(s->channel);
     }
     weir_host_calls_destroy(s->host_calls);
+    weir_handles_destroy(s->handles);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
@@ -52,7 +54,6 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session)
 {
     struct weir_session *s = calloc(1, sizeof *s);
-    enum weir_status status = WEIR_ERR_NO_MEMORY;
     CUstream work;
 
     if (s == NULL || !make_parts(s)) {
@@ -61,7 +62,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         }
         free(s);
         params->transport->ops->destroy(params->transport);
-        return status;
+        return WEIR_ERR_NO_MEMORY;
     }
     s->worker = params->worker;
     s->tenant = params->tenant;
@@ -80,16 +81,11 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->id = params->id;
     s->started_ns = weir_clock_now_ns();
     snprintf(s->program, sizeof s->program, "%s", params->program);
-    weir_arena_init(&s->arena, ARENA_CAP_BYTES);
-    status = weir_host_objects_init(s);
-    if (status == WEIR_OK && !s->monitor &&
-        (weir_session_register(s) != CUDA_SUCCESS ||
-         weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
-        status = WEIR_ERR_DRIVER;
-    }
-    if (status != WEIR_OK) {
+    weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
+    if (!s->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
+                        weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
         weir_session_destroy(s);
-        return status;
+        return WEIR_ERR_DRIVER;
     }
     if (s->channel->remote) {
         s->channel->transport->glance_user = s;
@@ -109,7 +105,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
     (void)weir_session_enter(s, stream->o.device);
     if (stream->capturing) {
         if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS &&
-            graph != NULL && weir_native_find(&s->natives, WEIR_KIND_GRAPH, graph) == NULL) {
+            graph != NULL && weir_host_object_find(s, WEIR_KIND_GRAPH, graph) == NULL) {
             (void)s->driver->cuGraphDestroy(graph);
         }
         stream->capturing = false;
@@ -131,7 +127,7 @@ static void drain(struct weir_session *s)
 {
     uint64_t end_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
 
-    for (struct weir_host_ctx *ctx = s->contexts; ctx != NULL; ctx = ctx->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
              stream = stream->next) {
             if (stream_drained(s, stream, end_ns)) {
@@ -156,8 +152,8 @@ static void destroy_objects(struct weir_session *s)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         weir_host_objects_destroy_all(s, kinds[i], NULL);
     }
-    while (s->contexts != NULL) {
-        weir_ctx_destroy(s, s->contexts);
+    while (weir_session_contexts(s) != NULL) {
+        weir_ctx_destroy(s, weir_session_contexts(s));
     }
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
         weir_host_objects_destroy_all(s, (enum weir_kind)kind, NULL);
@@ -188,19 +184,17 @@ void weir_session_destroy(struct weir_session *session)
     if (s->channel->region_end != NULL) {
         weir_region_end_closing(s->channel->region_end);
     }
-    if (s->tables[WEIR_KIND_COUNT - 1] != NULL) {
-        weir_forms_session_ends(s);
-        weir_admission_session_ends(s);
-        drain(s);
-        weir_prints_forget(s, NULL);
-        if (s->n_captures != 0) { /* the device does not come to rest before they end */
-            weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
-        }
-        weir_session_unloads(s);
-        destroy_objects(s);
-        weir_session_device_idle_end(s);
-        weir_forms_session_gone(s);
+    weir_forms_session_ends(s);
+    weir_admission_session_ends(s);
+    drain(s);
+    weir_prints_forget(s, NULL);
+    if (s->n_captures != 0) { /* the device does not come to rest before they end */
+        weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
     }
+    weir_session_unloads(s);
+    destroy_objects(s);
+    weir_session_device_idle_end(s);
+    weir_forms_session_gone(s);
     weir_host_calls_finish(s);
     weir_admission_session_gone(s);
     release_memory(s);
@@ -213,9 +207,8 @@ void weir_session_destroy(struct weir_session *session)
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
-    weir_host_objects_finish(s);
     weir_host_range_finish(&s->ranges);
-    weir_arena_finish(&s->arena);
+    weir_arena_finish(&s->op.arena);
     s->channel->transport->ops->destroy(s->channel->transport);
     free(s->stats);
     free_parts(s);

@@ -98,14 +98,14 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         return;
     }
     memset(&out, 0, weir_ops[record->op].out_struct_bytes);
-    s->op = record->op;
-    s->op_seq = record->seq;
-    s->op_posted = posted;
-    s->op_first = s->op_last = NULL;
-    s->reply_bulk = NULL;
-    s->reply_bulk_bytes = 0;
-    s->answer_later = false;
-    weir_arena_reset(&s->arena);
+    s->op.code = record->op;
+    s->op.seq = record->seq;
+    s->op.posted = posted;
+    s->op.first = s->op.last = NULL;
+    s->op.reply_bulk = NULL;
+    s->op.reply_bulk_bytes = 0;
+    s->op.answer_later = false;
+    weir_arena_reset(&s->op.arena);
     atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
@@ -121,7 +121,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         if (result != CUDA_SUCCESS) {
             weir_session_defer(s, result);
         }
-    } else if (!s->answer_later || result != CUDA_SUCCESS) {
+    } else if (!s->op.answer_later || result != CUDA_SUCCESS) {
         weir_session_reply(s, record->op, record->seq, result, &out);
     }
 }
@@ -197,8 +197,8 @@ void weir_session_run(struct weir_session *session)
             spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
         }
-        status = transport->ops->receive(transport, &record, &session->bulk, &session->bulk_bytes,
-                                         spin_ns, wait_ns);
+        status = transport->ops->receive(transport, &record, &session->op.bulk,
+                                         &session->op.bulk_bytes, spin_ns, wait_ns);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
             weir_admission_idle(session);
             given = false;

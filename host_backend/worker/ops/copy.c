@@ -262,11 +262,11 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
     uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
     (void)out;
-    if (in->bytes != s->bulk_bytes || at == NULL) {
+    if (in->bytes != s->op.bulk_bytes || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->bytes != 0) {
-        memcpy(at, s->bulk, in->bytes);
+        memcpy(at, s->op.bulk, in->bytes);
     }
     return CUDA_SUCCESS;
 }
@@ -280,7 +280,7 @@ CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena
     if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    s->reply_bulk = at;
-    s->reply_bulk_bytes = in->bytes;
+    s->op.reply_bulk = at;
+    s->op.reply_bulk_bytes = in->bytes;
     return CUDA_SUCCESS;
 }

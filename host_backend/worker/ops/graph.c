@@ -96,7 +96,7 @@ static void adopt(weir_handle handle, void *object, void *user)
 /* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
 static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t handle)
 {
-    struct weir_object *known = weir_native_find(&s->natives, WEIR_KIND_GRAPH, native);
+    struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
     CUresult result;
 
@@ -104,7 +104,7 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
         return CUDA_SUCCESS;
     }
     if (known != NULL) {
-        weir_native_remove(&s->natives, known);
+        weir_host_object_hide(s, known);
     }
     result = weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
@@ -117,8 +117,8 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
     if (known != NULL) {
         struct adoption a = {known, o};
 
-        weir_id_table_visit(s->tables[WEIR_KIND_NODE], adopt, &a);
-        weir_id_table_visit(s->tables[WEIR_KIND_GRAPH], adopt, &a);
+        weir_host_objects_visit(s, WEIR_KIND_NODE, adopt, &a);
+        weir_host_objects_visit(s, WEIR_KIND_GRAPH, adopt, &a);
         known->owner = o;
         known->borrowed = true;
     }
@@ -175,7 +175,7 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
     if (names == NULL || n > 4096) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    s->op_first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
+    s->op.first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_name(s, WEIR_KIND_NODE, nodes[i], &names[i]));
     }
@@ -282,7 +282,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
 static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
 {
     const struct weir_object *o =
-        node != NULL ? weir_native_find(&s->natives, WEIR_KIND_NODE, node) : NULL;
+        node != NULL ? weir_host_object_find(s, WEIR_KIND_NODE, node) : NULL;
 
     return o != NULL ? o->handle : 0;
 }

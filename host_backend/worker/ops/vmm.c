@@ -20,7 +20,7 @@ static struct weir_host_vmm_handle *find(struct weir_session *s, uint64_t handle
 
 static CUresult must(struct weir_session *s, CUresult result, const char *what)
 {
-    if (result != CUDA_SUCCESS && s->op_posted) {
+    if (result != CUDA_SUCCESS && s->op.posted) {
         weir_log_warn("vmm: %s failed, ended session=%llu tenant=%s result=%d", what,
                       (unsigned long long)s->id, s->tenant->name, (int)result);
         weir_session_end(s);

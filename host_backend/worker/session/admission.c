@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
@@ -192,7 +193,7 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
-    for (struct weir_host_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             weir_admission_stream_whole(session, s); /* events may draw any of them into it */
         }

@@ -127,8 +127,8 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
     if (body != 0) {
         info->out_encode(out, record + 1);
     }
-    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->reply_bulk : NULL,
-                             result == CUDA_SUCCESS ? s->reply_bulk_bytes : 0);
+    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->op.reply_bulk : NULL,
+                             result == CUDA_SUCCESS ? s->op.reply_bulk_bytes : 0);
 }
 
 /* ---------------------------------------------------------------- the transport */

@@ -13,8 +13,6 @@
 
 #include "base/account.h"
 #include "base/arena.h"
-#include "base/id_table.h"
-#include "host_backend/worker/session/native_map.h"
 #include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/ranges.h"
 #include "host_backend/worker/session/vmm_book.h"
@@ -34,6 +32,7 @@ struct weir_forms_exposures;
 struct weir_gate_queue;
 struct weir_host_ctx;
 struct weir_host_stream;
+struct weir_handles;
 struct weir_host_calls;
 struct weir_record;
 struct weir_region_end;
@@ -44,7 +43,6 @@ struct weir_upload;
 struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
-#define WEIR_KIND_SLOTS  32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
 
 struct weir_grant {
     struct weir_grant *next;
@@ -66,6 +64,21 @@ struct weir_registration {
     bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
 };
 
+/* The operation in hand. */
+struct weir_operation {
+    uint16_t code; /* enum weir_op */
+    bool posted;
+    bool answer_later; /* the reply comes once a word is there (weir_session_word_wait()) */
+    uint64_t seq;
+    const void *bulk; /* that came with the record */
+    size_t bulk_bytes;
+    const void *reply_bulk; /* that goes with the reply; borrowed from the segment */
+    size_t reply_bulk_bytes;
+    struct weir_object *first; /* the first object that it has named */
+    struct weir_object *last;
+    struct weir_arena arena; /* weir_session_alloc() */
+};
+
 struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
@@ -84,9 +97,7 @@ struct weir_session {
     struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
     struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
 
-    struct weir_id_table *tables[WEIR_KIND_SLOTS];
-    struct weir_native_map natives;
-    struct weir_host_ctx *contexts;
+    struct weir_handles *handles;
     struct weir_range_set ranges;
     struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
     struct weir_grant *grants;
@@ -94,9 +105,6 @@ struct weir_session {
     struct weir_registration *registrations;
     struct weir_upload *uploads;
     uint64_t next_reference;
-    struct weir_object *op_first; /* the first object that the operation in hand has named */
-    struct weir_object *op_last;
-    uint32_t op;
     uint32_t n_captures; /* streams under capture */
 
     struct weir_awaited *awaited;
@@ -111,15 +119,7 @@ struct weir_session {
     CUstream work_streams[WEIR_DEVICES_MAX];
     uint32_t device; /* whose context is current in this thread */
 
-    /* The operation in hand. */
-    const void *bulk;
-    size_t bulk_bytes;
-    uint64_t op_seq;
-    bool op_posted;
-    const void *reply_bulk; /* for arena_read: borrowed from the segment */
-    size_t reply_bulk_bytes;
-    bool answer_later;       /* word_wait: the reply comes from the poll */
-    struct weir_arena arena; /* of one operation; weir_session_alloc() */
+    struct weir_operation op;
 
     struct weir_host_calls *host_calls; /* session/host_calls.c */
 

@@ -89,8 +89,8 @@ bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_
     if (c->n_waits == WEIR_WORD_WAITS_MAX) {
         return false;
     }
-    c->waits[c->n_waits++] = (struct weir_word_wait){session->op_seq, word, value};
-    session->answer_later = true;
+    c->waits[c->n_waits++] = (struct weir_word_wait){session->op.seq, word, value};
+    session->op.answer_later = true;
     return true;
 }
 
@@ -113,8 +113,8 @@ bool weir_session_answer_waits(struct weir_session *session)
         struct weir_op_word_wait_out out = {.value = weir_session_word(session, wait.word)};
 
         c->waits[i] = c->waits[--c->n_waits];
-        session->reply_bulk = NULL;
-        session->reply_bulk_bytes = 0;
+        session->op.reply_bulk = NULL;
+        session->op.reply_bulk_bytes = 0;
         weir_session_reply(session, WEIR_OP_word_wait, wait.seq, sticky,
                            &out); /* nobody writes it any more */
     }
