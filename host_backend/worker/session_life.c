@@ -7,7 +7,9 @@
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
@@ -31,6 +33,7 @@ static bool make_parts(struct weir_session *s)
     }
     return s->channel != NULL && (s->host_calls = weir_host_calls_create()) != NULL &&
            (s->handles = weir_handles_create()) != NULL &&
+           (s->holdings = weir_holdings_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL;
 }
@@ -44,6 +47,7 @@ static void free_parts(struct weir_session *s)
     }
     weir_host_calls_destroy(s->host_calls);
     weir_handles_destroy(s->handles);
+    weir_holdings_destroy(s->holdings);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
@@ -162,12 +166,12 @@ static void destroy_objects(struct weir_session *s)
 
 static void release_memory(struct weir_session *s)
 {
-    while (s->registrations != NULL) {
-        weir_registration_drop(s, s->registrations);
+    while (s->holdings->registrations != NULL) {
+        weir_registration_drop(s, s->holdings->registrations);
     }
     weir_session_vmm_finish(s);
-    while (s->grants != NULL) {
-        weir_grant_drop(s, s->grants);
+    while (s->holdings->grants != NULL) {
+        weir_grant_drop(s, s->holdings->grants);
     }
     weir_uploads_free(s->uploads);
 }
@@ -198,16 +202,10 @@ void weir_session_destroy(struct weir_session *session)
     weir_host_calls_finish(s);
     weir_admission_session_gone(s);
     release_memory(s);
-    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
-        if (s->work_streams[i] != NULL && weir_session_enter(s, i) == CUDA_SUCCESS) {
-            (void)s->driver->cuStreamSynchronize(s->work_streams[i]);
-            (void)s->driver->cuStreamDestroy_v2(s->work_streams[i]);
-        }
-    }
+    weir_session_work_streams_end(s);
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
-    weir_host_range_finish(&s->ranges);
     weir_arena_finish(&s->op.arena);
     s->channel->transport->ops->destroy(s->channel->transport);
     free(s->stats);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
@@ -128,21 +129,6 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 
 /* ---------------------------------------------------------------- between records */
 
-/* Nothing came for a while, and a GPU owes us a word: are the contexts alive? */
-static void look_at_context(struct weir_session *s)
-{
-    for (uint32_t i = 0; i < s->worker->n_devices; i++) {
-        CUresult result = CUDA_SUCCESS;
-
-        if (s->work_streams[i] != NULL) {
-            result = s->driver->cuStreamQuery(s->work_streams[i]);
-        }
-        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-            weir_worker_sticky(s->worker, result);
-        }
-    }
-}
-
 /*
  * How long to spin for the next record. A guest that waits for the GPU sends its next work the
  * moment it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB
@@ -213,8 +199,8 @@ void weir_session_run(struct weir_session *session)
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
             open = weir_session_words_open(session);
-            if (open) {
-                look_at_context(session);
+            if (open) { /* nothing came for a while, and a GPU owes us a word */
+                weir_session_look_at_contexts(session);
             }
             spin_ns = 0;
         } else {

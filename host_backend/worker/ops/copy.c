@@ -21,15 +21,8 @@ static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
 {
     uint64_t base = weir_tenant_window_base(s->tenant), whole = s->worker->config.window_bytes;
 
-    if (arena || (address >= base + whole / 2 && address - base < whole)) {
-        return true;
-    }
-    for (const struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
-        if (address >= r->device && address - r->device < r->bytes) {
-            return true;
-        }
-    }
-    return false;
+    return arena || (address >= base + whole / 2 && address - base < whole) ||
+           weir_session_registered(s, address);
 }
 
 static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t bytes)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -22,18 +23,18 @@
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {
-    for (struct weir_grant **at = &session->grants; *at != NULL; at = &(*at)->next) {
+    for (struct weir_grant **at = &session->holdings->grants; *at != NULL; at = &(*at)->next) {
         if (*at == grant) {
             *at = grant->next;
             break;
         }
     }
-    weir_host_range_remove(&session->ranges, grant);
+    weir_session_unadmit(session, grant);
     if (!grant->opened && !grant->chunk->pinned) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(grant->chunk);
-    session->n_grants--;
+    session->holdings->n_grants--;
     free(grant);
 }
 
@@ -41,21 +42,21 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk, bool opened,
                           uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
 {
-    struct weir_grant *grant = s->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
+    struct weir_grant *grant = s->holdings->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
 
-    if (grant == NULL || weir_host_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
+    if (grant == NULL || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
         free(grant);
         weir_chunk_put(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *grant = (struct weir_grant){.next = s->grants,
+    *grant = (struct weir_grant){.next = s->holdings->grants,
                                  .chunk = chunk,
-                                 .reference = ++s->next_reference,
+                                 .reference = ++s->holdings->next_reference,
                                  .opened = opened,
                                  .base = base,
                                  .bytes = bytes};
-    s->grants = grant;
-    s->n_grants++;
+    s->holdings->grants = grant;
+    s->holdings->n_grants++;
     if (!opened && !chunk->pinned) {
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
@@ -96,9 +97,21 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
 
 static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference, bool opened)
 {
-    for (struct weir_grant *g = s->grants; g != NULL; g = g->next) {
+    for (struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
         if (g->reference == reference && g->opened == opened) {
             return g;
+        }
+    }
+    return NULL;
+}
+
+struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
+                                         uint64_t bytes)
+{
+    for (const struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
+        if (!g->opened && !g->chunk->pinned && base >= g->base && bytes != 0 &&
+            base - g->base < g->bytes && bytes <= g->bytes - (base - g->base)) {
+            return g->chunk;
         }
     }
     return NULL;
@@ -152,13 +165,14 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     struct weir_tenant *t = session->tenant;
     uint32_t idle;
 
-    for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
+    for (struct weir_registration **r = &session->holdings->registrations; *r != NULL;
+         r = &(*r)->next) {
         if (*r == registration) {
             *r = registration->next;
             break;
         }
     }
-    weir_host_range_remove(&session->ranges, registration);
+    weir_session_unadmit(session, registration);
     idle = weir_device_idle_begin(session->worker, session);
     (void)session->driver->cuMemHostUnregister(at);
     weir_device_idle_end(session->worker, idle);
@@ -268,8 +282,8 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
     CUdeviceptr device = 0;
     CUresult result;
 
-    r->next = s->registrations;
-    s->registrations = r;
+    r->next = s->holdings->registrations;
+    s->holdings->registrations = r;
     result = map_guest(s, r, fd, in->offset);
     if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -285,8 +299,7 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
     if (result == CUDA_SUCCESS && device != r->device) {
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (result == CUDA_SUCCESS &&
-        weir_host_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
+    if (result == CUDA_SUCCESS && weir_session_admit(s, r->device, r->bytes, r) != WEIR_OK) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -307,7 +320,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
         !fd_ok(fd, in->offset, in->bytes, &sealed)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (r = s->registrations; r != NULL; r = r->next) {
+    for (r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address < in->address + in->bytes && in->address < r->address + r->bytes) {
             return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         }
@@ -327,7 +340,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     result = enter_registration(s, r, fd, in);
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
-            s->registrations = r->next; /* nothing was mapped */
+            s->holdings->registrations = r->next; /* nothing was mapped */
             weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, r->bytes);
             free(r);
         } else {
@@ -403,7 +416,7 @@ CUresult weir_host_host_unregister(struct weir_session *s,
                                    struct weir_op_host_unregister_out *out)
 {
     (void)out;
-    for (struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+    for (struct weir_registration *r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address == in->address) {
             weir_registration_drop(s, r);
             return CUDA_SUCCESS;

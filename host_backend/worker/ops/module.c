@@ -429,8 +429,8 @@ static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
                              CUdeviceptr address, size_t bytes, uint64_t *ret_address,
                              uint64_t *ret_bytes)
 {
-    if (bytes != 0 && !weir_host_range_covers(&s->ranges, address, bytes) &&
-        weir_host_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
+    if (bytes != 0 && weir_session_check_dptr(s, address, bytes) != CUDA_SUCCESS &&
+        weir_session_admit(s, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (m->forms != NULL && bytes != 0) {

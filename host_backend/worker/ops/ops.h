@@ -3,9 +3,11 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 #define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
@@ -50,6 +52,10 @@ struct weir_host_copy_side {
     uint32_t kind; /* enum weir_side_kind */
     uint64_t addr, x, y, z, lod, pitch, height;
 };
+
+/** The device memory, granted to this session, that a range lies in; or NULL (ops/memory.c). */
+struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
+                                         uint64_t bytes);
 
 /** Check both sides and fill the driver's structure (ops/copy.c). */
 CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,

@@ -59,7 +59,7 @@ static void unload_used(weir_handle handle, void *object, void *user)
     }
     weir_host_objects_visit(s, WEIR_KIND_MODULE, forget_module, &visit);
     weir_host_objects_visit(s, WEIR_KIND_FUNCTION, unbind_kernel, &visit);
-    weir_host_range_remove(&s->ranges, m);
+    weir_session_unadmit(s, m);
     unbind(s, &m->o);
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);

@@ -13,6 +13,7 @@
  */
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"
 #include "proto/ops.h"

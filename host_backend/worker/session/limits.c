@@ -1,8 +1,6 @@
-/*
- * What a session's memory is charged to: the tenant's account, and what the session holds of each
- * device against the limit that its guest asked for (struct weir_limit_wish). A wish can only make
- * less of the tenant's quota.
- */
+/* What a session's memory is charged to: see memory.h. */
+#include "host_backend/worker/session/memory.h"
+
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 

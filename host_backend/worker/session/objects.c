@@ -13,6 +13,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/vmm.h"
@@ -182,7 +183,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     if (o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY) {
         struct weir_host_module *m = (struct weir_host_module *)o;
 
-        weir_host_range_remove(&session->ranges, o);
+        weir_session_unadmit(session, o);
         weir_image_put(&session->tenant->images, m->image);
         free(m->options);
     }
@@ -491,22 +492,6 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
         *ret_stream = stream->o.native;
     }
     return result;
-}
-
-CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
-{
-    return weir_host_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
-                                                                    : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
-{
-    if (__builtin_expect(session->exposures != NULL, 0)) {
-        session->worker->hooks->will_write(session, address, bytes);
-    }
-    return weir_vmm_touches_read_only(&session->vmm, address, bytes)
-               ? CUDA_ERROR_INVALID_VALUE
-               : weir_session_check_dptr(session, address, bytes);
 }
 
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)

@@ -6,9 +6,11 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
 #include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/session.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
+
+struct weir_handles;
+struct weir_session;
 
 /**
  * Allocate an object and enter it.
@@ -78,9 +80,6 @@ struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx);
 /** Destroy a context's objects, then the context. */
 void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
-
-/** As weir_session_check_dptr(), and the memory may be written. */
-CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
 
 /** A session's part. NULL: out of memory. */
 struct weir_handles *weir_handles_create(void);

@@ -11,6 +11,7 @@
 
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/session.h"
 
 #include <stdlib.h>
 

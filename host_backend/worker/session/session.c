@@ -26,18 +26,6 @@ CUresult weir_session_switch(struct weir_session *session, uint32_t device)
     return result;
 }
 
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
-{
-    CUstream *stream = &session->work_streams[session->device];
-    CUresult result = CUDA_SUCCESS;
-
-    if (*stream == NULL) {
-        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
-    }
-    *ret_stream = *stream;
-    return result;
-}
-
 void weir_session_end(struct weir_session *session)
 {
     weir_host_calls_end(session);

@@ -11,18 +11,12 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
 
-#include "base/account.h"
 #include "base/arena.h"
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/ranges.h"
-#include "host_backend/worker/session/vmm_book.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include "proto/wire/control.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
-struct weir_host_chunk;
 #define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
 struct weir_awaited;
@@ -33,6 +27,7 @@ struct weir_gate_queue;
 struct weir_host_ctx;
 struct weir_host_stream;
 struct weir_handles;
+struct weir_holdings;
 struct weir_host_calls;
 struct weir_record;
 struct weir_region_end;
@@ -43,26 +38,6 @@ struct weir_upload;
 struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
-
-struct weir_grant {
-    struct weir_grant *next;
-    struct weir_host_chunk *chunk;
-    uint64_t reference;   /* mem_return's or ipc_close's name for it */
-    bool opened;          /* by ipc_open */
-    uint64_t base, bytes; /* what of the chunk this session may touch */
-};
-
-struct weir_registration {
-    struct weir_registration *next;
-    uint64_t address; /* of the guest */
-    uint64_t device;  /* where it is mapped here, and what the GPU uses */
-    uint64_t bytes;
-    uint64_t room;  /* taken of the window */
-    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
-    uint64_t region_offset;
-    bool in_window; /* device lies in the window's host half */
-    bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
-};
 
 /* The operation in hand. */
 struct weir_operation {
@@ -98,13 +73,8 @@ struct weir_session {
     struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
 
     struct weir_handles *handles;
-    struct weir_range_set ranges;
-    struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
-    struct weir_grant *grants;
-    uint32_t n_grants;
-    struct weir_registration *registrations;
+    struct weir_holdings *holdings; /* memory that it may name */
     struct weir_upload *uploads;
-    uint64_t next_reference;
     uint32_t n_captures; /* streams under capture */
 
     struct weir_awaited *awaited;
@@ -115,8 +85,6 @@ struct weir_session {
     /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
      * NULL: none. */
     struct weir_forms_exposures *exposures;
-    /* For clearing memory: no guest work is ever in them. Made when first needed. */
-    CUstream work_streams[WEIR_DEVICES_MAX];
     uint32_t device; /* whose context is current in this thread */
 
     struct weir_operation op;
@@ -135,25 +103,6 @@ struct weir_session {
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
 };
 
-/* limits.c */
-
-/**
- * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
- * itself asked to be held to of a device. weir_account_release() gives it back.
- *
- * @param device  index of the worker's; not looked at for pinned memory.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
- * @thread owner
- */
-CUresult weir_session_charge(struct weir_session *session, uint32_t device,
-                             enum weir_account_item item, uint64_t bytes);
-/** Count device memory that it has got, or given back. @thread owner */
-void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
-void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
-/** Lower what is shown of a device to the wish. @thread owner */
-void weir_session_limit_info(const struct weir_session *session, uint32_t device,
-                             uint64_t *free_bytes, uint64_t *total_bytes);
-
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 
@@ -165,8 +114,6 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
                                                           : CUDA_SUCCESS;
 }
 
-/** The current device's stream for clearing memory. @thread owner */
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /**
  * Answer a call.
  * @param out  of the operation; not looked at where result is no success. With it go reply_bulk's
@@ -178,10 +125,6 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
 
 /** Note an asynchronous error (a posted record's). @thread owner */
 void weir_session_defer(struct weir_session *session, CUresult error);
-
-/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
-void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
-void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
 
 /** Send a record with the session's deferred errors in its header. @thread any */
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,

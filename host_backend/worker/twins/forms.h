@@ -12,6 +12,7 @@
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/twins/compile.h"
 #include "proto/ops.h"
 #include <stdio.h>
@@ -19,6 +20,7 @@
 struct weir_forms;
 struct weir_forms_kernel;
 struct weir_forms_module;
+struct weir_worker;
 
 /** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_forms_create(struct weir_worker *worker,

@@ -1,5 +1,6 @@
 /* A session's own limits: what it may hold of each device, and what it is shown. */
 #include "../../lib/tl_cmocka.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 
