@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
@@ -27,19 +28,26 @@
 
 static bool make_parts(struct weir_session *s)
 {
+    s->about = calloc(1, sizeof *s->about);
     s->channel = calloc(1, sizeof *s->channel);
     if (s->channel != NULL) {
         pthread_mutex_init(&s->channel->send_lock, NULL);
     }
-    return s->channel != NULL && (s->host_calls = weir_host_calls_create()) != NULL &&
+    return s->about != NULL && s->channel != NULL &&
+           (s->host_calls = weir_host_calls_create()) != NULL &&
            (s->handles = weir_handles_create()) != NULL &&
            (s->holdings = weir_holdings_create()) != NULL &&
+           (s->admission = weir_session_admission_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL;
 }
 
 static void free_parts(struct weir_session *s)
 {
+    if (s->about != NULL) {
+        free(s->about->stats);
+        free(s->about);
+    }
     if (s->channel != NULL) {
         pthread_mutex_destroy(&s->channel->send_lock);
         free(s->channel->reply);
@@ -48,6 +56,7 @@ static void free_parts(struct weir_session *s)
     weir_host_calls_destroy(s->host_calls);
     weir_handles_destroy(s->handles);
     weir_holdings_destroy(s->holdings);
+    weir_session_admission_destroy(s->admission);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
@@ -75,19 +84,18 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;
     s->channel->view = *params->transport->ops->view(params->transport);
-    s->pid = params->pid;
-    s->uid = params->uid;
-    s->guest_pid = params->guest_pid;
-    s->monitor = params->monitor;
+    s->about->pid = params->pid;
+    s->about->guest_pid = params->guest_pid;
+    s->about->monitor = params->monitor;
     if (params->wish != NULL) {
-        s->wish = *params->wish;
+        s->about->wish = *params->wish;
     }
     s->id = params->id;
-    s->started_ns = weir_clock_now_ns();
-    snprintf(s->program, sizeof s->program, "%s", params->program);
+    s->about->started_ns = weir_clock_now_ns();
+    snprintf(s->about->program, sizeof s->about->program, "%s", params->program);
     weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
-    if (!s->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
-                        weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
+    if (!s->about->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
+                               weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
         weir_session_destroy(s);
         return WEIR_ERR_DRIVER;
     }
@@ -112,9 +120,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
             graph != NULL && weir_host_object_find(s, WEIR_KIND_GRAPH, graph) == NULL) {
             (void)s->driver->cuGraphDestroy(graph);
         }
-        stream->capturing = false;
-        s->n_captures--;
-        atomic_fetch_sub(&s->worker->device_idle.captures, 1);
+        weir_session_capture_end(s, stream);
     }
     while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
            CUDA_ERROR_TIMEOUT) {
@@ -208,7 +214,6 @@ void weir_session_destroy(struct weir_session *session)
     weir_device_idle_end(s->worker, idle);
     weir_arena_finish(&s->op.arena);
     s->channel->transport->ops->destroy(s->channel->transport);
-    free(s->stats);
     free_parts(s);
     free(s);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/memory.h"
@@ -86,7 +87,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "no such operation");
         return;
     }
-    if (s->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
+    if (s->about->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
         protocol_error(s, record, "not of a monitor");
         return;
     }
@@ -107,7 +108,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->op.reply_bulk_bytes = 0;
     s->op.answer_later = false;
     weir_arena_reset(&s->op.arena);
-    atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
         result = run_handler(s, record->op, &in, &out);

@@ -8,6 +8,7 @@
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/gates.h"
@@ -19,6 +20,7 @@
 /* One stream and one session of a tenant. */
 struct guest {
     struct weir_session session;
+    struct weir_session_about about;
     struct weir_session_channel channel;
     struct weir_transport transport;
     struct weir_host_stream stream;

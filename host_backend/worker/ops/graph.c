@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -68,11 +69,9 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
             s->driver->cuStreamBeginCapture_v2(stream->o.native, CU_STREAM_CAPTURE_MODE_RELAXED);
     }
     if (result == CUDA_SUCCESS) {
-        stream->capturing = true;
+        weir_session_capture_begin(s, stream);
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
-        s->n_captures++;
-        atomic_fetch_add(&s->worker->device_idle.captures, 1);
     }
     return result;
 }
@@ -141,9 +140,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
-    stream->capturing = false;
-    s->n_captures--;
-    atomic_fetch_sub(&s->worker->device_idle.captures, 1);
+    weir_session_capture_end(s, stream);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (result == CUDA_SUCCESS && native != NULL) {

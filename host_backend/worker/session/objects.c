@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/handles.h"
@@ -98,7 +99,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
         free(o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add(&session->objects, 1);
+    atomic_fetch_add(&session->about->objects, 1);
     atomic_fetch_add(&session->worker->objects, 1);
     *ret_object = o;
     return CUDA_SUCCESS;
@@ -226,7 +227,7 @@ void weir_host_object_forget(struct weir_session *session, struct weir_object *o
     if (session->op.last == object) {
         session->op.last = NULL;
     }
-    atomic_fetch_sub(&session->objects, 1);
+    atomic_fetch_sub(&session->about->objects, 1);
     atomic_fetch_sub(&session->worker->objects, 1);
     free(object);
 }
@@ -236,8 +237,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     const struct weir_driver *driver = session->driver;
 
     if (s->capturing) {
-        session->n_captures--;
-        atomic_fetch_sub(&session->worker->device_idle.captures, 1);
+        weir_session_capture_end(session, s);
     }
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
@@ -418,7 +418,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
     for (struct weir_host_ctx **at = &session->handles->contexts; *at != NULL; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
-            atomic_fetch_sub(&session->n_contexts, 1);
+            atomic_fetch_sub(&session->about->n_contexts, 1);
             break;
         }
     }
@@ -434,7 +434,7 @@ void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     ctx->next = session->handles->contexts;
     session->handles->contexts = ctx;
-    atomic_fetch_add(&session->n_contexts, 1);
+    atomic_fetch_add(&session->about->n_contexts, 1);
 }
 
 /* ---------------------------------------------------------------- for generated handlers */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/host_calls.h"
@@ -117,6 +118,24 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
     }
     (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->op.reply_bulk : NULL,
                              result == CUDA_SUCCESS ? s->op.reply_bulk_bytes : 0);
+}
+
+/* ---------------------------------------------------------------- about it */
+
+uint64_t weir_session_started_ns(const struct weir_session *session)
+{
+    return session->about->started_ns;
+}
+
+void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set)
+{
+    struct weir_stats_set *old;
+
+    pthread_mutex_lock(&session->worker->lock);
+    old = session->about->stats;
+    session->about->stats = set;
+    pthread_mutex_unlock(&session->worker->lock);
+    free(old);
 }
 
 /* ---------------------------------------------------------------- the transport */

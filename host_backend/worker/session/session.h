@@ -1,10 +1,10 @@
 /*
  * A session as the worker sees it: one guest process, its channel, and everything it holds.
  *
- * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So
- * tables, objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What
- * sessions share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which
- * are internally locked.
+ * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So its
+ * parts have no lock: *owner thread only*, unless a field says otherwise. What sessions share lies
+ * in the tenant (struct weir_tenant) and the worker (struct weir_worker), which are internally
+ * locked.
  *
  * Source: docs/design/host.md
  */
@@ -17,22 +17,21 @@
 #include "proto/wire/control.h"
 #include <stdatomic.h>
 
-#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
-
 struct weir_awaited;
-struct weir_session_channel;
 struct weir_conditions;
 struct weir_forms_exposures;
-struct weir_gate_queue;
-struct weir_host_ctx;
-struct weir_host_stream;
 struct weir_handles;
 struct weir_holdings;
 struct weir_host_calls;
+struct weir_object;
 struct weir_record;
 struct weir_region_end;
+struct weir_session_about;
+struct weir_session_admission;
+struct weir_session_channel;
 struct weir_session_idle;
 struct weir_session_prints;
+struct weir_stats_set;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
@@ -54,53 +53,33 @@ struct weir_operation {
     struct weir_arena arena; /* weir_session_alloc() */
 };
 
+/*
+ * What every handler needs, and the parts. A part's inside is known to its own files only: it is in
+ * a header of the same name (about.h, channel.h, handles.h, holdings.h), or in one .c file.
+ */
 struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
     const struct weir_driver *driver;
     struct weir_session *next; /* in the worker's list, under its lock */
-    int64_t pid;
-    uint32_t uid;
-    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
-    bool monitor;       /* it may only ask: nothing is registered for it */
-    char program[128];
-    uint64_t started_ns;
-
-    struct weir_session_channel *channel; /* to the guest */
-
-    struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
-    struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
-
-    struct weir_handles *handles;
-    struct weir_holdings *holdings; /* memory that it may name */
-    struct weir_upload *uploads;
-    uint32_t n_captures; /* streams under capture */
-
-    struct weir_awaited *awaited;
-    struct weir_conditions *conditions; /* NULL: it made none */
-    struct weir_session_prints *prints; /* NULL: it has no kernel that prints */
-    struct weir_session_idle *idle;     /* session/device_idle.c */
-
-    /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
-     * NULL: none. */
-    struct weir_forms_exposures *exposures;
-    uint32_t device; /* whose context is current in this thread */
-
     struct weir_operation op;
+    uint32_t device;     /* whose context is current in this thread */
+    uint32_t n_captures; /* streams under capture (session/device_idle.h) */
+    atomic_bool ending;  /* set by anybody; the session's thread sees it within a second */
 
-    struct weir_host_calls *host_calls; /* session/host_calls.c */
-
-    atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    atomic_uint_fast64_t calls_total;
-    atomic_uint_fast64_t held_bytes;
-    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
-    struct weir_limit_wish wish;                         /* constant */
-    atomic_uint_fast64_t objects;
-    atomic_uint n_contexts;
-
-    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
-    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+    struct weir_session_about *about;         /* what others see of it */
+    struct weir_session_channel *channel;     /* to the guest */
+    struct weir_handles *handles;             /* of its objects */
+    struct weir_holdings *holdings;           /* memory that it may name */
+    struct weir_session_admission *admission; /* to the gates */
+    struct weir_session_idle *idle;           /* what it has to do with idle devices */
+    struct weir_host_calls *host_calls;       /* functions of the guest in the GPU's queue */
+    struct weir_awaited *awaited;             /* values that its streams wait for */
+    struct weir_upload *uploads;              /* images that are on their way */
+    struct weir_conditions *conditions;       /* of graphs; NULL: it made none */
+    struct weir_session_prints *prints;       /* NULL: it has no kernel that prints */
+    struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
 };
 
 /** Ask a session to end; it does so within a second. @thread any */
@@ -132,6 +111,11 @@ enum weir_status weir_session_send(struct weir_session *session, struct weir_rec
 
 /** Tell the guest that the context died. @thread any, while the session lives */
 void weir_session_show_sticky(struct weir_session *session, CUresult error);
+
+/** When it began, by weir_clock_now_ns(). @thread any */
+uint64_t weir_session_started_ns(const struct weir_session *session);
+/** What a remote guest says about its calls. @param set  taken. @thread owner */
+void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set);
 
 /** Is its guest on another machine? @thread any */
 bool weir_session_is_remote(const struct weir_session *session);

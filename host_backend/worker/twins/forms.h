@@ -112,8 +112,6 @@ enum weir_forms_launched {
 #include "host_backend/worker/twins/counts.def"
 #undef WEIR_FORMS_ROW
 };
-_Static_assert(WEIR_FORMS_LAUNCHED_DRIVER + 1 == WEIR_FORMS_LAUNCHED_COUNT, "room in the session");
-
 /** Count a launch; nothing where forms are off. @thread session */
 void weir_forms_note(struct weir_session *session, enum weir_forms_launched what);
 
