@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/regions.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
@@ -37,7 +38,6 @@ struct arrival {
     bool let_in;                /* counted in the worker's n_let_in */
     int fd;                     /* -1: it came in another way: */
     int64_t pid;
-    uint32_t uid;
     uint32_t guest_pid;
     bool monitor;
     struct weir_limit_wish wish;
@@ -258,7 +258,6 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .remote = weir_transport_kind(kind)->remote,
                                          .region_end = a->region_end,
                                          .pid = a->pid,
-                                         .uid = a->uid,
                                          .guest_pid = a->guest_pid,
                                          .monitor = a->monitor,
                                          .wish = &a->wish,
@@ -279,9 +278,9 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     delist(session);
     weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",
                   (unsigned long long)id, a->tenant->name,
-                  (unsigned long long)atomic_load(&session->calls_total),
-                  (unsigned long long)atomic_load(&session->objects),
-                  (unsigned long long)atomic_load(&session->held_bytes));
+                  (unsigned long long)atomic_load(&session->about->calls_total),
+                  (unsigned long long)atomic_load(&session->about->objects),
+                  (unsigned long long)atomic_load(&session->about->held_bytes));
     weir_session_destroy(session);
 }
 
@@ -392,7 +391,6 @@ static struct arrival *arrive_by_stream(struct weir_worker *worker,
     }
     a->stream = stream;
     a->pid = guest->pid;
-    a->uid = guest->uid;
     return a;
 }
 
@@ -440,7 +438,6 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     }
     a->fd = fd;
     a->pid = guest->pid;
-    a->uid = guest->uid;
     memcpy(a->program, guest->program, sizeof a->program);
     a->program[sizeof a->program - 1] = 0;
     start(a);

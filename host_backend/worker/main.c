@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/prints.h"
@@ -125,16 +126,17 @@ static bool free_gone(struct weir_worker *worker)
 
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
 {
-    uint64_t calls = atomic_load(&((struct weir_session *)(uintptr_t)s)->calls_total);
+    uint64_t calls = atomic_load(&s->about->calls_total);
 
-    *row = (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->pid, .calls = calls};
+    *row =
+        (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->about->pid, .calls = calls};
     snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
-    snprintf(row->program, sizeof row->program, "%s", s->program);
-    snprintf(row->transport, sizeof row->transport, "%s", s->transport->ops->name);
-    row->used_bytes = atomic_load(&((struct weir_session *)(uintptr_t)s)->held_bytes);
-    row->memory_limit_bytes = s->wish.memory_bytes[0];
-    row->sm_limit_pct = s->wish.sm_pct;
-    row->age_s = (double)(weir_clock_now_ns() - s->started_ns) / (double)WEIR_NS_PER_S;
+    snprintf(row->program, sizeof row->program, "%s", s->about->program);
+    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
+    row->used_bytes = atomic_load(&s->about->held_bytes);
+    row->memory_limit_bytes = s->about->wish.memory_bytes[0];
+    row->sm_limit_pct = s->about->wish.sm_pct;
+    row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }
 

@@ -9,8 +9,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
@@ -83,7 +87,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "no such operation");
         return;
     }
-    if (s->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
+    if (s->about->monitor && !weir_nvml_may_ask((enum weir_op)record->op)) {
         protocol_error(s, record, "not of a monitor");
         return;
     }
@@ -96,15 +100,15 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         return;
     }
     memset(&out, 0, weir_ops[record->op].out_struct_bytes);
-    s->op = record->op;
-    s->op_seq = record->seq;
-    s->op_posted = posted;
-    s->op_first = s->op_last = NULL;
-    s->reply_bulk = NULL;
-    s->reply_bulk_bytes = 0;
-    s->answer_later = false;
-    weir_arena_reset(&s->arena);
-    atomic_fetch_add_explicit(&s->calls_total, 1, memory_order_relaxed);
+    s->op.code = record->op;
+    s->op.seq = record->seq;
+    s->op.posted = posted;
+    s->op.first = s->op.last = NULL;
+    s->op.reply_bulk = NULL;
+    s->op.reply_bulk_bytes = 0;
+    s->op.answer_later = false;
+    weir_arena_reset(&s->op.arena);
+    atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
     result = weir_session_enter(s, record->device);
     if (result == CUDA_SUCCESS) {
         result = run_handler(s, record->op, &in, &out);
@@ -119,40 +123,12 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         if (result != CUDA_SUCCESS) {
             weir_session_defer(s, result);
         }
-    } else if (!s->answer_later || result != CUDA_SUCCESS) {
+    } else if (!s->op.answer_later || result != CUDA_SUCCESS) {
         weir_session_reply(s, record->op, record->seq, result, &out);
     }
 }
 
 /* ---------------------------------------------------------------- between records */
-
-static bool marks_open(struct weir_session *s)
-{
-    uint32_t n = s->n_marks < WEIR_MARKS_WATCHED ? s->n_marks : WEIR_MARKS_WATCHED;
-
-    for (uint32_t i = 0; i < n; i++) {
-        if (!weir_session_word_reached(s, s->marks[i].word, s->marks[i].value)) {
-            return true;
-        }
-    }
-    s->n_marks = 0;
-    return false;
-}
-
-/* Nothing came for a while, and a GPU owes us a word: are the contexts alive? */
-static void look_at_context(struct weir_session *s)
-{
-    for (uint32_t i = 0; i < s->worker->n_devices; i++) {
-        CUresult result = CUDA_SUCCESS;
-
-        if (s->work_streams[i] != NULL) {
-            result = s->driver->cuStreamQuery(s->work_streams[i]);
-        }
-        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-            weir_worker_sticky(s->worker, result);
-        }
-    }
-}
 
 /*
  * How long to spin for the next record. A guest that waits for the GPU sends its next work the
@@ -166,7 +142,7 @@ static uint64_t spin_for(struct weir_session *s)
     if (!weir_spin_host_may(s->worker->spin)) {
         return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
     }
-    if (s->worker->owed_spin_ns > spin_ns && s->n_marks != 0 && marks_open(s)) {
+    if (s->worker->owed_spin_ns > spin_ns && weir_session_words_open(s)) {
         spin_ns = s->worker->owed_spin_ns;
     }
     return spin_ns;
@@ -175,19 +151,20 @@ static uint64_t spin_for(struct weir_session *s)
 /* Count the session active, and tell its guest whether it may wait by spinning. */
 static void note_spin(struct weir_session *s)
 {
-    enum weir_spin_level level = weir_spin_note(s->worker->spin, &s->spin_epoch);
+    enum weir_spin_level level = weir_spin_note(s->worker->spin, &s->channel->spin_epoch);
     uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
 
-    if (s->remote || s->region_end != NULL) {
+    if (s->channel->remote || s->channel->region_end != NULL) {
         return; /* its cores are not ours */
     }
-    if (__atomic_load_n(&s->view.header->spin, __ATOMIC_RELAXED) != told) {
-        __atomic_store_n(&s->view.header->spin, told, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&s->channel->view.header->spin, __ATOMIC_RELAXED) != told) {
+        __atomic_store_n(&s->channel->view.header->spin, told, __ATOMIC_RELAXED);
     }
 }
 
 void weir_session_run(struct weir_session *session)
 {
+    struct weir_transport *transport = session->channel->transport;
     uint64_t spin_ns = spin_for(session);
     bool open = false;
     bool given = false; /* work, since marks were last put behind it */
@@ -197,7 +174,7 @@ void weir_session_run(struct weir_session *session)
         uint64_t wait_ns = open ? WATCH_WAIT_NS : IDLE_WAIT_NS;
         enum weir_status status;
 
-        if (session->n_waits != 0) {
+        if (session->channel->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
         }
         given = given && weir_admission_has_unmarked(session);
@@ -207,8 +184,8 @@ void weir_session_run(struct weir_session *session)
             spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
         }
-        status = session->transport->ops->receive(session->transport, &record, &session->bulk,
-                                                  &session->bulk_bytes, spin_ns, wait_ns);
+        status = transport->ops->receive(transport, &record, &session->op.bulk,
+                                         &session->op.bulk_bytes, spin_ns, wait_ns);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
             weir_admission_idle(session);
             given = false;
@@ -222,9 +199,9 @@ void weir_session_run(struct weir_session *session)
             spin_ns = spin_for(session);
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
-            open = marks_open(session);
-            if (open) {
-                look_at_context(session);
+            open = weir_session_words_open(session);
+            if (open) { /* nothing came for a while, and a GPU owes us a word */
+                weir_session_look_at_contexts(session);
             }
             spin_ns = 0;
         } else {
@@ -234,8 +211,8 @@ void weir_session_run(struct weir_session *session)
             }
             break;
         }
-        if (session->n_waits != 0) {
-            weir_session_answer_waits(session);
+        if (session->channel->n_waits != 0) {
+            (void)weir_session_answer_waits(session);
         }
     }
     weir_session_end(session);

@@ -1,9 +1,11 @@
 /* Statistics of sessions, live and ended, as `weir stats` asks for them. */
 #include "host_backend/worker/stats.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/gates.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/stats_page.h"
 #include "host_backend/worker/session/worker.h"
@@ -25,19 +27,19 @@ struct weir_ended_session {
 
 static struct weir_status_counted describe(const struct weir_session *s)
 {
-    struct weir_status_counted about = {.id = s->id, .pid = (uint64_t)s->pid};
+    struct weir_status_counted about = {.id = s->id, .pid = (uint64_t)s->about->pid};
 
     snprintf(about.tenant, sizeof about.tenant, "%s", s->tenant->name);
-    snprintf(about.program, sizeof about.program, "%s", s->program);
-    snprintf(about.transport, sizeof about.transport, "%s", s->transport->ops->name);
-    about.age_s = (double)(weir_clock_now_ns() - s->started_ns) / (double)WEIR_NS_PER_S;
+    snprintf(about.program, sizeof about.program, "%s", s->about->program);
+    snprintf(about.transport, sizeof about.transport, "%s", weir_session_transport_name(s));
+    about.age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
     return about;
 }
 
 static void read_launched(const struct weir_session *s, uint64_t *ret_launched)
 {
     for (size_t i = 0; i < WEIR_FORMS_LAUNCHED_COUNT; i++) {
-        ret_launched[i] = atomic_load_explicit(&s->launched[i], memory_order_relaxed);
+        ret_launched[i] = atomic_load_explicit(&s->about->launched[i], memory_order_relaxed);
     }
 }
 
@@ -51,8 +53,9 @@ void weir_stats_keep_locked(struct weir_session *session)
     }
     ended->about = describe(session);
     ended->about.ended = 1;
-    ended->set = session->remote ? session->stats : weir_stats_read_page(session->view.stats);
-    session->stats = NULL;
+    ended->set = session->channel->remote ? session->about->stats
+                                          : weir_stats_read_page(session->channel->view.stats);
+    session->about->stats = NULL;
     read_launched(session, ended->launched);
     ended->next = session->worker->ended;
     session->worker->ended = ended;
@@ -105,10 +108,10 @@ static void write_live(FILE *out, const struct weir_session *s)
     uint64_t launched[WEIR_FORMS_LAUNCHED_COUNT];
 
     read_launched(s, launched);
-    if (s->remote) {
-        write_set(out, &about, launched, s->stats);
+    if (s->channel->remote) {
+        write_set(out, &about, launched, s->about->stats);
     } else {
-        struct weir_stats_set *set = weir_stats_read_page(s->view.stats);
+        struct weir_stats_set *set = weir_stats_read_page(s->channel->view.stats);
 
         write_set(out, &about, launched, set);
         free(set);

@@ -479,8 +479,12 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->session.worker = &fx.worker;
     guest->session.tenant = &fx.tenants[tenant];
     guest->session.driver = &fx.worker.driver;
-    guest->session.transport = &guest->transport;
-    guest->session.wish.sm_pct = sm_pct;
+    guest->channel.transport = &guest->transport;
+    guest->session.channel = &guest->channel;
+    guest->about.wish.sm_pct = sm_pct;
+    guest->session.about = &guest->about;
+    guest->session.admission = weir_session_admission_create();
+    assert_non_null(guest->session.admission);
     guest->session.idle = weir_session_idle_create();
     assert_non_null(guest->session.idle);
     guest->stream.o.native = guest; /* any name */
@@ -489,7 +493,7 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
 
 struct weir_gate_queue *queue_of(const struct guest *guest)
 {
-    return atomic_load(&((struct guest *)(uintptr_t)guest)->session.gates[0]);
+    return weir_admission_queue(&guest->session, 0);
 }
 
 void finish(struct guest *guest)
@@ -513,6 +517,7 @@ void guest_gone(struct guest *guest)
         (void)fx.worker.driver.cuEventDestroy_v2(guest->stream.join);
     }
     weir_admission_session_gone(&guest->session);
+    weir_session_admission_destroy(guest->session.admission);
     weir_session_idle_destroy(guest->session.idle);
     free(guest);
 }

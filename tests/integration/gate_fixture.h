@@ -8,7 +8,9 @@
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/orders.h"
@@ -18,6 +20,8 @@
 /* One stream and one session of a tenant. */
 struct guest {
     struct weir_session session;
+    struct weir_session_about about;
+    struct weir_session_channel channel;
     struct weir_transport transport;
     struct weir_host_stream stream;
     atomic_uint looks; /* so often it has looked up in the gate */

@@ -4,6 +4,8 @@
  */
 #include "tests/integration/gate_fixture.h"
 
+#include "host_backend/worker/session/handles.h"
+
 #define LEADS_NS (400 * WEIR_NS_PER_US)
 #define FILLS_NS (10 * WEIR_NS_PER_US)
 #define AHEAD    10
@@ -119,11 +121,12 @@ static void streams_that_may_be_captured_are_whole(void **state)
 {
     struct guest *a, *b;
     struct weir_host_ctx ctx = {0};
+    struct weir_handles handles = {.contexts = &ctx};
 
     (void)state;
     open_for(&a, &b);
     ctx.streams = &b->stream;
-    b->session.contexts = &ctx;
+    b->session.handles = &handles;
     fill_beside(a, b, kernel_of_blocks(1000));
     assert_int_equal(b->stream.parts->sms, PART);
     weir_admission_stream_captures(&b->session, &b->stream);

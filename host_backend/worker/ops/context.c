@@ -21,7 +21,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     if (in->device < 0 || (uint32_t)in->device >= s->worker->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (!weir_ops_word_ok(s, in->legacy_word)) {
+    if (!weir_session_word_ok(s, in->legacy_word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
@@ -49,9 +49,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     stream->word = in->legacy_word;
     ctx->legacy = ctx->streams = stream;
     ctx->flags = in->flags;
-    ctx->next = s->contexts;
-    s->contexts = ctx;
-    atomic_fetch_add(&s->n_contexts, 1);
+    weir_ctx_list(s, ctx);
     weir_ops_libraries_reload(s);
     return CUDA_SUCCESS;
 }
@@ -66,7 +64,7 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
-    if (s->contexts == NULL) {
+    if (weir_session_contexts(s) == NULL) {
         weir_ops_libraries_unload(s);
     }
     return CUDA_SUCCESS;

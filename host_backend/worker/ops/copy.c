@@ -21,15 +21,8 @@ static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
 {
     uint64_t base = weir_tenant_window_base(s->tenant), whole = s->worker->config.window_bytes;
 
-    if (arena || (address >= base + whole / 2 && address - base < whole)) {
-        return true;
-    }
-    for (const struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
-        if (address >= r->device && address - r->device < r->bytes) {
-            return true;
-        }
-    }
-    return false;
+    return arena || (address >= base + whole / 2 && address - base < whole) ||
+           weir_session_registered(s, address);
 }
 
 static struct weir_gate_work work_of(bool to_host, bool from_host, uint64_t bytes)
@@ -259,12 +252,14 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
 CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,
                                struct weir_op_arena_write_out *out)
 {
+    uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
+
     (void)out;
-    if (in->bytes != s->bulk_bytes || !weir_ops_in_arena(s, in->offset, in->bytes)) {
+    if (in->bytes != s->op.bulk_bytes || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->bytes != 0) {
-        memcpy(s->view.arena + in->offset, s->bulk, in->bytes);
+        memcpy(at, s->op.bulk, in->bytes);
     }
     return CUDA_SUCCESS;
 }
@@ -272,12 +267,13 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
 CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena_read_in *in,
                               struct weir_op_arena_read_out *out)
 {
+    const uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
+
     (void)out;
-    if (!s->remote || in->bytes > WEIR_BULK_MAX_BYTES ||
-        !weir_ops_in_arena(s, in->offset, in->bytes)) {
+    if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || at == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    s->reply_bulk = s->view.arena + in->offset;
-    s->reply_bulk_bytes = in->bytes;
+    s->op.reply_bulk = at;
+    s->op.reply_bulk_bytes = in->bytes;
     return CUDA_SUCCESS;
 }

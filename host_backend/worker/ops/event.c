@@ -19,7 +19,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if ((in->flags & ~known) != 0 || !weir_ops_word_ok(s, in->word) ||
+    if ((in->flags & ~known) != 0 || !weir_session_word_ok(s, in->word) ||
         ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -63,7 +63,7 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
     } else {
-        WEIR_TRY(weir_ops_write_word(s, weir_host_stream_at(stream), event->word, in->value));
+        WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), event->word, in->value));
     }
     return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_host_stream_at(stream))
                           : s->driver->cuEventRecordWithFlags(
@@ -83,7 +83,7 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
         out->captured = 1;
         return CUDA_SUCCESS;
     }
-    return weir_ops_write_word(s, weir_host_stream_at(stream), event->word, in->value);
+    return weir_session_word_write(s, weir_host_stream_at(stream), event->word, in->value);
 }
 
 static CUresult elapsed(struct weir_session *s, const struct weir_host_event *start,

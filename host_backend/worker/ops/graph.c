@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -68,11 +69,9 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
             s->driver->cuStreamBeginCapture_v2(stream->o.native, CU_STREAM_CAPTURE_MODE_RELAXED);
     }
     if (result == CUDA_SUCCESS) {
-        stream->capturing = true;
+        weir_session_capture_begin(s, stream);
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
-        s->n_captures++;
-        atomic_fetch_add(&s->worker->device_idle.captures, 1);
     }
     return result;
 }
@@ -96,7 +95,7 @@ static void adopt(weir_handle handle, void *object, void *user)
 /* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
 static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t handle)
 {
-    struct weir_object *known = weir_native_find(&s->natives, WEIR_KIND_GRAPH, native);
+    struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
     CUresult result;
 
@@ -104,7 +103,7 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
         return CUDA_SUCCESS;
     }
     if (known != NULL) {
-        weir_native_remove(&s->natives, known);
+        weir_host_object_hide(s, known);
     }
     result = weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
@@ -117,8 +116,8 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
     if (known != NULL) {
         struct adoption a = {known, o};
 
-        weir_id_table_visit(s->tables[WEIR_KIND_NODE], adopt, &a);
-        weir_id_table_visit(s->tables[WEIR_KIND_GRAPH], adopt, &a);
+        weir_host_objects_visit(s, WEIR_KIND_NODE, adopt, &a);
+        weir_host_objects_visit(s, WEIR_KIND_GRAPH, adopt, &a);
         known->owner = o;
         known->borrowed = true;
     }
@@ -141,9 +140,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
-    stream->capturing = false;
-    s->n_captures--;
-    atomic_fetch_sub(&s->worker->device_idle.captures, 1);
+    weir_session_capture_end(s, stream);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (result == CUDA_SUCCESS && native != NULL) {
@@ -175,7 +172,7 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
     if (names == NULL || n > 4096) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    s->op_first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
+    s->op.first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
     for (size_t i = 0; i < n; i++) {
         WEIR_TRY(weir_session_name(s, WEIR_KIND_NODE, nodes[i], &names[i]));
     }
@@ -282,7 +279,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
 static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
 {
     const struct weir_object *o =
-        node != NULL ? weir_native_find(&s->natives, WEIR_KIND_NODE, node) : NULL;
+        node != NULL ? weir_host_object_find(s, WEIR_KIND_NODE, node) : NULL;
 
     return o != NULL ? o->handle : 0;
 }

@@ -170,9 +170,9 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
 {
     struct kernel_search search = {s, native, NULL};
 
-    search.found = weir_native_find(&s->natives, WEIR_KIND_FUNCTION, native);
+    search.found = weir_host_object_find(s, WEIR_KIND_FUNCTION, native);
     if (search.found == NULL && native != NULL && s->worker->n_devices > 1) {
-        weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], look_at_function, &search);
+        weir_host_objects_visit(s, WEIR_KIND_FUNCTION, look_at_function, &search);
     }
     return search.found;
 }

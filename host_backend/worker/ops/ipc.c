@@ -11,20 +11,14 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
 {
     struct weir_tenant *t = s->tenant;
     struct weir_ipc_token *token;
-    struct weir_grant *g;
+    struct weir_host_chunk *chunk = weir_ops_granted(s, in->base, in->bytes);
 
-    for (g = s->grants; g != NULL; g = g->next) {
-        if (!g->opened && !g->chunk->pinned && in->base >= g->base && in->bytes != 0 &&
-            in->base - g->base < g->bytes && in->bytes <= g->bytes - (in->base - g->base)) {
-            break;
-        }
-    }
-    if (g == NULL) {
+    if (chunk == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&t->lock);
     for (token = t->tokens; token != NULL; token = token->next) {
-        if (token->chunk == g->chunk && token->base == in->base && token->bytes == in->bytes) {
+        if (token->chunk == chunk && token->base == in->base && token->bytes == in->bytes) {
             memcpy(out->handle, token->handle, sizeof out->handle);
             break;
         }
@@ -39,7 +33,7 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
         free(token);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    token->chunk = g->chunk;
+    token->chunk = chunk;
     token->base = in->base;
     token->bytes = in->bytes;
     memcpy(out->handle, token->handle, sizeof out->handle);

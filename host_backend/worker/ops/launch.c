@@ -168,7 +168,7 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
     if (key == 0) { /* a name that nobody else has, and no later worker reads again */
         of[0] = (uintptr_t)f->o.native;
         of[1] = s->id;
-        of[2] = s->started_ns;
+        of[2] = weir_session_started_ns(s);
         key = weir_hash64_of(of, sizeof of) | 1;
     }
     f->hint.kernel = key;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -22,18 +23,18 @@
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {
-    for (struct weir_grant **at = &session->grants; *at != NULL; at = &(*at)->next) {
+    for (struct weir_grant **at = &session->holdings->grants; *at != NULL; at = &(*at)->next) {
         if (*at == grant) {
             *at = grant->next;
             break;
         }
     }
-    weir_host_range_remove(&session->ranges, grant);
+    weir_session_unadmit(session, grant);
     if (!grant->opened && !grant->chunk->pinned) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(grant->chunk);
-    session->n_grants--;
+    session->holdings->n_grants--;
     free(grant);
 }
 
@@ -41,21 +42,21 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk, bool opened,
                           uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
 {
-    struct weir_grant *grant = s->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
+    struct weir_grant *grant = s->holdings->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
 
-    if (grant == NULL || weir_host_range_add(&s->ranges, base, bytes, grant) != WEIR_OK) {
+    if (grant == NULL || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
         free(grant);
         weir_chunk_put(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *grant = (struct weir_grant){.next = s->grants,
+    *grant = (struct weir_grant){.next = s->holdings->grants,
                                  .chunk = chunk,
-                                 .reference = ++s->next_reference,
+                                 .reference = ++s->holdings->next_reference,
                                  .opened = opened,
                                  .base = base,
                                  .bytes = bytes};
-    s->grants = grant;
-    s->n_grants++;
+    s->holdings->grants = grant;
+    s->holdings->n_grants++;
     if (!opened && !chunk->pinned) {
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
@@ -78,10 +79,10 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
     WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, in->kind == WEIR_GRANT_PINNED, work,
-                               s->region_end, &chunk));
+                               weir_session_region(s), &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
-    if (chunk->pinned && s->transport->ops->send_fd != NULL) {
-        if (s->transport->ops->send_fd(s->transport, chunk->fd) != WEIR_OK) {
+    if (chunk->pinned && weir_session_passes_fds(s)) {
+        if (weir_session_send_fd(s, chunk->fd) != WEIR_OK) {
             weir_grant_drop(s, grant);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -96,9 +97,21 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
 
 static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference, bool opened)
 {
-    for (struct weir_grant *g = s->grants; g != NULL; g = g->next) {
+    for (struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
         if (g->reference == reference && g->opened == opened) {
             return g;
+        }
+    }
+    return NULL;
+}
+
+struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
+                                         uint64_t bytes)
+{
+    for (const struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
+        if (!g->opened && !g->chunk->pinned && base >= g->base && bytes != 0 &&
+            base - g->base < g->bytes && bytes <= g->bytes - (base - g->base)) {
+            return g->chunk;
         }
     }
     return NULL;
@@ -152,13 +165,14 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     struct weir_tenant *t = session->tenant;
     uint32_t idle;
 
-    for (struct weir_registration **r = &session->registrations; *r != NULL; r = &(*r)->next) {
+    for (struct weir_registration **r = &session->holdings->registrations; *r != NULL;
+         r = &(*r)->next) {
         if (*r == registration) {
             *r = registration->next;
             break;
         }
     }
-    weir_host_range_remove(&session->ranges, registration);
+    weir_session_unadmit(session, registration);
     idle = weir_device_idle_begin(session->worker, session);
     (void)session->driver->cuMemHostUnregister(at);
     weir_device_idle_end(session->worker, idle);
@@ -171,7 +185,8 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         weir_bus_unguard(registration->device, registration->bytes);
     }
     if (registration->in_region) {
-        weir_region_give(session->region_end, registration->region_offset, registration->bytes);
+        weir_region_give(weir_session_region(session), registration->region_offset,
+                         registration->bytes);
     }
     weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, registration->bytes);
     pthread_mutex_lock(&t->lock);
@@ -267,8 +282,8 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
     CUdeviceptr device = 0;
     CUresult result;
 
-    r->next = s->registrations;
-    s->registrations = r;
+    r->next = s->holdings->registrations;
+    s->holdings->registrations = r;
     result = map_guest(s, r, fd, in->offset);
     if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -284,8 +299,7 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
     if (result == CUDA_SUCCESS && device != r->device) {
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (result == CUDA_SUCCESS &&
-        weir_host_range_add(&s->ranges, r->device, r->bytes, r) != WEIR_OK) {
+    if (result == CUDA_SUCCESS && weir_session_admit(s, r->device, r->bytes, r) != WEIR_OK) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -306,7 +320,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
         !fd_ok(fd, in->offset, in->bytes, &sealed)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (r = s->registrations; r != NULL; r = r->next) {
+    for (r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address < in->address + in->bytes && in->address < r->address + r->bytes) {
             return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         }
@@ -326,7 +340,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     result = enter_registration(s, r, fd, in);
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
-            s->registrations = r->next; /* nothing was mapped */
+            s->holdings->registrations = r->next; /* nothing was mapped */
             weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, r->bytes);
             free(r);
         } else {
@@ -352,14 +366,14 @@ static CUresult register_in_region(struct weir_session *s,
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (weir_region_take(s->region_end, in->bytes, &fd, &there.offset) != WEIR_OK) {
+    if (weir_region_take(weir_session_region(s), in->bytes, &fd, &there.offset) != WEIR_OK) {
         return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     offset = there.offset;
-    there.offset = weir_region_file_offset(s->region_end, offset);
+    there.offset = weir_region_file_offset(weir_session_region(s), offset);
     result = register_fd(s, &there, fd, &r);
     if (result != CUDA_SUCCESS) {
-        weir_region_give(s->region_end, offset, in->bytes);
+        weir_region_give(weir_session_region(s), offset, in->bytes);
         return result;
     }
     r->in_region = true;
@@ -372,17 +386,19 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
                                  struct weir_op_host_register_out *out)
 {
     struct weir_registration *r;
+    enum weir_status status;
     CUresult result;
     int fd;
 
-    if (s->region_end != NULL) {
+    if (weir_session_region(s) != NULL) {
         return register_in_region(s, in, out);
     }
-    if (s->transport->ops->receive_fd == NULL) {
+    /* The descriptor is on its way whatever we think of the rest: taken first. */
+    status = weir_session_receive_fd(s, FD_WAIT_NS, &fd);
+    if (status == WEIR_ERR_UNSUPPORTED) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    /* The descriptor is on its way whatever we think of the rest: taken first. */
-    if (s->transport->ops->receive_fd(s->transport, FD_WAIT_NS, &fd) != WEIR_OK) {
+    if (status != WEIR_OK) {
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -400,7 +416,7 @@ CUresult weir_host_host_unregister(struct weir_session *s,
                                    struct weir_op_host_unregister_out *out)
 {
     (void)out;
-    for (struct weir_registration *r = s->registrations; r != NULL; r = r->next) {
+    for (struct weir_registration *r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address == in->address) {
             weir_registration_drop(s, r);
             return CUDA_SUCCESS;

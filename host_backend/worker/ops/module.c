@@ -78,18 +78,18 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
     struct weir_upload *u = find_upload(s, in);
     struct weir_host_image *image;
     enum weir_status status;
+    const uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
     uint8_t *data;
 
     (void)out;
     if (u == NULL) {
         return in->bytes > IMAGE_MAX_BYTES ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     }
-    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received ||
-        !weir_ops_in_arena(s, in->arena, in->piece_bytes)) {
+    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || piece == NULL) {
         drop_upload(s, u);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    memcpy(u->data + u->received, s->view.arena + in->arena, in->piece_bytes);
+    memcpy(u->data + u->received, piece, in->piece_bytes);
     u->received += in->piece_bytes;
     if (u->received < u->bytes) {
         return CUDA_SUCCESS;
@@ -109,6 +109,7 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
                              struct weir_op_image_get_out *out)
 {
     struct weir_host_image_store *store = &s->tenant->images;
+    uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
     struct weir_hash hash;
     struct weir_host_image *image;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -120,8 +121,8 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
         return CUDA_ERROR_NOT_FOUND;
     }
     if (in->offset <= image->bytes && in->piece_bytes <= image->bytes - in->offset &&
-        weir_ops_in_arena(s, in->arena, in->piece_bytes)) {
-        memcpy(s->view.arena + in->arena, image->data + in->offset, in->piece_bytes);
+        piece != NULL) {
+        memcpy(piece, image->data + in->offset, in->piece_bytes);
         result = CUDA_SUCCESS;
     }
     weir_image_put(store, image);
@@ -428,8 +429,8 @@ static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
                              CUdeviceptr address, size_t bytes, uint64_t *ret_address,
                              uint64_t *ret_bytes)
 {
-    if (bytes != 0 && !weir_host_range_covers(&s->ranges, address, bytes) &&
-        weir_host_range_add(&s->ranges, address, bytes, m) != WEIR_OK) {
+    if (bytes != 0 && weir_session_check_dptr(s, address, bytes) != CUDA_SUCCESS &&
+        weir_session_admit(s, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (m->forms != NULL && bytes != 0) {

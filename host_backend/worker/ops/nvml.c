@@ -1,6 +1,7 @@
 /* NVML for guests: the device's values, and the tenant's own processes. */
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/about.h"
 
 #include <string.h>
 
@@ -27,7 +28,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
 /* A process is shown once it has a context, as natively; so never one that has only asked. */
 static bool is_shown(const struct weir_session *s, const struct weir_tenant *tenant)
 {
-    return s->tenant == tenant && atomic_load(&s->n_contexts) != 0;
+    return s->tenant == tenant && atomic_load(&s->about->n_contexts) != 0;
 }
 
 CUresult weir_host_nvml_processes(struct weir_session *s,
@@ -49,11 +50,11 @@ CUresult weir_host_nvml_processes(struct weir_session *s,
         if (!is_shown(other, s->tenant)) {
             continue;
         }
-        size_t len = strnlen(other->program, NAME_BYTES - 1);
+        size_t len = strnlen(other->about->program, NAME_BYTES - 1);
 
-        pids[n] = other->guest_pid;
-        used[n] = atomic_load(&other->held_bytes);
-        memcpy(names + n_names, other->program, len);
+        pids[n] = other->about->guest_pid;
+        used[n] = atomic_load(&other->about->held_bytes);
+        memcpy(names + n_names, other->about->program, len);
         names[n_names + len] = '\0';
         n_names += (uint32_t)len + 1;
         n++;

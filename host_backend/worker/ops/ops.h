@@ -3,8 +3,11 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 #define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
@@ -44,27 +47,15 @@ static inline CUcontext weir_ops_context(const struct weir_session *s)
 /** A library, loaded again if a reset has unloaded it (ops/reset.c). */
 struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
 
-/** Is [offset, offset + bytes) inside the staging arena? */
-static inline bool weir_ops_in_arena(const struct weir_session *s, uint64_t offset, uint64_t bytes)
-{
-    return offset <= s->view.arena_bytes && bytes <= s->view.arena_bytes - offset;
-}
-
-/** May the guest name this completion word? Word 0 is "none". */
-static inline bool weir_ops_word_ok(const struct weir_session *s, uint32_t word)
-{
-    return word < s->view.n_words;
-}
-
-/** Have the GPU write a completion word in stream order (ops/stream.c). */
-CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t word,
-                             uint32_t value);
-
 /** One side of a pitched copy as the wire has it. */
 struct weir_host_copy_side {
     uint32_t kind; /* enum weir_side_kind */
     uint64_t addr, x, y, z, lod, pitch, height;
 };
+
+/** The device memory, granted to this session, that a range lies in; or NULL (ops/memory.c). */
+struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
+                                         uint64_t bytes);
 
 /** Check both sides and fill the driver's structure (ops/copy.c). */
 CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_side *src,

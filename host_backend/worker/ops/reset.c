@@ -12,16 +12,8 @@ struct visit {
 
 static void unbind(struct weir_session *s, struct weir_object *o)
 {
-    weir_native_remove(&s->natives, o);
+    weir_host_object_hide(s, o);
     o->native = NULL;
-}
-
-static CUresult bind(struct weir_session *s, struct weir_object *o, void *native)
-{
-    o->native = native;
-    o->device = (uint8_t)s->device;
-    return weir_native_add(&s->natives, o) == WEIR_ERR_NO_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY
-                                                                 : CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- going */
@@ -65,9 +57,9 @@ static void unload_used(weir_handle handle, void *object, void *user)
     if (!m->used || native == NULL) {
         return;
     }
-    weir_id_table_visit(s->tables[WEIR_KIND_MODULE], forget_module, &visit);
-    weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], unbind_kernel, &visit);
-    weir_host_range_remove(&s->ranges, m);
+    weir_host_objects_visit(s, WEIR_KIND_MODULE, forget_module, &visit);
+    weir_host_objects_visit(s, WEIR_KIND_FUNCTION, unbind_kernel, &visit);
+    weir_session_unadmit(s, m);
     unbind(s, &m->o);
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);
@@ -77,7 +69,7 @@ static void unload_used(weir_handle handle, void *object, void *user)
 
 void weir_ops_libraries_unload(struct weir_session *s)
 {
-    weir_id_table_visit(s->tables[WEIR_KIND_LIBRARY], unload_used, s);
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, unload_used, s);
 }
 
 /* ---------------------------------------------------------------- coming back */
@@ -96,7 +88,7 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
     }
     if (s->driver->cuLibraryGetKernel(&kernel, visit->library->o.native, f->name) == CUDA_SUCCESS &&
         s->driver->cuKernelGetFunction(&native, kernel) == CUDA_SUCCESS &&
-        bind(s, &f->o, native) == CUDA_SUCCESS) {
+        weir_host_object_bind(s, &f->o, native) == CUDA_SUCCESS) {
         f->kernel = kernel;
         f->forms = visit->library->forms;
         visit->library->used = true;
@@ -126,7 +118,7 @@ static void load_again(weir_handle handle, void *object, void *user)
     }
     result = s->driver->cuLibraryLoadData(&native, m->code, options->ids, options->values,
                                           options->n, library_ids, library_values, 1);
-    if (result == CUDA_SUCCESS && bind(s, &m->o, native) != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && weir_host_object_bind(s, &m->o, native) != CUDA_SUCCESS) {
         unbind(s, &m->o);
         (void)s->driver->cuLibraryUnload(native);
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -139,12 +131,12 @@ static void load_again(weir_handle handle, void *object, void *user)
     }
     weir_forms_loaded(s, m,
                       &(struct weir_forms_options){options->ids, options->values, options->n});
-    weir_id_table_visit(s->tables[WEIR_KIND_FUNCTION], bind_kernel, &visit);
+    weir_host_objects_visit(s, WEIR_KIND_FUNCTION, bind_kernel, &visit);
 }
 
 void weir_ops_libraries_reload(struct weir_session *s)
 {
-    weir_id_table_visit(s->tables[WEIR_KIND_LIBRARY], load_again, s);
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, load_again, s);
 }
 
 struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle)

@@ -3,7 +3,6 @@
 
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/host_calls.h"
-#include <stdlib.h>
 
 CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
                                  struct weir_op_stream_create_out *out)
@@ -18,7 +17,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 || !weir_ops_word_ok(s, in->word)) {
+    if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 ||
+        !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(
@@ -52,46 +52,6 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     return weir_host_object_destroy(s, &stream->o);
 }
 
-/* Where the GPU cannot write words itself, the driver's thread does. */
-struct word_write {
-    uint32_t *word;
-    uint32_t value;
-};
-
-static void CUDA_CB write_word(void *user_data)
-{
-    struct word_write *write = user_data;
-
-    /* W1: publishes the stream's work; meets the guest's acquire of the word. */
-    __atomic_store_n(write->word, write->value, __ATOMIC_RELEASE);
-    free(write);
-}
-
-CUresult weir_ops_write_word(struct weir_session *s, CUstream stream, uint32_t word, uint32_t value)
-{
-    struct word_write *write;
-    CUresult result;
-
-    if (word == WEIR_WORD_NONE) {
-        return CUDA_SUCCESS;
-    }
-    weir_session_watch(s, word, value);
-    if (s->worker->write_value_ok) {
-        return s->driver->cuStreamWriteValue32_v2(stream, s->words_dptr + UINT64_C(4) * word, value,
-                                                  CU_STREAM_WRITE_VALUE_DEFAULT);
-    }
-    write = malloc(sizeof *write);
-    if (write == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *write = (struct word_write){&s->view.words[word], value};
-    result = s->driver->cuLaunchHostFunc(stream, write_word, write);
-    if (result != CUDA_SUCCESS) {
-        free(write);
-    }
-    return result;
-}
-
 CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
                                struct weir_op_stream_mark_out *out)
 {
@@ -105,7 +65,7 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     WEIR_TRY(weir_order_mark(s, stream));
-    WEIR_TRY(weir_ops_write_word(s, weir_host_stream_at(stream), stream->word, in->value));
+    WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), stream->word, in->value));
     weir_admission_stream_awaited(s, stream);
     return CUDA_SUCCESS;
 }
@@ -239,7 +199,7 @@ CUresult weir_host_host_func_done(struct weir_session *s,
     (void)out;
     CUresult result = weir_host_call_done(s, in->ticket);
 
-    return s->remote ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
+    return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
 }
 
 /* ---------------------------------------------------------------- words, seen from afar */
@@ -247,27 +207,22 @@ CUresult weir_host_host_func_done(struct weir_session *s,
 CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_wait_in *in,
                              struct weir_op_word_wait_out *out)
 {
-    if (in->word == WEIR_WORD_NONE || !weir_ops_word_ok(s, in->word)) {
+    if (in->word == WEIR_WORD_NONE || !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    out->value = __atomic_load_n(&s->view.words[in->word], __ATOMIC_ACQUIRE);
+    out->value = weir_session_word(s, in->word);
     if ((int32_t)(out->value - in->value) >= 0) {
         return CUDA_SUCCESS;
     }
-    if (s->n_waits == WEIR_WORD_WAITS_MAX) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    s->waits[s->n_waits++] = (struct weir_word_wait){s->op_seq, in->word, in->value};
-    s->answer_later = true;
-    return CUDA_SUCCESS;
+    return weir_session_word_wait(s, in->word, in->value) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult weir_host_word_peek(struct weir_session *s, const struct weir_op_word_peek_in *in,
                              struct weir_op_word_peek_out *out)
 {
-    if (!weir_ops_word_ok(s, in->word)) {
+    if (!weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    out->value = __atomic_load_n(&s->view.words[in->word], __ATOMIC_ACQUIRE);
+    out->value = weir_session_word(s, in->word);
     return CUDA_SUCCESS;
 }

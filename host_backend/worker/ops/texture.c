@@ -81,7 +81,7 @@ CUresult weir_host_texture_destroy(struct weir_session *s,
                                    struct weir_op_texture_destroy_out *out)
 {
     struct weir_object *o =
-        weir_native_find(&s->natives, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
+        weir_host_object_find(s, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
 
     (void)out;
     return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
@@ -117,7 +117,7 @@ CUresult weir_host_surface_destroy(struct weir_session *s,
                                    struct weir_op_surface_destroy_out *out)
 {
     struct weir_object *o =
-        weir_native_find(&s->natives, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
+        weir_host_object_find(s, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
 
     (void)out;
     return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;

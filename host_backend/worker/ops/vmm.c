@@ -20,7 +20,7 @@ static struct weir_host_vmm_handle *find(struct weir_session *s, uint64_t handle
 
 static CUresult must(struct weir_session *s, CUresult result, const char *what)
 {
-    if (result != CUDA_SUCCESS && s->op_posted) {
+    if (result != CUDA_SUCCESS && s->op.posted) {
         weir_log_warn("vmm: %s failed, ended session=%llu tenant=%s result=%d", what,
                       (unsigned long long)s->id, s->tenant->name, (int)result);
         weir_session_end(s);
@@ -125,11 +125,11 @@ static CUresult send_export(struct weir_session *s, struct weir_vmm_alloc *alloc
     enum weir_status status;
     int fd;
 
-    if (s->transport->ops->send_fd == NULL) {
+    if (!weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_export_create(s->tenant, alloc, name, &fd));
-    status = s->transport->ops->send_fd(s->transport, fd);
+    status = weir_session_send_fd(s, fd);
     close(fd);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }

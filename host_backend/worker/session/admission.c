@@ -2,11 +2,30 @@
 #include "host_backend/worker/session/admission.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/worker.h"
+#include <stdlib.h>
 #include <string.h>
+
+struct weir_session_admission {
+    struct weir_gate_queue *_Atomic queues[WEIR_DEVICES_MAX]; /* made at the first work */
+    struct weir_host_stream *unmarked; /* streams with work that no mark stands behind */
+};
+
+struct weir_session_admission *weir_session_admission_create(void)
+{
+    return calloc(1, sizeof(struct weir_session_admission));
+}
+
+void weir_session_admission_destroy(struct weir_session_admission *admission)
+{
+    free(admission);
+}
 
 static struct weir_device_gate *gate_of(const struct weir_session *s)
 {
@@ -15,14 +34,19 @@ static struct weir_device_gate *gate_of(const struct weir_session *s)
 
 static struct weir_gate_queue *queue_on(const struct weir_session *s, uint32_t device)
 {
-    return atomic_load_explicit(&s->gates[device], memory_order_relaxed);
+    return atomic_load_explicit(&s->admission->queues[device], memory_order_relaxed);
+}
+
+struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device)
+{
+    return queue_on(session, device);
 }
 
 /* Of the SMs, that the session may use: the lower of its tenant's limit and what it asks for. */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
     uint32_t granted = weir_tenant_setting(session->tenant, sm_limit_pct);
-    uint32_t wish = session->wish.sm_pct;
+    uint32_t wish = session->about->wish.sm_pct;
 
     return wish != 0 && wish < granted ? wish : granted;
 }
@@ -64,7 +88,7 @@ bool weir_admission_contends(const struct weir_session *session)
 
 static void unlist(struct weir_session *s, struct weir_host_stream *stream)
 {
-    struct weir_host_stream **at = &s->unmarked_streams;
+    struct weir_host_stream **at = &s->admission->unmarked;
 
     while (*at != stream) {
         at = &(*at)->gate.next;
@@ -94,7 +118,7 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 {
     struct weir_session *s = session;
 
-    for (struct weir_host_stream *stream = s->unmarked_streams, *next; stream != NULL;
+    for (struct weir_host_stream *stream = s->admission->unmarked, *next; stream != NULL;
          stream = next) {
         next = stream->gate.next;
         if (stream->gate.queue == queue) {
@@ -105,12 +129,12 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 
 bool weir_admission_has_unmarked(const struct weir_session *session)
 {
-    return session->unmarked_streams != NULL;
+    return session->admission->unmarked != NULL;
 }
 
 static bool has_unmarked_on(const struct weir_session *s, const struct weir_gate_queue *queue)
 {
-    const struct weir_host_stream *stream = s->unmarked_streams;
+    const struct weir_host_stream *stream = s->admission->unmarked;
 
     while (stream != NULL && stream->gate.queue != queue) {
         stream = stream->gate.next;
@@ -191,7 +215,7 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
-    for (struct weir_host_ctx *ctx = session->contexts; ctx != NULL; ctx = ctx->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             weir_admission_stream_whole(session, s); /* events may draw any of them into it */
         }
@@ -253,7 +277,7 @@ static bool is_over(void *session)
 {
     struct weir_session *s = session;
 
-    if (s->transport->ops->peer_gone(s->transport)) {
+    if (weir_session_peer_gone(s)) {
         weir_session_end(s);
     }
     return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
@@ -262,12 +286,7 @@ static bool is_over(void *session)
 /* A remote guest waits for words. */
 static bool attend(void *session)
 {
-    struct weir_session *s = session;
-
-    if (s->n_waits != 0) {
-        weir_session_answer_waits(s);
-    }
-    return s->n_waits != 0;
+    return weir_session_answer_waits(session);
 }
 
 /* weir_device_idle_begin() does not wait for a session that waits in the gate. */
@@ -285,7 +304,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     static const struct weir_gate_session_ops ops = {
         .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
     struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
-    uint32_t limit_pct = s->wish.sm_pct != 0 ? s->wish.sm_pct : 100;
+    uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;
     struct weir_gate_queue *q;
 
     if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &tenant, limit_pct, &ops, s,
@@ -293,7 +312,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
         return NULL;
     }
     /* Q1: publishes the queue; meets the acquire in weir_admission_session_wake(). */
-    atomic_store_explicit(&s->gates[s->device], q, memory_order_release);
+    atomic_store_explicit(&s->admission->queues[s->device], q, memory_order_release);
     return q;
 }
 
@@ -344,8 +363,8 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
     if (stream->gate.unmarked.n != 0 && !stream->gate.listed) {
         stream->gate.queue = pass->queue;
-        stream->gate.next = s->unmarked_streams;
-        s->unmarked_streams = stream;
+        stream->gate.next = s->admission->unmarked;
+        s->admission->unmarked = stream;
         stream->gate.listed = true;
     }
     if (due) {
@@ -376,7 +395,7 @@ void weir_admission_session_gone(struct weir_session *session)
         struct weir_gate_queue *q = queue_on(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
-            atomic_store(&session->gates[i], NULL);
+            atomic_store(&session->admission->queues[i], NULL);
             weir_gate_queue_destroy(q);
         }
     }
@@ -385,7 +404,8 @@ void weir_admission_session_gone(struct weir_session *session)
 void weir_admission_session_wake(struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = atomic_load_explicit(&session->gates[i], memory_order_acquire);
+        struct weir_gate_queue *q =
+            atomic_load_explicit(&session->admission->queues[i], memory_order_acquire);
 
         if (q != NULL) {
             weir_gate_queue_wake(q);

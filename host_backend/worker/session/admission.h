@@ -24,6 +24,7 @@
 #include "proto/cuda_abi.h"
 
 struct weir_session;
+struct weir_session_admission;
 struct weir_host_stream;
 
 /* In each stream. */
@@ -43,6 +44,14 @@ struct weir_admission {
     struct weir_session *session;
     struct weir_host_stream *stream;
 };
+
+/** A session's part. NULL: out of memory. */
+struct weir_session_admission *weir_session_admission_create(void);
+/** After weir_admission_session_gone(). Accepts NULL. */
+void weir_session_admission_destroy(struct weir_session_admission *admission);
+
+/** The session's queue at the gate of a device; NULL: it has given that no work. */
+struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);
 
 /**
  * Wait until work may be given to a stream, which is in order already and whose device is current.

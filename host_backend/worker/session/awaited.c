@@ -1,8 +1,9 @@
 #include "host_backend/worker/session/awaited.h"
 
-#include "host_backend/worker/session/ranges.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/vmm.h"
+#include "proto/wire/session_api.h"
 #include <stdlib.h>
 
 struct value {
@@ -45,7 +46,7 @@ void weir_awaited_write(struct weir_session *session)
     for (uint32_t i = 0; i < n; i++) {
         const struct value *v = &awaited->ring[i];
 
-        if (!weir_host_range_covers(&session->ranges, v->address, v->wide ? 8 : 4) ||
+        if (weir_session_check_dptr(session, v->address, v->wide ? 8 : 4) != CUDA_SUCCESS ||
             !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
             continue; /* a write there would end the context of all tenants */
         }

@@ -7,6 +7,7 @@
  * outside the tenant's lock.
  */
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/worker.h"
 

@@ -53,8 +53,7 @@ void weir_worker_sticky(struct weir_worker *worker, CUresult error)
     weir_log_error("worker: the GPU context died result=%d: all its sessions end", (int)error);
     pthread_mutex_lock(&worker->lock);
     for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        /* S1: publishes the error; meets the guest's acquire in every wait loop. */
-        __atomic_store_n(&s->view.header->sticky_error, (uint32_t)error, __ATOMIC_RELEASE);
+        weir_session_show_sticky(s, error);
     }
     pthread_mutex_unlock(&worker->lock);
     if (worker->wake_fd >= 0) {

@@ -1,7 +1,9 @@
 #include "host_backend/worker/session/device_idle.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/worker.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -110,7 +112,7 @@ static bool others_there(struct weir_worker *w, const struct weir_session *self)
     pthread_mutex_lock(&w->lock);
     others = w->n_sessions - (self != NULL); /* with those that are just coming, or going */
     for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
-        others -= s->monitor && s != self;
+        others -= s->about->monitor && s != self;
     }
     pthread_mutex_unlock(&w->lock);
     return others != 0;
@@ -272,6 +274,22 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
     if (self != NULL) {
         enter(self);
     }
+}
+
+/* ---------------------------------------------------------------- captures */
+
+void weir_session_capture_begin(struct weir_session *session, struct weir_host_stream *stream)
+{
+    stream->capturing = true;
+    session->n_captures++;
+    atomic_fetch_add(&session->worker->device_idle.captures, 1);
+}
+
+void weir_session_capture_end(struct weir_session *session, struct weir_host_stream *stream)
+{
+    stream->capturing = false;
+    session->n_captures--;
+    atomic_fetch_sub(&session->worker->device_idle.captures, 1);
 }
 
 /* ---------------------------------------------------------------- while a session's objects go */

@@ -33,6 +33,7 @@
 #define WEIR_DEVICE_IDLE_LIMIT_NS (20 * WEIR_NS_PER_S)
 #define WEIR_DEVICE_IDLE_DEVICES  16u /* WEIR_DEVICES_MAX */
 
+struct weir_host_stream;
 struct weir_session;
 struct weir_session_idle;
 struct weir_worker;
@@ -75,6 +76,11 @@ void weir_device_barrier_leave(struct weir_session *session);
  */
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
+
+/** A stream of the session is under capture from now on, or no longer: as long as one is, the
+ * driver does not say whether the device is idle. @thread session */
+void weir_session_capture_begin(struct weir_session *session, struct weir_host_stream *stream);
+void weir_session_capture_end(struct weir_session *session, struct weir_host_stream *stream);
 
 /** The objects of a session that ends are destroyed from here on. @thread session */
 void weir_session_unloads(struct weir_session *session);

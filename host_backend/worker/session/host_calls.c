@@ -12,6 +12,8 @@
  * none, by whoever waits, the trampoline among them.
  */
 #include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"
 #include "proto/ops.h"
@@ -144,13 +146,13 @@ static bool send_call(struct weir_session *session, uint64_t token, const struct
 
 static uint32_t first_ticket_word(const struct weir_session *session)
 {
-    return session->view.n_words - WEIR_WORDS_TICKETS;
+    return session->channel->view.n_words - WEIR_WORDS_TICKETS;
 }
 
 /* A word for the answer; none is left when 64 functions are under way at once. */
 static void take_word_locked(struct weir_session *session, struct ticket *ticket)
 {
-    if (session->remote || session->view.n_words <= WEIR_WORDS_TICKETS ||
+    if (session->channel->remote || session->channel->view.n_words <= WEIR_WORDS_TICKETS ||
         session->host_calls->ticket_words == UINT64_MAX) {
         return;
     }
@@ -158,7 +160,7 @@ static void take_word_locked(struct weir_session *session, struct ticket *ticket
 
     session->host_calls->ticket_words |= 1ull << bit;
     ticket->word = first_ticket_word(session) + bit;
-    __atomic_store_n(&session->view.words[ticket->word], (uint32_t)~ticket->ticket,
+    __atomic_store_n(&session->channel->view.words[ticket->word], (uint32_t)~ticket->ticket,
                      __ATOMIC_RELAXED);
 }
 
@@ -166,12 +168,13 @@ static void take_word_locked(struct weir_session *session, struct ticket *ticket
  * so the trampoline looks itself. */
 static bool hopeless(struct weir_session *session)
 {
-    return atomic_load(&session->ending) || session->transport->ops->peer_gone(session->transport);
+    return atomic_load(&session->ending) ||
+           session->channel->transport->ops->peer_gone(session->channel->transport);
 }
 
 static void wait_for_word(struct weir_session *session, const struct ticket *ticket)
 {
-    uint32_t *word = &session->view.words[ticket->word];
+    uint32_t *word = &session->channel->view.words[ticket->word];
 
     while (!hopeless(session)) {
         /* H1: meets the guest's release: what its function did is visible. */
@@ -190,7 +193,7 @@ static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
         wait_for_word(session, ticket);
         return;
     }
-    void (*attend)(struct weir_transport *, uint64_t) = session->transport->ops->attend;
+    void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
     bool done = false;
 
     while (!done && !hopeless(session)) {
@@ -207,7 +210,7 @@ static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
         done = ticket->done;
         pthread_mutex_unlock(&session->host_calls->lock);
         if (!done && attend != NULL) {
-            attend(session->transport, SLICE_NS);
+            attend(session->channel->transport, SLICE_NS);
         }
     }
 }

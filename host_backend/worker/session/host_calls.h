@@ -2,12 +2,17 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HOST_CALLS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_HOST_CALLS_H
 
-#include "host_backend/worker/session/session.h"
+#include "base/status.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 #define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or in graphs */
 
 struct weir_host_call;
 struct weir_host_calls;
+struct weir_record;
+struct weir_session;
 
 /** A session's part. NULL: out of memory. */
 struct weir_host_calls *weir_host_calls_create(void);

@@ -1,16 +1,15 @@
-/*
- * What a session's memory is charged to: the tenant's account, and what the session holds of each
- * device against the limit that its guest asked for (struct weir_limit_wish). A wish can only make
- * less of the tenant's quota.
- */
+/* What a session's memory is charged to: see memory.h. */
+#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/memory.h"
+
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 
 /* By what its guest asked to be held to. */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
 {
-    uint64_t limit = session->wish.memory_bytes[device];
-    uint64_t held = atomic_load(&session->device_bytes[device]);
+    uint64_t limit = session->about->wish.memory_bytes[device];
+    uint64_t held = atomic_load(&session->about->device_bytes[device]);
 
     return limit == 0 || (held <= limit && bytes <= limit - held);
 }
@@ -27,14 +26,14 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
 
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)
 {
-    atomic_fetch_add(&session->held_bytes, bytes);
-    atomic_fetch_add(&session->device_bytes[device], bytes);
+    atomic_fetch_add(&session->about->held_bytes, bytes);
+    atomic_fetch_add(&session->about->device_bytes[device], bytes);
 }
 
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes)
 {
-    atomic_fetch_sub(&session->held_bytes, bytes);
-    atomic_fetch_sub(&session->device_bytes[device], bytes);
+    atomic_fetch_sub(&session->about->held_bytes, bytes);
+    atomic_fetch_sub(&session->about->device_bytes[device], bytes);
 }
 
 /* A monitor holds nothing; NVML in a process must agree with cuMemGetInfo in it. */
@@ -42,13 +41,13 @@ static uint64_t held_by_process(const struct weir_session *session, uint32_t dev
 {
     uint64_t held = 0;
 
-    if (!session->monitor) {
-        return atomic_load(&session->device_bytes[device]);
+    if (!session->about->monitor) {
+        return atomic_load(&session->about->device_bytes[device]);
     }
     pthread_mutex_lock(&session->worker->lock);
     for (const struct weir_session *s = session->worker->sessions; s != NULL; s = s->next) {
-        if (s->tenant == session->tenant && s->pid == session->pid) {
-            held += atomic_load(&s->device_bytes[device]);
+        if (s->tenant == session->tenant && s->about->pid == session->about->pid) {
+            held += atomic_load(&s->about->device_bytes[device]);
         }
     }
     pthread_mutex_unlock(&session->worker->lock);
@@ -58,7 +57,7 @@ static uint64_t held_by_process(const struct weir_session *session, uint32_t dev
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    uint64_t limit = session->wish.memory_bytes[device];
+    uint64_t limit = session->about->wish.memory_bytes[device];
     uint64_t held, left;
 
     if (limit == 0) {

@@ -3,15 +3,18 @@
  *
  * Which graph a node belongs to matters, because it dies with it and a dead CUgraphNode would crash
  * the driver. The handlers of nodes do not say it, but every operation names its graph, or a node
- * of it, first; op_first remembers that.
+ * of it, first; op.first remembers that.
  */
 #include "host_backend/worker/session/objects.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/vmm.h"
@@ -39,26 +42,30 @@ static uint32_t capacity(int kind)
     }
 }
 
-enum weir_status weir_host_objects_init(struct weir_session *session)
+struct weir_handles *weir_handles_create(void)
 {
-    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
-        enum weir_status status =
-            weir_id_table_create((uint8_t)kind, true, capacity(kind), &session->tables[kind]);
+    struct weir_handles *h = calloc(1, sizeof *h);
 
-        if (status != WEIR_OK) {
-            return status;
+    for (int kind = 1; h != NULL && kind < WEIR_KIND_COUNT; kind++) {
+        if (weir_id_table_create((uint8_t)kind, true, capacity(kind), &h->tables[kind]) !=
+            WEIR_OK) {
+            weir_handles_destroy(h);
+            return NULL;
         }
     }
-    return WEIR_OK;
+    return h;
 }
 
-void weir_host_objects_finish(struct weir_session *session)
+void weir_handles_destroy(struct weir_handles *handles)
 {
-    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
-        weir_id_table_destroy(session->tables[kind]);
-        session->tables[kind] = NULL;
+    if (handles == NULL) {
+        return;
     }
-    weir_native_finish(&session->natives);
+    for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
+        weir_id_table_destroy(handles->tables[kind]);
+    }
+    weir_native_finish(&handles->natives);
+    free(handles);
 }
 
 CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
@@ -77,9 +84,9 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
     o->ctx = ctx;
     if (handle != 0) {
         o->handle = handle;
-        status = weir_id_table_put(session->tables[kind], handle, o);
+        status = weir_id_table_put(session->handles->tables[kind], handle, o);
     } else {
-        status = weir_id_table_add(session->tables[kind], o, &o->handle);
+        status = weir_id_table_add(session->handles->tables[kind], o, &o->handle);
     }
     if (status != WEIR_OK) {
         free(o);
@@ -87,12 +94,12 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
     /* A second name for one native (two look-ups of a kernel) is found by its first. */
-    if (native != NULL && weir_native_add(&session->natives, o) == WEIR_ERR_NO_MEMORY) {
-        (void)weir_id_table_remove(session->tables[kind], o->handle);
+    if (native != NULL && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
+        (void)weir_id_table_remove(session->handles->tables[kind], o->handle);
         free(o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add(&session->objects, 1);
+    atomic_fetch_add(&session->about->objects, 1);
     atomic_fetch_add(&session->worker->objects, 1);
     *ret_object = o;
     return CUDA_SUCCESS;
@@ -100,7 +107,35 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
 
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
-    return handle == 0 ? NULL : weir_id_table_get(session->tables[kind], handle);
+    return handle == 0 ? NULL : weir_id_table_get(session->handles->tables[kind], handle);
+}
+
+struct weir_object *weir_host_object_find(const struct weir_session *session, enum weir_kind kind,
+                                          const void *native)
+{
+    return weir_native_find(&session->handles->natives, (int)kind, native);
+}
+
+CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,
+                               void *native)
+{
+    object->native = native;
+    object->device = (uint8_t)session->device;
+    return weir_native_add(&session->handles->natives, object) == WEIR_ERR_NO_MEMORY
+               ? CUDA_ERROR_OUT_OF_MEMORY
+               : CUDA_SUCCESS;
+}
+
+void weir_host_object_hide(struct weir_session *session, const struct weir_object *object)
+{
+    weir_native_remove(&session->handles->natives, object);
+}
+
+void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
+                             void (*visit)(weir_handle handle, void *object, void *user),
+                             void *user)
+{
+    weir_id_table_visit(session->handles->tables[kind], visit, user);
 }
 
 struct dependents {
@@ -125,18 +160,18 @@ static void forget_dependents(struct weir_session *session, const struct weir_ob
     switch (owner->kind) {
     case WEIR_KIND_MODULE:
     case WEIR_KIND_LIBRARY:
-        weir_id_table_visit(session->tables[WEIR_KIND_FUNCTION], forget_dependent, &d);
-        weir_id_table_visit(session->tables[WEIR_KIND_MODULE], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_FUNCTION], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_MODULE], forget_dependent, &d);
         break;
     case WEIR_KIND_GRAPH:
-        weir_id_table_visit(session->tables[WEIR_KIND_NODE], forget_dependent, &d);
-        weir_id_table_visit(session->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_NODE], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
         break;
     case WEIR_KIND_NODE:
-        weir_id_table_visit(session->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_GRAPH], forget_dependent, &d);
         break;
     case WEIR_KIND_MIPMAP:
-        weir_id_table_visit(session->tables[WEIR_KIND_ARRAY], forget_dependent, &d);
+        weir_id_table_visit(session->handles->tables[WEIR_KIND_ARRAY], forget_dependent, &d);
         break;
     default:
         break;
@@ -149,7 +184,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     if (o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY) {
         struct weir_host_module *m = (struct weir_host_module *)o;
 
-        weir_host_range_remove(&session->ranges, o);
+        weir_session_unadmit(session, o);
         weir_image_put(&session->tenant->images, m->image);
         free(m->options);
     }
@@ -183,16 +218,16 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
 void weir_host_object_forget(struct weir_session *session, struct weir_object *object)
 {
     forget_dependents(session, object);
-    (void)weir_id_table_remove(session->tables[object->kind], object->handle);
-    weir_native_remove(&session->natives, object);
+    (void)weir_id_table_remove(session->handles->tables[object->kind], object->handle);
+    weir_native_remove(&session->handles->natives, object);
     release_parts(session, object);
-    if (session->op_first == object) {
-        session->op_first = NULL;
+    if (session->op.first == object) {
+        session->op.first = NULL;
     }
-    if (session->op_last == object) {
-        session->op_last = NULL;
+    if (session->op.last == object) {
+        session->op.last = NULL;
     }
-    atomic_fetch_sub(&session->objects, 1);
+    atomic_fetch_sub(&session->about->objects, 1);
     atomic_fetch_sub(&session->worker->objects, 1);
     free(object);
 }
@@ -202,8 +237,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     const struct weir_driver *driver = session->driver;
 
     if (s->capturing) {
-        session->n_captures--;
-        atomic_fetch_sub(&session->worker->device_idle.captures, 1);
+        weir_session_capture_end(session, s);
     }
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
@@ -350,11 +384,11 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
 {
     struct sweep sweep = {session, ctx, NULL};
 
-    weir_id_table_visit(session->tables[kind], destroy_one, &sweep);
+    weir_id_table_visit(session->handles->tables[kind], destroy_one, &sweep);
     /* Nothing may be left, whatever order the visit had. */
     do {
         sweep.found = NULL;
-        weir_id_table_visit(session->tables[kind], find_one, &sweep);
+        weir_id_table_visit(session->handles->tables[kind], find_one, &sweep);
         if (sweep.found != NULL) {
             (void)weir_host_object_destroy(session, sweep.found);
         }
@@ -381,14 +415,26 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
     if (ctx->legacy_event != NULL) {
         (void)session->driver->cuEventDestroy_v2(ctx->legacy_event);
     }
-    for (struct weir_host_ctx **at = &session->contexts; *at != NULL; at = &(*at)->next) {
+    for (struct weir_host_ctx **at = &session->handles->contexts; *at != NULL; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
-            atomic_fetch_sub(&session->n_contexts, 1);
+            atomic_fetch_sub(&session->about->n_contexts, 1);
             break;
         }
     }
     weir_host_object_forget(session, &ctx->o);
+}
+
+struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
+{
+    return session->handles->contexts;
+}
+
+void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
+{
+    ctx->next = session->handles->contexts;
+    session->handles->contexts = ctx;
+    atomic_fetch_add(&session->about->n_contexts, 1);
 }
 
 /* ---------------------------------------------------------------- for generated handlers */
@@ -406,8 +452,8 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
                                 : NULL;
 
     if (o != NULL) {
-        session->op_first = session->op_first == NULL ? o : session->op_first;
-        session->op_last = o;
+        session->op.first = session->op.first == NULL ? o : session->op.first;
+        session->op.last = o;
     }
     return o;
 }
@@ -448,22 +494,6 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
     return result;
 }
 
-CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
-{
-    return weir_host_range_covers(&session->ranges, address, bytes) ? CUDA_SUCCESS
-                                                                    : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
-{
-    if (__builtin_expect(session->exposures != NULL, 0)) {
-        session->worker->hooks->will_write(session, address, bytes);
-    }
-    return weir_vmm_touches_read_only(&session->vmm, address, bytes)
-               ? CUDA_ERROR_INVALID_VALUE
-               : weir_session_check_dptr(session, address, bytes);
-}
-
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
 {
     if (ordinal < 0 || (uint32_t)ordinal >= session->worker->n_devices) {
@@ -485,7 +515,7 @@ CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kin
 static struct weir_object *owner_of_node(const struct weir_session *session)
 {
     const struct weir_object *o =
-        session->op == WEIR_OP_cuGraphNodeFindInClone ? session->op_last : session->op_first;
+        session->op.code == WEIR_OP_cuGraphNodeFindInClone ? session->op.last : session->op.first;
 
     if (o != NULL && o->kind == WEIR_KIND_NODE) {
         return o->owner;
@@ -554,10 +584,10 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     }
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
-    } else if (kind == WEIR_KIND_ARRAY && session->op_first != NULL &&
-               session->op_first->kind == WEIR_KIND_MIPMAP) {
+    } else if (kind == WEIR_KIND_ARRAY && session->op.first != NULL &&
+               session->op.first->kind == WEIR_KIND_MIPMAP) {
         o->borrowed = true; /* a level: it goes with its mipmapped array */
-        o->owner = session->op_first;
+        o->owner = session->op.first;
     } else if (kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP) {
         result = charge_array(session, o);
         if (result != CUDA_SUCCESS) {
@@ -576,14 +606,14 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
         *ret_handle = 0;
         return CUDA_SUCCESS;
     }
-    o = weir_native_find(&session->natives, kind, object);
+    o = weir_native_find(&session->handles->natives, kind, object);
     if (o == NULL) {
         if (!is_plain(kind)) {
             return CUDA_ERROR_INVALID_HANDLE; /* not made in this session */
         }
         WEIR_TRY(weir_host_object_create(session, kind, sizeof *o, 0, object, NULL, &o));
         o->borrowed = true;
-        o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op_first;
+        o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op.first;
     }
     *ret_handle = o->handle;
     return CUDA_SUCCESS;
@@ -600,7 +630,7 @@ void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64
 
 void *weir_session_alloc(struct weir_session *session, size_t bytes)
 {
-    void *memory = weir_arena_alloc(&session->arena, bytes);
+    void *memory = weir_arena_alloc(&session->op.arena, bytes);
 
     return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }

@@ -5,9 +5,12 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/object_types.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
+
+struct weir_handles;
+struct weir_session;
 
 /**
  * Allocate an object and enter it.
@@ -23,6 +26,22 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
 
 /** The object of a handle, or NULL. A pointer to the struct of its kind. */
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle);
+
+/** The object of a handle of the driver's, or NULL. */
+struct weir_object *weir_host_object_find(const struct weir_session *session, enum weir_kind kind,
+                                          const void *native);
+
+/** Give an object that has none a handle of the driver's, made on the session's current device.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY */
+CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,
+                               void *native);
+/** Have an object no longer found by its handle of the driver's. */
+void weir_host_object_hide(struct weir_session *session, const struct weir_object *object);
+
+/** Look at all objects of a kind; visit may forget any. */
+void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
+                             void (*visit)(weir_handle handle, void *object, void *user),
+                             void *user);
 
 /** Forget an object and what dies with it; the driver's own is left alone. Frees it. */
 void weir_host_object_forget(struct weir_session *session, struct weir_object *object);
@@ -55,16 +74,17 @@ CUresult weir_function_here(struct weir_session *session, struct weir_host_funct
 CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
                             CUfunction native);
 
+/** The first of the session's contexts, the newest; NULL: it has none. */
+struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
+/** A context has been made. */
+void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx);
 /** Destroy a context's objects, then the context. */
 void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
 
-/** As weir_session_check_dptr(), and the memory may be written. */
-CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
-
-/** Make the tables. */
-enum weir_status weir_host_objects_init(struct weir_session *session) WEIR_MUST_CHECK;
-/** All objects must be gone. */
-void weir_host_objects_finish(struct weir_session *session);
+/** A session's part. NULL: out of memory. */
+struct weir_handles *weir_handles_create(void);
+/** All objects must be gone. Accepts NULL. */
+void weir_handles_destroy(struct weir_handles *handles);
 
 #define WEIR_TRY(call)                                                                             \
     do {                                                                                           \

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/order.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/session/session.h"
 #include <time.h>
 
 bool weir_host_stream_capturing(struct weir_session *session, const struct weir_host_stream *stream)

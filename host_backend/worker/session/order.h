@@ -9,7 +9,10 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/object_types.h"
+
+struct weir_driver;
+struct weir_session;
 
 /**
  * Work is about to be given to a stream.

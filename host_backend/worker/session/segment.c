@@ -7,6 +7,9 @@
  * a copy first names it; the rings are only read and written by processors. The memory of a part
  * that no copy has used is not even allocated.
  */
+#include "host_backend/worker/session/segment.h"
+
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
@@ -30,23 +33,31 @@ static CUresult register_range(struct weir_session *s, void *at, uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
+uint8_t *weir_session_arena(const struct weir_session *session, uint64_t offset, uint64_t bytes)
+{
+    const struct weir_segment_view *view = &session->channel->view;
+
+    return offset <= view->arena_bytes && bytes <= view->arena_bytes - offset ? view->arena + offset
+                                                                              : NULL;
+}
+
 CUresult weir_session_register(struct weir_session *session)
 {
-    struct weir_session *s = session;
+    struct weir_session_channel *c = session->channel;
 
-    s->n_parts = s->view.arena_bytes != 0 ? weir_segment_part(s->view.arena_bytes - 1) + 1 : 0;
-    s->part_dptrs = calloc(s->n_parts + 1, sizeof *s->part_dptrs);
-    if (s->part_dptrs == NULL) {
+    c->n_parts = c->view.arena_bytes != 0 ? weir_segment_part(c->view.arena_bytes - 1) + 1 : 0;
+    c->part_dptrs = calloc(c->n_parts + 1, sizeof *c->part_dptrs);
+    if (c->part_dptrs == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return register_range(s, s->view.words, UINT64_C(4) * s->view.n_words, &s->words_dptr);
+    return register_range(session, c->view.words, UINT64_C(4) * c->view.n_words, &c->words_dptr);
 }
 
 CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
                                  CUdeviceptr *ret_dptr)
 {
-    struct weir_session *s = session;
-    uint64_t arena_bytes = s->view.arena_bytes, start, end;
+    struct weir_session_channel *c = session->channel;
+    uint64_t arena_bytes = c->view.arena_bytes, start, end;
     uint32_t part;
 
     if (bytes == 0 || offset >= arena_bytes || bytes > arena_bytes - offset) {
@@ -58,26 +69,26 @@ CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, 
     if (bytes > end - offset) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (s->part_dptrs[part] == 0) {
-        WEIR_TRY(register_range(s, s->view.arena + start, end - start, &s->part_dptrs[part]));
+    if (c->part_dptrs[part] == 0) {
+        WEIR_TRY(register_range(session, c->view.arena + start, end - start, &c->part_dptrs[part]));
     }
-    *ret_dptr = s->part_dptrs[part] + (offset - start);
+    *ret_dptr = c->part_dptrs[part] + (offset - start);
     return CUDA_SUCCESS;
 }
 
 void weir_session_unregister(struct weir_session *session)
 {
-    struct weir_session *s = session;
+    struct weir_session_channel *c = session->channel;
 
-    for (uint32_t i = 0; s->part_dptrs != NULL && i < s->n_parts; i++) {
-        if (s->part_dptrs[i] != 0) {
-            (void)s->driver->cuMemHostUnregister(s->view.arena + weir_segment_part_start(i));
+    for (uint32_t i = 0; c->part_dptrs != NULL && i < c->n_parts; i++) {
+        if (c->part_dptrs[i] != 0) {
+            (void)session->driver->cuMemHostUnregister(c->view.arena + weir_segment_part_start(i));
         }
     }
-    free(s->part_dptrs);
-    s->part_dptrs = NULL;
-    if (s->words_dptr != 0) {
-        (void)s->driver->cuMemHostUnregister(s->view.words);
-        s->words_dptr = 0;
+    free(c->part_dptrs);
+    c->part_dptrs = NULL;
+    if (c->words_dptr != 0) {
+        (void)session->driver->cuMemHostUnregister(c->view.words);
+        c->words_dptr = 0;
     }
 }

@@ -7,7 +7,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
@@ -25,18 +27,6 @@ CUresult weir_session_switch(struct weir_session *session, uint32_t device)
     return result;
 }
 
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
-{
-    CUstream *stream = &session->work_streams[session->device];
-    CUresult result = CUDA_SUCCESS;
-
-    if (*stream == NULL) {
-        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
-    }
-    *ret_stream = *stream;
-    return result;
-}
-
 void weir_session_end(struct weir_session *session)
 {
     weir_host_calls_end(session);
@@ -46,15 +36,16 @@ void weir_session_end(struct weir_session *session)
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
                                    const void *bulk, size_t bulk_bytes)
 {
+    struct weir_session_channel *channel = session->channel;
     enum weir_status status;
 
-    pthread_mutex_lock(&session->send_lock);
-    record->deferred_seq = session->deferred_seq;
-    record->deferred_error = session->deferred_error;
+    pthread_mutex_lock(&channel->send_lock);
+    record->deferred_seq = channel->deferred_seq;
+    record->deferred_error = channel->deferred_error;
     record->sticky_error = (uint32_t)atomic_load(&session->worker->sticky);
     status =
-        session->transport->ops->send(session->transport, record, bulk, bulk_bytes, SEND_WAIT_NS);
-    pthread_mutex_unlock(&session->send_lock);
+        channel->transport->ops->send(channel->transport, record, bulk, bulk_bytes, SEND_WAIT_NS);
+    pthread_mutex_unlock(&channel->send_lock);
     if (status != WEIR_OK && !atomic_load(&session->ending)) {
         if (status != WEIR_ERR_CLOSED) {
             weir_log_warn("session: guest does not read, ended session=%llu tenant=%s why=\"%s\"",
@@ -68,44 +59,34 @@ enum weir_status weir_session_send(struct weir_session *session, struct weir_rec
 
 void weir_session_defer(struct weir_session *session, CUresult error)
 {
-    pthread_mutex_lock(&session->send_lock); /* a trampoline's record carries them too */
-    session->deferred_error = (uint32_t)error;
-    session->deferred_seq++;
+    struct weir_session_channel *channel = session->channel;
+
+    pthread_mutex_lock(&channel->send_lock); /* a trampoline's record carries them too */
+    channel->deferred_error = (uint32_t)error;
+    channel->deferred_seq++;
     /* D1: publishes the error; meets the guest's acquire of the count. */
-    __atomic_store_n(&session->view.header->deferred_error, session->deferred_error,
+    __atomic_store_n(&channel->view.header->deferred_error, channel->deferred_error,
                      __ATOMIC_RELAXED);
-    __atomic_store_n(&session->view.header->deferred_seq, session->deferred_seq, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&session->send_lock);
-}
-
-void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value)
-{
-    session->marks[session->n_marks++ % WEIR_MARKS_WATCHED] =
-        (struct weir_recent_mark){word, value};
-}
-
-bool weir_session_word_reached(const struct weir_session *session, uint32_t word, uint32_t value)
-{
-    uint32_t now = __atomic_load_n(&session->view.words[word], __ATOMIC_ACQUIRE);
-
-    return (int32_t)(now - value) >= 0;
+    __atomic_store_n(&channel->view.header->deferred_seq, channel->deferred_seq, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&channel->send_lock);
 }
 
 /* ---------------------------------------------------------------- replies */
 
 static bool grow_reply(struct weir_session *s, size_t bytes)
 {
+    struct weir_session_channel *channel = s->channel;
     uint8_t *bigger;
 
-    if (bytes <= s->reply_room) {
+    if (bytes <= channel->reply_room) {
         return true;
     }
-    bigger = realloc(s->reply, bytes + 4096);
+    bigger = realloc(channel->reply, bytes + 4096);
     if (bigger == NULL) {
         return false;
     }
-    s->reply = bigger;
-    s->reply_room = bytes + 4096;
+    channel->reply = bigger;
+    channel->reply_room = bytes + 4096;
     return true;
 }
 
@@ -126,7 +107,7 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
         weir_session_end(s);
         return;
     }
-    record = (struct weir_record *)(void *)s->reply;
+    record = (struct weir_record *)(void *)s->channel->reply;
     *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof *record + body),
                                    .op = op,
                                    .flags = WEIR_RECORD_REPLY,
@@ -135,29 +116,76 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
     if (body != 0) {
         info->out_encode(out, record + 1);
     }
-    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->reply_bulk : NULL,
-                             result == CUDA_SUCCESS ? s->reply_bulk_bytes : 0);
+    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->op.reply_bulk : NULL,
+                             result == CUDA_SUCCESS ? s->op.reply_bulk_bytes : 0);
 }
 
-void weir_session_answer_waits(struct weir_session *session)
+/* ---------------------------------------------------------------- about it */
+
+uint64_t weir_session_started_ns(const struct weir_session *session)
 {
-    struct weir_session *s = session;
-    CUresult sticky = (CUresult)atomic_load(&s->worker->sticky);
+    return session->about->started_ns;
+}
 
-    for (uint32_t i = 0; i < s->n_waits;) {
-        struct weir_word_wait wait = s->waits[i];
+void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set)
+{
+    struct weir_stats_set *old;
 
-        if (sticky == CUDA_SUCCESS && !weir_session_word_reached(s, wait.word, wait.value)) {
-            i++;
-            continue;
-        }
-        struct weir_op_word_wait_out out = {
-            .value = __atomic_load_n(&s->view.words[wait.word], __ATOMIC_ACQUIRE)};
+    pthread_mutex_lock(&session->worker->lock);
+    old = session->about->stats;
+    session->about->stats = set;
+    pthread_mutex_unlock(&session->worker->lock);
+    free(old);
+}
 
-        s->waits[i] = s->waits[--s->n_waits];
-        s->reply_bulk = NULL;
-        s->reply_bulk_bytes = 0;
-        weir_session_reply(s, WEIR_OP_word_wait, wait.seq, sticky,
-                           &out); /* nobody writes it any more */
-    }
+/* ---------------------------------------------------------------- the transport */
+
+void weir_session_show_sticky(struct weir_session *session, CUresult error)
+{
+    /* S1: publishes the error; meets the guest's acquire in every wait loop. */
+    __atomic_store_n(&session->channel->view.header->sticky_error, (uint32_t)error,
+                     __ATOMIC_RELEASE);
+}
+
+bool weir_session_is_remote(const struct weir_session *session)
+{
+    return session->channel->remote;
+}
+
+bool weir_session_peer_gone(const struct weir_session *session)
+{
+    struct weir_transport *t = session->channel->transport;
+
+    return t->ops->peer_gone(t);
+}
+
+const char *weir_session_transport_name(const struct weir_session *session)
+{
+    return session->channel->transport->ops->name;
+}
+
+struct weir_region_end *weir_session_region(const struct weir_session *session)
+{
+    return session->channel->region_end;
+}
+
+bool weir_session_passes_fds(const struct weir_session *session)
+{
+    return session->channel->transport->ops->send_fd != NULL;
+}
+
+enum weir_status weir_session_send_fd(struct weir_session *session, int fd)
+{
+    struct weir_transport *t = session->channel->transport;
+
+    return t->ops->send_fd != NULL ? t->ops->send_fd(t, fd) : WEIR_ERR_UNSUPPORTED;
+}
+
+enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t timeout_ns,
+                                         int *ret_fd)
+{
+    struct weir_transport *t = session->channel->transport;
+
+    return t->ops->receive_fd != NULL ? t->ops->receive_fd(t, timeout_ns, ret_fd)
+                                      : WEIR_ERR_UNSUPPORTED;
 }

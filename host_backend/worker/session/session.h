@@ -1,186 +1,86 @@
 /*
  * A session as the worker sees it: one guest process, its channel, and everything it holds.
  *
- * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So
- * tables, objects and ranges have no lock: *owner thread only*, unless a field says otherwise. What
- * sessions share lies in the tenant (struct weir_tenant) and the worker (struct weir_worker), which
- * are internally locked.
+ * One thread runs each session: it receives, calls the handlers (weir_host_<op>()), replies. So its
+ * parts have no lock: *owner thread only*, unless a field says otherwise. What sessions share lies
+ * in the tenant (struct weir_tenant) and the worker (struct weir_worker), which are internally
+ * locked.
  *
  * Source: docs/design/host.md
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_SESSION_H
 
-#include "base/account.h"
 #include "base/arena.h"
-#include "base/id_table.h"
-#include "host_backend/worker/session/native_map.h"
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/ranges.h"
-#include "host_backend/worker/session/vmm_book.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
-#include "proto/transport/transport.h"
 #include "proto/wire/control.h"
-#include <pthread.h>
 #include <stdatomic.h>
-
-struct weir_host_chunk;
-#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
 
 struct weir_awaited;
 struct weir_conditions;
 struct weir_forms_exposures;
+struct weir_handles;
+struct weir_holdings;
 struct weir_host_calls;
+struct weir_object;
+struct weir_record;
 struct weir_region_end;
+struct weir_session_about;
+struct weir_session_admission;
+struct weir_session_channel;
 struct weir_session_idle;
 struct weir_session_prints;
+struct weir_stats_set;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
-#define WEIR_KIND_SLOTS  32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
 
-struct weir_grant {
-    struct weir_grant *next;
-    struct weir_host_chunk *chunk;
-    uint64_t reference;   /* mem_return's or ipc_close's name for it */
-    bool opened;          /* by ipc_open */
-    uint64_t base, bytes; /* what of the chunk this session may touch */
-};
-
-struct weir_registration {
-    struct weir_registration *next;
-    uint64_t address; /* of the guest */
-    uint64_t device;  /* where it is mapped here, and what the GPU uses */
-    uint64_t bytes;
-    uint64_t room;  /* taken of the window */
-    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
-    uint64_t region_offset;
-    bool in_window; /* device lies in the window's host half */
-    bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
-};
-
-struct weir_word_wait {
+/* The operation in hand. */
+struct weir_operation {
+    uint16_t code; /* enum weir_op */
+    bool posted;
+    bool answer_later; /* the reply comes once a word is there (weir_session_word_wait()) */
     uint64_t seq;
-    uint32_t word, value;
+    const void *bulk; /* that came with the record */
+    size_t bulk_bytes;
+    const void *reply_bulk; /* that goes with the reply; borrowed from the segment */
+    size_t reply_bulk_bytes;
+    struct weir_object *first; /* the first object that it has named */
+    struct weir_object *last;
+    struct weir_arena arena; /* weir_session_alloc() */
 };
-#define WEIR_WORD_WAITS_MAX 256
-#define WEIR_MARKS_WATCHED  16
 
+/*
+ * What every handler needs, and the parts. A part's inside is known to its own files only: it is in
+ * a header of the same name (about.h, channel.h, handles.h, holdings.h), or in one .c file.
+ */
 struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
     const struct weir_driver *driver;
-    struct weir_transport *transport;
     struct weir_session *next; /* in the worker's list, under its lock */
-    int64_t pid;
-    uint32_t uid;
-    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
-    bool monitor;       /* it may only ask: nothing is registered for it */
-    char program[128];
-    uint64_t started_ns;
+    struct weir_operation op;
+    uint32_t device;     /* whose context is current in this thread */
+    uint32_t n_captures; /* streams under capture (session/device_idle.h) */
+    atomic_bool ending;  /* set by anybody; the session's thread sees it within a second */
 
-    /* The segment, and where the GPU sees its words and arena. */
-    struct weir_segment_view view; /* a private copy of the geometry, and our mapping */
-    uint64_t words_dptr;           /* 0: not registered */
-    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
-    uint32_t n_parts;
-    bool remote;
-    struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
-    uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
-
-    struct weir_gate_queue *_Atomic gates[WEIR_DEVICES_MAX]; /* made at the first work */
-    struct weir_host_stream *unmarked_streams; /* with work that no mark stands behind */
-
-    struct weir_id_table *tables[WEIR_KIND_SLOTS];
-    struct weir_native_map natives;
-    struct weir_host_ctx *contexts;
-    struct weir_range_set ranges;
-    struct weir_vmm_book vmm; /* also the owner of its mappings' ranges */
-    struct weir_grant *grants;
-    uint32_t n_grants;
-    struct weir_registration *registrations;
-    struct weir_upload *uploads;
-    uint64_t next_reference;
-    struct weir_object *op_first; /* the first object that the operation in hand has named */
-    struct weir_object *op_last;
-    uint32_t op;
-    uint32_t n_captures; /* streams under capture */
-
-    struct weir_awaited *awaited;
-    struct weir_conditions *conditions; /* NULL: it made none */
-    struct weir_session_prints *prints; /* NULL: it has no kernel that prints */
-    struct weir_session_idle *idle;     /* session/device_idle.c */
-
-    /* Variables of modules with twins whose addresses the guest has (twins/module_variables.c);
-     * NULL: none. */
-    struct weir_forms_exposures *exposures;
-    struct weir_word_wait waits[WEIR_WORD_WAITS_MAX];
-    uint32_t n_waits;
-    /* For clearing memory: no guest work is ever in them. Made when first needed. */
-    CUstream work_streams[WEIR_DEVICES_MAX];
-    uint32_t device; /* whose context is current in this thread */
-
-    /* The operation in hand. */
-    const void *bulk;
-    size_t bulk_bytes;
-    uint64_t op_seq;
-    bool op_posted;
-    const void *reply_bulk; /* for arena_read: borrowed from the segment */
-    size_t reply_bulk_bytes;
-    bool answer_later;       /* word_wait: the reply comes from the poll */
-    struct weir_arena arena; /* of one operation; weir_session_alloc() */
-    uint8_t *reply;          /* room for a reply's record; grows */
-    size_t reply_room;
-
-    /* Deferred errors; mirrored in the segment's header. */
-    uint32_t deferred_seq;
-    uint32_t deferred_error;
-
-    /* Words that the GPU was last asked to write: while one is open, the session looks for a dead
-     * context, because nobody would write it then. */
-    struct weir_recent_mark {
-        uint32_t word, value;
-    } marks[WEIR_MARKS_WATCHED];
-    uint32_t n_marks;
-
-    pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half */
-
-    struct weir_host_calls *host_calls; /* session/host_calls.c */
-
-    atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
-    atomic_uint_fast64_t calls_total;
-    atomic_uint_fast64_t held_bytes;
-    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
-    struct weir_limit_wish wish;                         /* constant */
-    atomic_uint_fast64_t objects;
-    atomic_uint n_contexts;
-
-    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
-    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+    struct weir_session_about *about;         /* what others see of it */
+    struct weir_session_channel *channel;     /* to the guest */
+    struct weir_handles *handles;             /* of its objects */
+    struct weir_holdings *holdings;           /* memory that it may name */
+    struct weir_session_admission *admission; /* to the gates */
+    struct weir_session_idle *idle;           /* what it has to do with idle devices */
+    struct weir_host_calls *host_calls;       /* functions of the guest in the GPU's queue */
+    struct weir_awaited *awaited;             /* values that its streams wait for */
+    struct weir_upload *uploads;              /* images that are on their way */
+    struct weir_conditions *conditions;       /* of graphs; NULL: it made none */
+    struct weir_session_prints *prints;       /* NULL: it has no kernel that prints */
+    struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
 };
-
-/* limits.c */
-
-/**
- * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
- * itself asked to be held to of a device. weir_account_release() gives it back.
- *
- * @param device  index of the worker's; not looked at for pinned memory.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
- * @thread owner
- */
-CUresult weir_session_charge(struct weir_session *session, uint32_t device,
-                             enum weir_account_item item, uint64_t bytes);
-/** Count device memory that it has got, or given back. @thread owner */
-void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
-void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
-/** Lower what is shown of a device to the wish. @thread owner */
-void weir_session_limit_info(const struct weir_session *session, uint32_t device,
-                             uint64_t *free_bytes, uint64_t *total_bytes);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
@@ -193,34 +93,6 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
                                                           : CUDA_SUCCESS;
 }
 
-/** The current device's stream for clearing memory. @thread owner */
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
-/**
- * Register the words with the driver; the arena's parts follow when they are used.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
- * @thread owner
- */
-CUresult weir_session_register(struct weir_session *session);
-
-/**
- * Where the GPU finds a block of the arena; registers the part that it lies in.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
- * @return the driver's  this part could not be registered; the next use tries again.
- * @thread owner
- */
-CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
-                                 CUdeviceptr *ret_dptr);
-
-/** Undo both; the GPU has no work with the segment any more. @thread owner */
-void weir_session_unregister(struct weir_session *session);
-
-/** Remember that the GPU was asked to write value to a word. @thread owner */
-void weir_session_watch(struct weir_session *session, uint32_t word, uint32_t value);
-
-/** Has the GPU written value, or a later one, to a word? @thread any */
-bool weir_session_word_reached(const struct weir_session *session, uint32_t word, uint32_t value);
-
 /**
  * Answer a call.
  * @param out  of the operation; not looked at where result is no success. With it go reply_bulk's
@@ -230,19 +102,40 @@ bool weir_session_word_reached(const struct weir_session *session, uint32_t word
 void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq, CUresult result,
                         const void *out);
 
-/** Answer the word_wait calls whose words are there, where the thread waits for long.
- * @thread owner */
-void weir_session_answer_waits(struct weir_session *session);
-
 /** Note an asynchronous error (a posted record's). @thread owner */
 void weir_session_defer(struct weir_session *session, CUresult error);
-
-/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
-void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
-void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
 
 /** Send a record with the session's deferred errors in its header. @thread any */
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
                                    const void *bulk, size_t bulk_bytes) WEIR_MUST_CHECK;
+
+/** Tell the guest that the context died. @thread any, while the session lives */
+void weir_session_show_sticky(struct weir_session *session, CUresult error);
+
+/** When it began, by weir_clock_now_ns(). @thread any */
+uint64_t weir_session_started_ns(const struct weir_session *session);
+/** What a remote guest says about its calls. @param set  taken. @thread owner */
+void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set);
+
+/** Is its guest on another machine? @thread any */
+bool weir_session_is_remote(const struct weir_session *session);
+/** Is its guest gone, as far as the transport can tell? @thread any */
+bool weir_session_peer_gone(const struct weir_session *session);
+/** The name of its transport. @thread any */
+const char *weir_session_transport_name(const struct weir_session *session);
+/** Its part of a virtual machine's region; NULL: it is in none. @thread any */
+struct weir_region_end *weir_session_region(const struct weir_session *session);
+
+/**
+ * Pass a descriptor to the guest, or receive the one that it sent.
+ * @param ret_fd  gives it.
+ * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (no transport for descriptors), the transport's
+ * @thread owner
+ */
+enum weir_status weir_session_send_fd(struct weir_session *session, int fd) WEIR_MUST_CHECK;
+enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t timeout_ns,
+                                         int *ret_fd) WEIR_MUST_CHECK;
+/** Can the transport pass descriptors? @thread owner */
+bool weir_session_passes_fds(const struct weir_session *session);
 
 #endif

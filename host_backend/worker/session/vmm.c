@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/holdings.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdlib.h>
@@ -228,13 +230,13 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (bytes > w->config.vmm_bytes || alignment > w->config.vmm_bytes ||
-        s->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
+        s->holdings->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     alignment = alignment > PLACE_BYTES ? alignment : PLACE_BYTES;
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
     WEIR_TRY(reserve_area(s, alignment, hint, &space));
-    if (weir_vmm_space_add(&s->vmm, space) != WEIR_OK) {
+    if (weir_vmm_space_add(&s->holdings->vmm, space) != WEIR_OK) {
         (void)w->driver.cuMemAddressFree(space.base, bytes);
         give_area(s, &space);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -248,7 +250,7 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
     struct weir_vmm_space space;
     CUresult result;
 
-    if (weir_vmm_space_remove(&s->vmm, base, &space) != WEIR_OK) {
+    if (weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = s->driver->cuMemAddressFree(space.base, space.bytes);
@@ -276,15 +278,15 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
     if (base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    status = weir_vmm_map_add(&s->vmm, map);
+    status = weir_vmm_map_add(&s->holdings->vmm, map);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
     if (result != CUDA_SUCCESS) {
-        size_t n = weir_vmm_maps_of(&s->vmm, base, bytes, &first);
+        size_t n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
 
-        weir_vmm_maps_remove(&s->vmm, first, n);
+        weir_vmm_maps_remove(&s->holdings->vmm, first, n);
         return result;
     }
     pthread_mutex_lock(&alloc->tenant->lock);
@@ -296,10 +298,10 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
 static void unmap_all(struct weir_session *s, size_t first, size_t n)
 {
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
 
         if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            weir_host_range_remove_at(&s->ranges, map->base, &s->vmm);
+            weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
         }
         if (s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
             weir_log_error("vmm: not unmapped session=%llu base=0x%llx", (unsigned long long)s->id,
@@ -307,12 +309,12 @@ static void unmap_all(struct weir_session *s, size_t first, size_t n)
         }
         weir_vmm_alloc_put(map->alloc);
     }
-    weir_vmm_maps_remove(&s->vmm, first, n);
+    weir_vmm_maps_remove(&s->holdings->vmm, first, n);
 }
 
 CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t bytes)
 {
-    size_t first, n = weir_vmm_maps_of(&s->vmm, base, bytes, &first);
+    size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
 
     if (n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -327,7 +329,7 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
     CUstream busy = NULL, stream;
 
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
         uint64_t done = map->alloc->cleared_bytes;
 
         if (done >= map->bytes) { /* a mapping begins where its memory does */
@@ -355,7 +357,7 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
         return weir_memory_access(w, 0, base, bytes, (CUmemAccess_flags)flags);
     }
     for (size_t i = first; i < first + n; i++) {
-        const struct weir_session_vmm_map *map = &s->vmm.maps[i];
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
 
         WEIR_TRY(weir_memory_access(w, map->alloc->device, map->base, map->bytes,
                                     (CUmemAccess_flags)flags));
@@ -366,7 +368,7 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
 static bool any_new(const struct weir_session *s, size_t first, size_t n)
 {
     for (size_t i = first; i < first + n; i++) {
-        if (s->vmm.maps[i].alloc->cleared_bytes < s->vmm.maps[i].bytes) {
+        if (s->holdings->vmm.maps[i].alloc->cleared_bytes < s->holdings->vmm.maps[i].bytes) {
             return true;
         }
     }
@@ -375,24 +377,26 @@ static bool any_new(const struct weir_session *s, size_t first, size_t n)
 
 static CUresult note_access(struct weir_session *s, size_t at, uint32_t flags)
 {
-    struct weir_session_vmm_map *map = &s->vmm.maps[at];
+    struct weir_session_vmm_map *map = &s->holdings->vmm.maps[at];
     bool was = map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     bool is = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
-    if (is && !was && weir_host_range_add(&s->ranges, map->base, map->bytes, &s->vmm) != WEIR_OK) {
+    if (is && !was &&
+        weir_host_range_add(&s->holdings->ranges, map->base, map->bytes, &s->holdings->vmm) !=
+            WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (was && !is) {
-        weir_host_range_remove_at(&s->ranges, map->base, &s->vmm);
+        weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
     }
-    weir_vmm_map_set_access(&s->vmm, at, flags);
+    weir_vmm_map_set_access(&s->holdings->vmm, at, flags);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes,
                                  uint32_t flags)
 {
-    size_t first, n = weir_vmm_maps_of(&s->vmm, base, bytes, &first);
+    size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
     bool fresh;
 
     if (n == 0 ||
@@ -416,8 +420,8 @@ CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t
 
 bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
 {
-    for (size_t i = 0; i < s->vmm.n_maps; i++) {
-        struct weir_session_vmm_map map = s->vmm.maps[i];
+    for (size_t i = 0; i < s->holdings->vmm.n_maps; i++) {
+        struct weir_session_vmm_map map = s->holdings->vmm.maps[i];
 
         if (map.access == CU_MEM_ACCESS_FLAGS_PROT_READ && map.base < base + bytes &&
             base < map.base + map.bytes &&
@@ -431,9 +435,10 @@ bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint6
 
 void weir_session_vmm_finish(struct weir_session *s)
 {
-    unmap_all(s, 0, s->vmm.n_maps);
-    while (s->vmm.n_spaces != 0) {
-        (void)weir_session_vmm_unreserve(s, s->vmm.spaces[s->vmm.n_spaces - 1].base);
+    unmap_all(s, 0, s->holdings->vmm.n_maps);
+    while (s->holdings->vmm.n_spaces != 0) {
+        (void)weir_session_vmm_unreserve(
+            s, s->holdings->vmm.spaces[s->holdings->vmm.n_spaces - 1].base);
     }
-    weir_vmm_book_finish(&s->vmm);
+    weir_vmm_book_finish(&s->holdings->vmm);
 }

@@ -11,7 +11,11 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_VMM_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_VMM_H
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/object_types.h"
+
+struct weir_session;
+struct weir_tenant;
+struct weir_worker;
 
 struct weir_vmm_alloc {
     struct weir_tenant *tenant;

@@ -1,6 +1,8 @@
 /* Rows of `weir stats` about kernels that could be stopped. */
 #include "host_backend/worker/twins/private.h"
 
+#include "host_backend/worker/session/about.h"
+
 #include "host_backend/config/status_text.h"
 #include <stdio.h>
 
@@ -10,10 +12,12 @@ static const char *const launched_keys[] = {
 #undef WEIR_FORMS_ROW
 };
 
+_Static_assert(WEIR_FORMS_LAUNCHED_DRIVER + 1 == WEIR_FORMS_LAUNCHED_COUNT, "room in the session");
+
 /* One thread writes, whoever asks reads. */
 void weir_forms_note(struct weir_session *session, enum weir_forms_launched what)
 {
-    atomic_uint_fast64_t *n = &session->launched[what];
+    atomic_uint_fast64_t *n = &session->about->launched[what];
 
     if (session->worker->forms != NULL) {
         atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,

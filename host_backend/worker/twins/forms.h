@@ -12,6 +12,7 @@
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/twins/compile.h"
 #include "proto/ops.h"
 #include <stdio.h>
@@ -19,6 +20,7 @@
 struct weir_forms;
 struct weir_forms_kernel;
 struct weir_forms_module;
+struct weir_worker;
 
 /** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_forms_create(struct weir_worker *worker,
@@ -110,8 +112,6 @@ enum weir_forms_launched {
 #include "host_backend/worker/twins/counts.def"
 #undef WEIR_FORMS_ROW
 };
-_Static_assert(WEIR_FORMS_LAUNCHED_DRIVER + 1 == WEIR_FORMS_LAUNCHED_COUNT, "room in the session");
-
 /** Count a launch; nothing where forms are off. @thread session */
 void weir_forms_note(struct weir_session *session, enum weir_forms_launched what);
 

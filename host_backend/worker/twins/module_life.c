@@ -103,33 +103,12 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
 
 /* ---------------------------------------------------------------- the end of a module */
 
-static void drop_exposures(struct weir_session *session, const struct weir_host_module *module)
-{
-    if (session->exposures == NULL) {
-        return;
-    }
-    for (struct weir_forms_exposure **at = &session->exposures->first; *at != NULL;) {
-        struct weir_forms_exposure *e = *at;
-
-        if (module != NULL && e->module != module) {
-            at = &e->next;
-            continue;
-        }
-        *at = e->next;
-        if (e->written != NULL) {
-            (void)session->driver->cuEventDestroy_v2(e->written);
-        }
-        free(e);
-    }
-    weir_forms_exposures_shrink(session);
-}
-
 bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module)
 {
     struct weir_forms_module *m = module->forms, *next;
     bool taken = false;
 
-    drop_exposures(session, module);
+    weir_forms_exposures_drop(session, module);
     module->forms = NULL;
     for (; m != NULL; m = next) {
         /* More than ours and the builder's: a run. Nobody adds one but this thread. */
@@ -170,7 +149,7 @@ void weir_forms_session_ends(struct weir_session *session)
 
 void weir_forms_session_gone(struct weir_session *session)
 {
-    drop_exposures(session, NULL);
+    weir_forms_exposures_drop(session, NULL);
 }
 
 /* ---------------------------------------------------------------- what sessions ask */

@@ -7,9 +7,11 @@
  * nothing is bound while one is pending. Once they are bound, the exposures of constants know their
  * copies, and a write by a stream is followed by a copy; the other exposures are dropped.
  */
+#include "host_backend/worker/twins/exposures.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +117,15 @@ static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
     return s->exposures != NULL ? s->exposures->first : NULL;
 }
 
+/* Exposures were taken out: without any, session->exposures is NULL. */
+static void free_if_empty(struct weir_session *session)
+{
+    if (session->exposures != NULL && session->exposures->first == NULL) {
+        free(session->exposures);
+        session->exposures = NULL;
+    }
+}
+
 /* Is a write from before still under way? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
@@ -155,7 +166,7 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
         *at = e->next;
         free(e);
     }
-    weir_forms_exposures_shrink(s);
+    free_if_empty(s);
 }
 
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module)
@@ -204,12 +215,25 @@ static bool expose(struct weir_session *s, const struct weir_forms_exposure *exp
     return true;
 }
 
-void weir_forms_exposures_shrink(struct weir_session *session)
+void weir_forms_exposures_drop(struct weir_session *session, const struct weir_host_module *module)
 {
-    if (session->exposures != NULL && session->exposures->first == NULL) {
-        free(session->exposures);
-        session->exposures = NULL;
+    if (session->exposures == NULL) {
+        return;
     }
+    for (struct weir_forms_exposure **at = &session->exposures->first; *at != NULL;) {
+        struct weir_forms_exposure *e = *at;
+
+        if (module != NULL && e->module != module) {
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
+        if (e->written != NULL) {
+            (void)session->driver->cuEventDestroy_v2(e->written);
+        }
+        free(e);
+    }
+    free_if_empty(session);
 }
 
 void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,

@@ -134,25 +134,6 @@ struct weir_forms_module {
     bool orphan;                  /* the original is ours to unload */
 };
 
-/* A variable whose address the guest was given. */
-struct weir_forms_exposure {
-    struct weir_forms_exposure *next;
-    struct weir_host_module *module; /* not looked into */
-    struct weir_forms_module *forms;
-    CUdeviceptr address;
-    size_t bytes;
-    CUdeviceptr twin;  /* once bound, of a constant; else 0 */
-    bool in_arguments; /* a kernel may write it */
-    CUevent written;   /* behind the last write before it was bound; or NULL */
-    uint64_t stream;   /* handle of that write's */
-};
-
-/* A session's, and what the operation in hand is about to write of them. */
-struct weir_forms_exposures {
-    struct weir_forms_exposure *first; /* never NULL: the last one takes the struct with it */
-    uint64_t touched_address, touched_bytes;
-};
-
 /* What a builder does: a module's twins, or (kernel) another variant of one of them. */
 struct weir_forms_job {
     struct weir_forms_module *module; /* a reference */
@@ -195,8 +176,8 @@ void weir_forms_module_put_later(struct weir_forms_module *module);
 bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kernel *kernel,
                         enum weir_forms_variant variant);
 
-/** Exposures were taken out: without any, session->exposures is NULL. */
-void weir_forms_exposures_shrink(struct weir_session *session);
+/** Forget a session's exposures of a module, or (NULL) all. */
+void weir_forms_exposures_drop(struct weir_session *session, const struct weir_host_module *module);
 
 /** Find the original's variables and give them to the twins. false: not now, or never (refused). */
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);

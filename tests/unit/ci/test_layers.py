@@ -10,13 +10,20 @@ import unittest
 LAYERS = sys.argv[1]
 
 
-def run(path=None, text=""):
-    """Run ci/layers, with a file of this text at this path."""
+def run_with(texts):
+    """Run ci/layers, with files of these texts at these paths."""
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "file.c")
-        file.write_text(text)
-        options = ["--pretend", f"{path}={file}"] if path else []
+        options = []
+        for i, (path, text) in enumerate(texts.items()):
+            file = pathlib.Path(folder, str(i))
+            file.write_text(text)
+            options += ["--pretend", f"{path}={file}"]
         return subprocess.run([LAYERS, *options], text=True, capture_output=True)
+
+
+def run(path=None, text=""):
+    """The same with one file, or none."""
+    return run_with({path: text} if path else {})
 
 
 class Layers(unittest.TestCase):
@@ -57,8 +64,27 @@ class Layers(unittest.TestCase):
         self.assertEqual(numbers["cycles between folders"], 0, said)
         self.assertEqual(numbers["arrows still to go"], 0, said)
         self.assertEqual(numbers["names that guest_lib and host_backend both define"], 0, said)
+        self.assertIn(numbers["files see the inside of a session"], range(5, 20), said)
+        self.assertIn(numbers["members in struct weir_session"], range(5, 25), said)
         self.assertIn(numbers["files of the host on a launch's way"], range(5, 16), said)
         self.assertIn(numbers["words in the glossary"], range(20, 41), said)
+
+    def test_one_more_file_that_sees_the_inside_of_a_session_is_counted(self):
+        def seen(*pretended):
+            return int(re.search(r"^layers: (\d+) files see the inside of a session", run(*pretended).stdout, re.MULTILINE)[1])
+
+        part = '#include "host_backend/worker/session/channel.h"\n'
+        self.assertEqual(seen("host_backend/worker/extra.c", part), seen() + 1)
+        many = {f"host_backend/worker/extra{i}.c": part for i in range(20)}
+        done = run_with(many)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(" files see the inside of a session, and at most 19 may", done.stdout)
+
+    def test_session_of_many_members_is_refused(self):
+        path = "host_backend/worker/session/session.h"
+        text = (pathlib.Path(LAYERS).parent.parent / path).read_text()
+        self.refused(path, text.replace("struct weir_session {\n", "struct weir_session {\n" + "    int more;\n" * 20),
+                     "struct weir_session has 4")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /* The barrier around calls that wait for the device, with a driver that is busy for as many looks
  * as told. */
+#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -76,6 +77,8 @@ static int set_up(void **state)
         f.sessions[i] = calloc(1, sizeof *f.sessions[i]);
         assert_non_null(f.sessions[i]);
         f.sessions[i]->worker = &f.worker;
+        f.sessions[i]->about = calloc(1, sizeof *f.sessions[i]->about);
+        assert_non_null(f.sessions[i]->about);
         f.sessions[i]->idle = weir_session_idle_create();
         assert_non_null(f.sessions[i]->idle);
     }
@@ -92,6 +95,7 @@ static int tear_down(void **state)
     pthread_mutex_destroy(&f.worker.lock);
     for (int i = 0; i < 2; i++) {
         weir_session_idle_destroy(f.sessions[i]->idle);
+        free(f.sessions[i]->about);
         free(f.sessions[i]);
     }
     return 0;
@@ -139,7 +143,7 @@ static void begin_by_the_worker_itself_asks_beside_one_session(void **state)
 static void begin_beside_a_monitor_asks_nothing(void **state)
 {
     (void)state;
-    f.sessions[1]->monitor = true;
+    f.sessions[1]->about->monitor = true;
     weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
     assert_int_equal(atomic_load(&f.records), 0);
     assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);

@@ -1,5 +1,7 @@
 /* A session's own limits: what it may hold of each device, and what it is shown. */
 #include "../../lib/tl_cmocka.h"
+#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -15,11 +17,19 @@ static struct weir_session *session_with(uint64_t first, uint64_t second)
     struct weir_session *s = calloc(1, sizeof *s);
 
     assert_non_null(s);
+    s->about = calloc(1, sizeof *s->about);
+    assert_non_null(s->about);
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, UINT64_MAX);
     s->tenant = &tenant;
-    s->wish.memory_bytes[0] = first;
-    s->wish.memory_bytes[1] = second;
+    s->about->wish.memory_bytes[0] = first;
+    s->about->wish.memory_bytes[1] = second;
     return s;
+}
+
+static void session_free(struct weir_session *s)
+{
+    free(s->about);
+    free(s);
 }
 
 /* What charging would give; nothing stays charged. */
@@ -42,7 +52,7 @@ static void charge_without_a_wish_is_held_to_the_quota_alone(void **state)
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, 4 * MIB);
     assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
     assert_int_equal(may_charge(s, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    free(s);
+    session_free(s);
 }
 
 static void charge_is_held_to_the_wish_of_each_device(void **state)
@@ -57,11 +67,11 @@ static void charge_is_held_to_the_wish_of_each_device(void **state)
     weir_session_hold(s, 0, 3 * MIB);
     assert_int_equal(may_charge(s, MIB), CUDA_SUCCESS);
     assert_int_equal(may_charge(s, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_true(atomic_load(&s->held_bytes) == 103 * MIB);
+    assert_true(atomic_load(&s->about->held_bytes) == 103 * MIB);
     weir_session_let_go(s, 0, 3 * MIB);
     assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
-    assert_true(atomic_load(&s->held_bytes) == 100 * MIB);
-    free(s);
+    assert_true(atomic_load(&s->about->held_bytes) == 100 * MIB);
+    session_free(s);
 }
 
 static void pinned_memory_has_a_limit_of_its_own(void **state)
@@ -75,7 +85,7 @@ static void pinned_memory_has_a_limit_of_its_own(void **state)
                      CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(may_charge(s, MIB), CUDA_SUCCESS);
     weir_account_release(&tenant.account, WEIR_ACCOUNT_PINNED_MEMORY, 8 * MIB);
-    free(s);
+    session_free(s);
 }
 
 static void limit_info_only_lowers(void **state)
@@ -93,7 +103,7 @@ static void limit_info_only_lowers(void **state)
     total = 4 * MIB;
     weir_session_limit_info(s, 0, &left, &total);
     assert_true(left == MIB && total == 4 * MIB);
-    free(s);
+    session_free(s);
 }
 
 static void limit_info_of_a_monitor_is_its_process(void **state)
@@ -109,16 +119,16 @@ static void limit_info_of_a_monitor_is_its_process(void **state)
         s[i] = session_with(8 * MIB, 0);
         s[i]->worker = &worker;
         s[i]->tenant = i == 3 ? &other : &tenant;
-        s[i]->pid = i == 2 ? 8 : 7;
+        s[i]->about->pid = i == 2 ? 8 : 7;
         s[i]->next = i > 0 ? s[i - 1] : NULL;
         weir_session_hold(s[i], 0, i == 0 ? 0 : MIB << i);
     }
-    s[0]->monitor = true; /* beside s[1]; s[2] is another process, s[3] another tenant's */
+    s[0]->about->monitor = true; /* beside s[1]; s[2] is another process, s[3] another tenant's */
     worker.sessions = s[3];
     weir_session_limit_info(s[0], 0, &left, &total);
     assert_true(left == 6 * MIB && total == 8 * MIB);
     for (int i = 0; i < 4; i++) {
-        free(s[i]);
+        session_free(s[i]);
     }
     pthread_mutex_destroy(&worker.lock);
 }

@@ -1,6 +1,8 @@
 /* The legacy stream's order: exactly the events that CUDA's promise needs, and no other. */
 #include "host_backend/worker/session/order.h"
 
+#include "host_backend/worker/session/session.h"
+
 #include "../../lib/tl_cmocka.h"
 #include "fake_driver.h"
 

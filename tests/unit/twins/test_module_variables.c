@@ -1,5 +1,7 @@
 /* Constants of a module and of its twins: who copies what, in which stream, and when it is given
  * up. */
+#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/twins/exposures.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -116,6 +118,8 @@ static int set_up(void **state)
     (void)state;
     f = calloc(1, sizeof *f);
     f->session.driver = &driver;
+    f->session.holdings = weir_holdings_create();
+    assert_non_null(f->session.holdings);
     f->module.forms = &f->forms;
     f->forms.device = &f->device;
     f->forms.set = &set;
@@ -137,6 +141,7 @@ static int tear_down(void **state)
     weir_forms_session_gone(&f->session);
     assert_null(f->session.exposures);
     assert_int_equal(live_events, 0);
+    weir_holdings_destroy(f->session.holdings);
     free(f->forms.consts);
     free(f);
     return 0;

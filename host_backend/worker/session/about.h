@@ -1,0 +1,35 @@
+/*
+ * The inside of a session: what others see of it. Statistics, accounts and the sessions of the same
+ * tenant read it from their own threads, under the worker's lock.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_ABOUT_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_ABOUT_H
+
+#include "host_backend/worker/session/session.h"
+#include <stdatomic.h>
+
+#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
+
+struct weir_stats_set;
+
+struct weir_session_about {
+    /* Constant. */
+    int64_t pid;
+    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
+    bool monitor;       /* it may only ask: nothing is registered for it */
+    char program[128];
+    uint64_t started_ns;
+    struct weir_limit_wish wish;
+
+    /* The session's thread writes, anybody reads. */
+    atomic_uint_fast64_t calls_total;
+    atomic_uint_fast64_t held_bytes;
+    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
+    atomic_uint_fast64_t objects;
+    atomic_uint n_contexts;
+    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
+
+    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+};
+
+#endif

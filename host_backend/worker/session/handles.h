@@ -1,0 +1,22 @@
+/*
+ * The inside of a session: tables of its objects, by the guest's handles and by the driver's.
+ * Everybody else uses session/objects.h.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HANDLES_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_HANDLES_H
+
+#include "base/id_table.h"
+#include "host_backend/worker/session/native_map.h"
+
+#define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
+
+struct weir_host_ctx;
+
+/* Owner thread only. */
+struct weir_handles {
+    struct weir_id_table *tables[WEIR_KIND_SLOTS];
+    struct weir_native_map natives;
+    struct weir_host_ctx *contexts;
+};
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * The inside of a session: the memory that it may name, and why. Everybody else uses
+ * session/memory.h and session/vmm.h.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HOLDINGS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_HOLDINGS_H
+
+#include "host_backend/worker/session/ranges.h"
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/vmm_book.h"
+
+struct weir_host_chunk;
+
+/* A reference to a chunk. */
+struct weir_grant {
+    struct weir_grant *next;
+    struct weir_host_chunk *chunk;
+    uint64_t reference;   /* mem_return's or ipc_close's name for it */
+    bool opened;          /* by ipc_open */
+    uint64_t base, bytes; /* what of the chunk this session may touch */
+};
+
+/* Memory of the guest's own that the GPU may use. */
+struct weir_registration {
+    struct weir_registration *next;
+    uint64_t address; /* of the guest */
+    uint64_t device;  /* where it is mapped here, and what the GPU uses */
+    uint64_t bytes;
+    uint64_t room;  /* taken of the window */
+    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
+    uint64_t region_offset;
+    bool in_window; /* device lies in the window's host half */
+    bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
+};
+
+/* Owner thread only. */
+struct weir_holdings {
+    struct weir_range_set ranges; /* that it may name */
+    struct weir_vmm_book vmm;     /* also the owner of its mappings' ranges */
+    struct weir_grant *grants;
+    uint32_t n_grants;
+    uint64_t next_reference;
+    struct weir_registration *registrations;
+    /* For clearing memory, a stream a device: no guest work is ever in them. Made when first
+     * needed. */
+    CUstream work_streams[WEIR_DEVICES_MAX];
+};
+
+/** Give up a grant or a registration; the guest's or the session's end. @thread owner */
+void weir_grant_drop(struct weir_session *session, struct weir_grant *grant);
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration);
+
+#endif

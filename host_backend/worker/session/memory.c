@@ -1,0 +1,101 @@
+#include "host_backend/worker/session/memory.h"
+
+#include "host_backend/worker/session/holdings.h"
+#include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/worker.h"
+#include "proto/wire/session_api.h"
+#include <stdlib.h>
+
+struct weir_holdings *weir_holdings_create(void)
+{
+    return calloc(1, sizeof(struct weir_holdings));
+}
+
+void weir_holdings_destroy(struct weir_holdings *holdings)
+{
+    if (holdings != NULL) {
+        weir_host_range_finish(&holdings->ranges);
+        free(holdings);
+    }
+}
+
+/* ---------------------------------------------------------------- what may be named */
+
+enum weir_status weir_session_admit(struct weir_session *session, uint64_t address, uint64_t bytes,
+                                    const void *owner)
+{
+    return weir_host_range_add(&session->holdings->ranges, address, bytes, owner);
+}
+
+void weir_session_unadmit(struct weir_session *session, const void *owner)
+{
+    weir_host_range_remove(&session->holdings->ranges, owner);
+}
+
+CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    return weir_host_range_covers(&session->holdings->ranges, address, bytes)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    if (__builtin_expect(session->exposures != NULL, 0)) {
+        session->worker->hooks->will_write(session, address, bytes);
+    }
+    return weir_vmm_touches_read_only(&session->holdings->vmm, address, bytes)
+               ? CUDA_ERROR_INVALID_VALUE
+               : weir_session_check_dptr(session, address, bytes);
+}
+
+bool weir_session_registered(const struct weir_session *session, uint64_t address)
+{
+    for (const struct weir_registration *r = session->holdings->registrations; r != NULL;
+         r = r->next) {
+        if (address >= r->device && address - r->device < r->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- streams of its own */
+
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
+{
+    CUstream *stream = &session->holdings->work_streams[session->device];
+    CUresult result = CUDA_SUCCESS;
+
+    if (*stream == NULL) {
+        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+    }
+    *ret_stream = *stream;
+    return result;
+}
+
+void weir_session_work_streams_end(struct weir_session *session)
+{
+    const struct weir_driver *d = session->driver;
+
+    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
+        CUstream stream = session->holdings->work_streams[i];
+
+        if (stream != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            (void)d->cuStreamSynchronize(stream);
+            (void)d->cuStreamDestroy_v2(stream);
+        }
+    }
+}
+
+void weir_session_look_at_contexts(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+        CUstream stream = session->holdings->work_streams[i];
+        CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
+
+        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
+            weir_worker_sticky(session->worker, result);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+/*
+ * The inside of a session: variables of modules with twins whose addresses its guest has been
+ * given. For module_variables.c alone.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
+#define WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_forms_module;
+struct weir_host_module;
+
+/* One of them. */
+struct weir_forms_exposure {
+    struct weir_forms_exposure *next;
+    struct weir_host_module *module; /* not looked into */
+    struct weir_forms_module *forms;
+    CUdeviceptr address;
+    size_t bytes;
+    CUdeviceptr twin;  /* once bound, of a constant; else 0 */
+    bool in_arguments; /* a kernel may write it */
+    CUevent written;   /* behind the last write before it was bound; or NULL */
+    uint64_t stream;   /* handle of that write's */
+};
+
+/* A session's, and what the operation in hand is about to write of them. */
+struct weir_forms_exposures {
+    struct weir_forms_exposure *first; /* never NULL: the last one takes the struct with it */
+    uint64_t touched_address, touched_bytes;
+};
+
+#endif
