@@ -67,10 +67,10 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
-/* Is it kept to some SMs, or to some blocks on each? */
+/* Is it kept to some SMs, or to some blocks on each, or does it need no more? */
 static bool is_placed(const struct item *item)
 {
-    return item->place.sm_count != 0 || item->place.block_limit != 0;
+    return item->place.sm_count != 0 || item->place.block_limit != 0 || item->small_sms != 0;
 }
 
 /* The first that is not kept to a place, if the item is behind it. */
@@ -200,7 +200,7 @@ struct part {
     uint32_t range_sms; /* of that part: what all who share have of it */
 };
 
-#define PARTS_MAX 32u /* more fronts than that are never served at a time, not even together */
+#define PARTS_MAX 128u /* more fronts than that are never served at a time, not even together */
 
 static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
                 uint64_t service_ns, uint64_t ns)
@@ -272,12 +272,38 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* Deal SMs out: first by ranges and to whoever takes all,
+/* To small work what it needs, or of all SMs the part that all of it together leaves it. */
+static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
+                           uint32_t *left)
+{
+    uint64_t needed = 0;
+    uint32_t count = 0;
+
+    for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
+        needed += small_sms(i);
+    }
+    for (struct item *i = sched->front_first[0]; i != NULL && needed != 0 && count < PARTS_MAX;
+         i = i->front_next) {
+        if (small_sms(i) != 0) {
+            uint64_t sm_ns = ns * small_sms(i);
+
+            parts[count] =
+                (struct part){.item = i,
+                              .service_ns = needed > *left ? sm_ns * *left / needed : sm_ns,
+                              .with = count};
+            count++;
+        }
+    }
+    *left -= needed < *left ? (uint32_t)needed : *left;
+    return count;
+}
+
+/* Deal SMs out: first to small work, then by ranges and to whoever takes all,
  * then what is left to those with block limits. */
 static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 {
     uint32_t left = sched->config.sms;
-    uint32_t count = 0;
+    uint32_t count = deal_small(sched, ns, parts, &left);
     uint64_t sharing = 0;
     uint64_t shared_ns;
 
@@ -286,6 +312,9 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
         uint32_t with = find_range(parts, count, i);
 
+        if (small_sms(i) != 0) {
+            continue;
+        }
         if (i->place.block_limit != 0) {
             parts[count] = (struct part){.item = i, .with = count};
             count++;

@@ -569,7 +569,7 @@ static bool is_crowded(const struct weir_sched *sched)
         const struct tenant *tenant = front->queue->tenant;
 
         if (fill_drains(sched, front) ||
-            (!tenant->view.member && !front->waits && !front->filler &&
+            (!tenant->view.member && !front->waits && !front->filler && front->small_sms == 0 &&
              front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
              is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
              tenant->view.priority == sched->turn.leader->view.priority)) {
@@ -652,6 +652,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
             serve_member(sched, turn->member[i], &turn->place[i], wake_ns);
         }
     }
+    small_pass(sched);
     fill(sched, wake_ns);
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {

@@ -228,6 +228,7 @@ static void params_take(struct weir_sched *sched, struct item *item,
             : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
                       PREDICTED_MAX_NS);
     item->arrived_ns = sched->now_ns;
+    small_look(sched, item);
     item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
 }
 

@@ -71,6 +71,7 @@ struct weir_policy_tenant {
     uint32_t granted;        /* items of compute on the device */
     bool stoppable;          /* all of those can be stopped */
     bool member;             /* it has the compute resource, alone or with others */
+    bool small;              /* its next item needs a part of the device only, and that is free */
     struct weir_sched_place place; /* where the last group of kind TOGETHER had it */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
@@ -222,6 +223,12 @@ struct weir_policy_ops {
      * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
      */
     uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
+    /**
+     * Kind NEXT. Whose small item is granted next, beside the leader (small.c)? NULL: nobody's ever
+     * is.
+     * @return index into view->ready of one that is `small`; or UINT32_MAX: nobody's now.
+     */
+    uint32_t (*small)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,

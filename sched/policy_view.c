@@ -69,7 +69,9 @@ static const struct item *view_fixed(const struct weir_sched *sched, const struc
         view->stoppable = false;
     }
     view->granted += queue->kernels;
-    view->committed_ns += (queue->fixed_ns - served_ns) * sched->config.sms;
+    view->committed_ns +=
+        (queue->fixed_ns - served_ns) *
+        (first != NULL && small_sms(first) != 0 ? small_sms(first) : sched->config.sms);
     return first;
 }
 

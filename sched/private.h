@@ -46,6 +46,7 @@ struct item {
     bool teaches;         /* while it is on the device no equal fills; fill.c */
     uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
     uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
+    uint32_t small_sms;   /* it needs no more of the device; 0: it may need all; small.c */
     weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
     uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
     bool beside_waits;    /* while it was served there was one that waited, as it seemed */
@@ -309,10 +310,18 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
-/* Service as time: of a copy engine, or of all SMs. */
+/* What it needs of the SMs, if that is a part of them and it is kept to none; 0: it may need all.
+ */
+static inline uint32_t small_sms(const struct item *item)
+{
+    return item->place.sm_count == 0 && item->place.block_limit == 0 ? item->small_sms : 0;
+}
+/* Service as time: of a copy engine, or of all SMs; of small work, of its own. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
 {
-    return is_compute(item) ? item->served_ns / sched->config.sms : item->served_ns;
+    return small_sms(item) != 0 ? item->busy_ns
+           : is_compute(item)   ? item->served_ns / sched->config.sms
+                                : item->served_ns;
 }
 
 /* charge.c */
@@ -387,6 +396,13 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front);
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 /** An item is granted. */
 void fill_grant(struct weir_sched *sched, struct item *item);
+
+/* small.c */
+#define SMALL_PART 2u /* of the device: what needs more takes turns */
+/** An item has come: does it need only a part of the device? */
+void small_look(const struct weir_sched *sched, struct item *item);
+/** Grant what is small beside the leader, as far as the device holds it. */
+void small_pass(struct weir_sched *sched);
 
 /* pair_gain.c */
 /** May one of the two fill below the other? */

@@ -100,8 +100,8 @@ struct weir_sched_item_params {
     uint32_t flags;         /* enum weir_sched_item_flags */
     uint64_t key;           /* what it is: kernel and block geometry; 0: not known. Copies: 0 */
     uint64_t bytes;         /* of copies and memsets */
-    uint32_t blocks;        /* of kernels, 0: not known */
-    uint32_t blocks_per_sm; /* of them that fit on an SM, 0: not known */
+    uint32_t blocks;        /* of kernels; of graphs the SMs that they need; 0: not known */
+    uint32_t blocks_per_sm; /* of them that fit on an SM; of such graphs 1; 0: not known */
     uint64_t predicted_ns;  /* alone on the device; 0: config.predict is asked */
     uint64_t memory_bytes;  /* device memory that it needs while under way and that is not there
                                yet; 0 live */
@@ -181,6 +181,8 @@ struct weir_sched_config {
     uint64_t launch_ns;        /* grant to first block */
     uint32_t overhead_ppm;     /* of the time may go into switching: the epochs' length follows */
     enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
+    uint32_t small_sms;    /* graphs that need a part of the device only pass beside the leader, as
+                              long as they need no more SMs together (small.c); 0: none does */
     uint32_t order_window; /* tasks that a policy of order looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
     struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */

@@ -227,7 +227,8 @@ static inline bool weir_gate_is_copy(enum weir_sched_class class)
 /** In blocks or bytes. */
 static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
 {
-    return work->class == WEIR_SCHED_KERNEL ? work->blocks : work->bytes;
+    return work->class == WEIR_SCHED_KERNEL || work->class == WEIR_SCHED_GRAPH ? work->blocks
+                                                                               : work->bytes;
 }
 
 /** What the work is predicted to take, or guessed: pass->ns, and the work's hint. */

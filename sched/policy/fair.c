@@ -267,6 +267,28 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
     return best;
 }
 
+/* Of the leader's class: who is furthest behind, and not ahead of V by more than a slice. */
+uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
+{
+    struct round round = look(self, view);
+    uint64_t mean = mean_of(&round);
+    uint32_t best = UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        const struct weir_policy_tenant *tenant = view->ready[i];
+        uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
+        int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
+
+        if (tenant->small && tenant->priority == round.class &&
+            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
+            (best == UINT32_MAX ||
+             (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
@@ -346,4 +368,5 @@ const struct weir_policy_ops weir_policy_fair = {
     .idle = fair_idle,
     .next = fair_next,
     .filler = fair_filler,
+    .small = fair_small,
 };

@@ -18,6 +18,7 @@ struct fair_tenant {
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice);
 uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view);
+uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);

@@ -166,4 +166,5 @@ const struct weir_policy_ops weir_policy_priority = {
     .idle = fair_idle,
     .next = priority_next,
     .filler = fair_filler,
+    .small = fair_small,
 };

@@ -277,6 +277,7 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->overhead_ppm = header->overhead_ppm;
     config->memory_limit_bytes = header->memory_limit_bytes;
     config->fill = fill_of(header->flags & (WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL));
+    config->small_sms = header->small_sms;
     if (header->order_window != 0) {
         config->order_window = header->order_window;
     }

@@ -56,7 +56,7 @@ struct weir_sched_trace_header {
     uint64_t alone_ns, inflight_ns, guess_ns, quiet_ns, starve_ns, lease_ns, stop_ns, launch_ns;
     uint64_t memory_limit_bytes;
     uint32_t order_window; /* 0: the default */
-    uint32_t reserved;     /* 0 */
+    uint32_t small_sms;    /* struct weir_sched_config's */
     uint64_t reserved2;    /* 0 */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,

@@ -79,6 +79,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .launch_ns = config->launch_ns,
         .memory_limit_bytes = config->memory_limit_bytes,
         .order_window = config->order_window,
+        .small_sms = config->small_sms,
     };
     memcpy(header.magic, WEIR_SCHED_TRACE_MAGIC, sizeof header.magic);
     return write_all(fd, &header, sizeof header);

@@ -496,7 +496,7 @@ class Bench:
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
             "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
-            "torch": (self.torch, ["Weir priority", "Weir fair lower", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
+            "torch": (self.torch, ["Weir priority", "Weir fair", "Weir fair lower", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         many = bench_services.Services(self)
         rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],

@@ -271,8 +271,10 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
                                      NULL, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuGraphExecDestroy(native);
+        return result;
     }
-    return result;
+    ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
+    return CUDA_SUCCESS;
 }
 
 /* The guest's name of a node, or 0. */
@@ -333,6 +335,8 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         return CUDA_ERROR_INVALID_HANDLE;
     }
     what.work.hint = &exec->hint;
+    what.work.blocks = exec->sms;
+    what.work.blocks_per_sm = exec->sms != 0;
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
     return weir_submit(s, stream, &what);
 }

@@ -130,4 +130,7 @@ void weir_ops_libraries_reload(struct weir_session *s);
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes);
 
+/** SMs of the current device that a graph's kernels need, in the mean; 0: not known (ops/graph_demand.c). */
+uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph);
+
 #endif

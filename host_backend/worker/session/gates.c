@@ -32,10 +32,10 @@ static void event_put(void *user, void *event)
 
 /* ---------------------------------------------------------------- begin */
 
-static uint32_t sms_of(const struct weir_worker_device *device)
+uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
 {
-    const struct weir_device_attribute *a =
-        weir_device_attribute_get(&device->about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    const struct weir_device_attribute *a = weir_device_attribute_get(
+        &worker->devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
@@ -74,7 +74,7 @@ static void times_of(const struct weir_device_gate *g, char *text, size_t bytes)
     const struct weir_worker_device *device = &g->worker->devices[g->device];
     const struct weir_device *about = &device->about;
     int n = snprintf(text, bytes, "times\n%s\n%s\n%d\n%u\n", g->worker->config.name, about->name,
-                     (int)about->driver_version, sms_of(device));
+                     (int)about->driver_version, weir_worker_sms(g->worker, g->device));
 
     for (size_t i = 0; i < sizeof about->uuid && n >= 0 && (size_t)n < bytes; i++) {
         n += snprintf(text + n, bytes - (size_t)n, "%02x", about->uuid[i]);
@@ -115,7 +115,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     status = weir_marks_create(&worker->driver, worker->write_value_ok, &g->marks);
     if (status == WEIR_OK) {
         params = (struct weir_gate_params){.device = device,
-                                           .sms = sms_of(&worker->devices[device]),
+                                           .sms = weir_worker_sms(worker, device),
                                            .levels = has_levels(g),
                                            .real = worker->real,
                                            .fill = fill_of(g, settings->fill),

@@ -25,6 +25,9 @@ struct weir_device_gate {
     int priority_least, priority_greatest; /* of streams, as CUDA counts them */
 };
 
+/** SMs of a device; 1 where it does not say. @thread any */
+uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
+
 /**
  * Make worker->gates, if its configuration wants a scheduler.
  *

@@ -112,6 +112,7 @@ struct weir_host_function {
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
+    uint32_t sms; /* that it needs of its device (ops/graph_demand.c); 0: not known */
 };
 
 #endif

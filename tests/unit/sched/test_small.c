@@ -1,0 +1,173 @@
+/*
+ * Work that needs a part of the device only: it passes beside the leader, within a budget, in the
+ * order of its shares, and pays for what it occupies (sched/small.c, sched/charge.c).
+ */
+#include "tests/unit/sched/wave_desk.h"
+
+#define BUDGET 80u
+
+static void open_desk(struct desk *d, uint32_t budget)
+{
+    struct weir_sched_config config;
+
+    weir_sched_config_init(&config, SMS);
+    config.small_sms = budget;
+    desk_init_with(d, &config);
+}
+
+/* A graph that needs so many SMs. */
+static weir_sched_id graph(struct desk *d, weir_sched_id queue_id, uint32_t sms, uint64_t us)
+{
+    struct weir_sched_item_params params = {.class = WEIR_SCHED_GRAPH,
+                                            .key = sms,
+                                            .predicted_ns = us * 1000,
+                                            .blocks = sms,
+                                            .blocks_per_sm = 1};
+
+    return bring(d, queue_id, &params);
+}
+
+static uint64_t service_us(const struct desk *d, weir_sched_id tenant_id)
+{
+    struct weir_sched_tenant_info info;
+
+    weir_sched_tick(d->sched, d->now_ns); /* charges what has passed */
+    assert_int_equal(weir_sched_tenant_query(d->sched, tenant_id, &info), WEIR_OK);
+    return info.service_ns[WEIR_SCHED_COMPUTE] / 1000;
+}
+
+static void small_work_passes_beside_the_leader_and_pays_what_it_occupies(void **state)
+{
+    struct desk d;
+    weir_sched_id large, small, large_queue, small_queue, leads, beside;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
+    small_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &small);
+    leads = wave(&d, large_queue, 1000);
+    later(&d, 100);
+    beside = graph(&d, small_queue, 32, 400);
+    assert_int_equal(how(&d, leads), 0);
+    assert_int_equal(how(&d, beside), 0); /* at once, and not below the leader's */
+    later(&d, 400);
+    finished(&d, beside);
+    assert_int_equal(service_us(&d, small), 32 * 400);
+    assert_int_equal(service_us(&d, large), SMS * 100 + (SMS - 32) * 400);
+    finished(&d, leads);
+    desk_finish(&d);
+}
+
+static void without_a_budget_small_work_takes_turns(void **state)
+{
+    struct desk d;
+    weir_sched_id large, small, large_queue, small_queue, beside;
+
+    (void)state;
+    open_desk(&d, 0);
+    large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
+    small_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &small);
+    (void)wave(&d, large_queue, 1000);
+    later(&d, 100);
+    beside = graph(&d, small_queue, 32, 400);
+    assert_int_equal(how(&d, beside), -1);
+    desk_finish(&d);
+}
+
+static void what_needs_more_than_half_of_the_device_is_not_small(void **state)
+{
+    static const struct {
+        uint32_t sms;
+        int how;
+    } cases[] = {{1, 0}, {SMS / 2, 0}, {SMS / 2 + 1, -1}, {SMS, -1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct desk d;
+        weir_sched_id large, other, large_queue, other_queue, beside;
+
+        open_desk(&d, SMS);
+        large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
+        other_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &other);
+        (void)wave(&d, large_queue, 1000);
+        beside = graph(&d, other_queue, cases[i].sms, 100);
+        assert_int_equal(how(&d, beside), cases[i].how);
+        desk_finish(&d);
+    }
+}
+
+/* What is free of the budget goes to who is furthest behind. */
+static void the_budget_goes_by_shares(void **state)
+{
+    weir_sched_id leader, light, heavy, other, leader_queue, light_queue, heavy_queue, other_queue;
+    weir_sched_id first, of_light, of_heavy;
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+    other_queue = queue_of_weight(&d, 10, WEIR_PRIORITY_NORMAL, &other);
+    light_queue = queue_of_weight(&d, 10, WEIR_PRIORITY_NORMAL, &light);
+    heavy_queue = queue_of_weight(&d, 20, WEIR_PRIORITY_NORMAL, &heavy);
+    (void)wave(&d, leader_queue, 100000);
+    for (int i = 0; i < 4; i++) { /* both get as much done, so the light one is ahead */
+        weir_sched_id a = graph(&d, light_queue, 20, 10), b = graph(&d, heavy_queue, 20, 10);
+
+        later(&d, 10);
+        assert_int_equal(how(&d, a), 0);
+        assert_int_equal(how(&d, b), 0);
+        finished(&d, a);
+        finished(&d, b);
+    }
+    first = graph(&d, other_queue, 60, 50);
+    assert_int_equal(how(&d, first), 0);
+    of_light = graph(&d, light_queue, 40, 50);
+    of_heavy = graph(&d, heavy_queue, 40, 50);
+    assert_int_equal(how(&d, of_light), -1); /* 60 and 40 are more than the budget */
+    assert_int_equal(how(&d, of_heavy), -1);
+    later(&d, 50);
+    d.count = 0;
+    finished(&d, first);
+    assert_int_equal(how(&d, of_heavy), 0); /* now there is room for both: the one behind first */
+    assert_int_equal(how(&d, of_light), 0);
+    assert_int_equal(d.order[0].item, of_heavy);
+    desk_finish(&d);
+}
+
+/* By more than a slice: its next item waits until the others have caught up. */
+static void who_is_far_ahead_of_its_share_waits(void **state)
+{
+    weir_sched_id leader, greedy, leader_queue, greedy_queue, item = 0;
+    struct desk d;
+    int passed = 0;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+    greedy_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &greedy);
+    (void)wave(&d, leader_queue, 100000);
+    for (bool waits = false; !waits && passed < 200; passed += !waits) {
+        d.count = 0; /* the log has its end */
+        item = graph(&d, greedy_queue, SMS / 2, 1000);
+        waits = how(&d, item) != 0;
+        later(&d, waits ? 0 : 1000);
+        if (!waits) {
+            finished(&d, item);
+        }
+    }
+    assert_in_range(passed, 1, 100);
+    desk_finish(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_work_passes_beside_the_leader_and_pays_what_it_occupies),
+        cmocka_unit_test(without_a_budget_small_work_takes_turns),
+        cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
+        cmocka_unit_test(the_budget_goes_by_shares),
+        cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
