@@ -44,7 +44,7 @@ RULES = (
 # Chunks that are neither commands nor a weir.toml, by their first line, or else as a whole.
 OTHERS = (
     (r"== two tenants side by side", "what ci/demo prints"),
-    (r"[─▶│◀▼└┘]|--[\w*. -]+-->|^guest  +host$|^(guest's|control) stream: |^(tail|weir_gate_enter\(\))  ", "a drawing"),
+    (r"[─▶│◀▼└┘]|--[\w*. -]+-->|^guest  +host$|^(guest's|control) stream: |^(tail|weir_admission_enter\(\)|worker/submit)  ", "a drawing"),
     (r"^<(domain|devices|maxMemory|vsock|channel)\b", "libvirt's XML"),
     (r'^(ACTION|SUBSYSTEM)==', "udev's rules"),
     (r"^\{ ?\"", "JSON"),
