@@ -379,7 +379,7 @@ static void note_unpaired(struct weir_sched *sched, const struct weir_policy_ten
                              : 0;
 }
 
-/* Of two what is said of the one is said of the other: so both are launched alike. */
+/* Two tenants always get the same decision, so both launch in the same form. */
 static void note_alone(struct weir_sched *sched)
 {
     const struct weir_policy_tenant *leader = &sched->turn.leader->view;

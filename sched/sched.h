@@ -1,23 +1,24 @@
 /*
- * The scheduler of one device: who runs next, who runs together and where, in which order data
- * moves.
+ * The scheduler of one device. It decides which tenant runs next, which tenants run together and on
+ * which SMs, and in which order copies move data.
  *
- * It has no clock, no thread and no I/O. Whoever owns it brings what happened, with the time, and
- * gets decisions back as calls into its environment. The same calls at the same times give the same
- * decisions, live and in simulation.
+ * It has no clock, no thread and no I/O. Its owner reports each event with its time, and the
+ * scheduler calls its environment to carry out what it decides. The same calls at the same times
+ * give the same decisions, live and in simulation.
  *
  *     tenant ──< queue ──< item        waiting → granted → finished
  *                                         ▲         │ stop
  *                                         │         ▼
  *                                       stopped ← stopping
  *
- * Items of a queue run in their order. Items of a tenant's several queues do not wait for each
- * other. Ids are index + generation: one of something that is gone is refused, never mistaken.
+ * Items of one queue run in their order. Items of different queues do not wait for each other, even
+ * if the queues belong to one tenant. An id is an index and a generation, so the id of an object
+ * that is gone is refused and never taken for another's.
  *
- * Threads: owner thread only, or under one lock of the owner's, but for struct weir_sched_shared.
- * The environment is called inside most functions here, with that lock held; it must not call in
- * again before the function has returned. It should do no more than to note the order, and carry
- * orders for one item out in the order in which they were given.
+ * Threads: only the owner's thread calls in, or threads that hold one lock of the owner; struct
+ * weir_sched_shared is the exception. Most functions here call the environment while that lock is
+ * held, so the environment must not call in again. It should only note each order, and later carry
+ * out the orders about one item in the order in which they came.
  *
  * Source: docs/design/scheduling.md
  */
@@ -76,45 +77,46 @@ struct weir_sched_place {
 struct weir_sched_tenant_params {
     const char *name;  /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
-    uint32_t sm_limit; /* of 100, 1 .. 100: of the SMs that its movable work may have at a time, and
-                          of their time that everything else of its compute may take */
+    uint32_t sm_limit; /* percent, 1 .. 100: the share of the SMs that its movable work may use at
+                          a time, and of the SMs' time that its other compute work may take */
     enum weir_priority priority;
-    bool exclusive; /* it never has the compute resource together with others */
+    bool exclusive; /* its compute work never runs together with others' */
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
 };
 
 /* What may be done to an item, and what is known of it. */
 enum weir_sched_item_flags {
-    WEIR_SCHED_STOPPABLE = 1, /* stop and resume may be called */
-    WEIR_SCHED_MOVABLE = 2,   /* start, resume and resize heed the place */
-    WEIR_SCHED_STARTED = 4,   /* the device has it already (it passed the gate while its tenant was
-                                 alone): counted and charged from now on; start is not called */
+    WEIR_SCHED_STOPPABLE = 1, /* env.stop and env.resume may be called for it */
+    WEIR_SCHED_MOVABLE = 2,   /* env.start, resume and resize can choose its SMs */
+    WEIR_SCHED_STARTED = 4,   /* it is on the device already, since it passed the gate while its
+                                 tenant was alone: charge it from now on, do not call env.start */
     WEIR_SCHED_TENSOR = 8,    /* a kernel that uses tensor cores */
-    WEIR_SCHED_UNSURE = 16    /* predicted_ns is a supposition (weir_predict_is_sure()); set by the
-                                 scheduler itself of what it asks config.predict */
+    WEIR_SCHED_UNSURE = 16    /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
+                                 itself sets this when it asks config.predict */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
 struct weir_sched_item_params {
     enum weir_sched_class class;
     uint32_t flags;         /* enum weir_sched_item_flags */
-    uint64_t key;           /* what it is: kernel and block geometry; 0: not known. Copies: 0 */
-    uint64_t bytes;         /* of copies and memsets */
-    uint32_t blocks;        /* of kernels; of graphs the SMs that they need; 0: not known */
-    uint32_t blocks_per_sm; /* of them that fit on an SM; of such graphs 1; 0: not known */
-    uint64_t predicted_ns;  /* alone on the device; 0: config.predict is asked */
-    uint64_t memory_bytes;  /* device memory that it needs while under way and that is not there
-                               yet; 0 live */
-    void *user;             /* handed to the environment */
+    uint64_t key;           /* names the kernel and its block geometry; 0: not known, or a copy */
+    uint64_t bytes;         /* copies and memsets: how much */
+    uint32_t blocks;        /* kernels: of the grid; graphs: SMs that they need; 0: not known */
+    uint32_t blocks_per_sm; /* kernels: blocks that fit on an SM; such graphs: 1; 0: not known */
+    uint64_t predicted_ns;  /* duration alone on the device; 0: config.predict is asked */
+    uint64_t memory_bytes;  /* simulation: device memory that it allocates while it runs; live: 0 */
+    void *user;             /* passed to the environment */
 };
 
-/* Who may have what the leader's work leaves of the device, at a level below it. Each allows what
- * those before it do. */
+/*
+ * Which tenants may fill the gaps that the leader's work leaves on the device. Their streams have a
+ * lower priority. Each value also allows what those before it do.
+ */
 enum weir_sched_fill {
     WEIR_SCHED_FILL_NONE,
-    WEIR_SCHED_FILL_LOWER, /* tenants of lower classes */
-    WEIR_SCHED_FILL_ALL,   /* and of the leader's own, as far as their shares go, .. */
-    WEIR_SCHED_FILL_PARTS, /* .. these on as many SMs as their weights give them beside it */
+    WEIR_SCHED_FILL_LOWER, /* tenants of lower priority classes */
+    WEIR_SCHED_FILL_ALL,   /* tenants of the leader's class, up to their shares */
+    WEIR_SCHED_FILL_PARTS, /* these get as many SMs as their weight against the leader's gives */
 };
 
 extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
@@ -127,41 +129,40 @@ extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; th
 struct weir_sched_env {
     void *user;
     /**
-     * Give an item to the device. Of a STARTED item never called. Mandatory.
-     * fills: not NONE: at a level at which others' blocks go first, beside work of a higher class
-     * (LOWER) or of its own (ALL); only as far as config.fill goes. Its place is
-     * heeded if it is not MOVABLE, too, as far as the device can: with FILL_PARTS it is the least
-     * number of SMs that it is to have, the first ones.
+     * Give an item to the device. Mandatory. Never called for a STARTED item.
+     *
+     * fills: if not NONE, the item is a filler and needs a stream of low priority. It runs next to
+     * work of a higher class (LOWER) or of its own class (ALL). Never more than config.fill.
+     * place: also meant for items that are not MOVABLE, as far as the device can do it. With
+     * FILL_PARTS it is the least number of SMs that the item should get, beginning with the first.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_fill fills);
     /**
-     * A copy waits for the end of another that has no more than inflight_ns to go, and will be
-     * given to the device then, if nobody comes before it: its thread may get ready. At most once
-     * for each time that it is next. It decides nothing, so no record tells of it. NULL: not
-     * wanted.
+     * A hint that a copy will be granted soon, so that its thread may get ready: it is the next,
+     * and the copy before it has at most inflight_ns to go. Given once each time the copy becomes
+     * the next. Another copy may still be granted first. Not in schedule traces. NULL: not wanted.
      */
     void (*soon)(void *user, weir_sched_id item, void *item_user);
     /**
-     * Stop an item. Answered by weir_sched_stopped(), or weir_sched_finished() when it was quicker,
-     * or weir_sched_running() when it cannot be stopped now or ever. Called for STOPPABLE items
-     * only. lease_ns: the environment itself resumes it after that, should nothing come (and says
-     * so by weir_sched_running()). NULL: nothing is ever stopped.
+     * Stop a STOPPABLE item. The owner answers with weir_sched_stopped(), or with
+     * weir_sched_finished() if the item ended first, or with weir_sched_running() if it cannot be
+     * stopped. lease_ns: if no further order comes within this time, the environment resumes the
+     * item itself and calls weir_sched_running(). NULL: nothing is ever stopped.
      */
     void (*stop)(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns);
-    /** Let a stopped item go on. Called for items that stopped() was called for. NULL as stop. */
+    /** Let an item go on for which weir_sched_stopped() was called. NULL if stop is. */
     void (*resume)(void *user, weir_sched_id item, void *item_user,
                    const struct weir_sched_place *place);
     /** Move a granted item. Called for MOVABLE items only. NULL: nothing is ever moved. */
     void (*resize)(void *user, weir_sched_id item, void *item_user,
                    const struct weir_sched_place *place);
-    /** Call weir_sched_tick() at that time; replaces the former one. UINT64_MAX: no more.
-     * Mandatory. */
+    /** Call weir_sched_tick() at that time instead of the time given before; UINT64_MAX: do not
+     * call it. Mandatory. */
     void (*timer)(void *user, uint64_t at_ns);
-    /** What happened and was decided, in order. NULL: not wanted. */
+    /** A record of the schedule trace: an event or a decision, in order. NULL: not wanted. */
     void (*trace)(void *user, const struct weir_sched_record *record);
-    /** Something an operator should read: at most a line per policy and kind of mistake.
-     * NULL: no. */
+    /** A line for the operator: at most one per policy and kind of mistake. NULL: not wanted. */
     void (*log)(void *user, const char *line);
 };
 
@@ -170,41 +171,38 @@ struct weir_sched_env {
 
 struct weir_sched_config {
     uint32_t sms;              /* of the device, 1 or more */
-    uint64_t alone_ns;         /* predicted work in flight while one tenant has work */
-    uint64_t inflight_ns;      /* predicted work in flight per queue while several have */
-    uint64_t guess_ns;         /* what an item without prediction counts as in the two above; of
-                                  copies and memsets a part: weir_sched_guess_ns() */
-    uint64_t quiet_ns;         /* others' silence after which a tenant counts as alone */
-    uint64_t starve_ns;        /* an item that waited longer is granted whatever the policy says */
-    uint64_t lease_ns;         /* a stopped item goes on after that, whatever the policy says */
-    uint64_t stop_ns;          /* stop to stopped, until it has been measured */
-    uint64_t launch_ns;        /* grant to first block */
-    uint32_t overhead_ppm;     /* of the time may go into switching: the epochs' length follows */
+    uint64_t alone_ns;         /* most predicted work in flight of a tenant that is alone */
+    uint64_t inflight_ns;      /* most predicted work in flight per queue, with several tenants */
+    uint64_t guess_ns;         /* assumed duration of an item without prediction in these two; for
+                                  copies and memsets see weir_sched_guess_ns() */
+    uint64_t quiet_ns;         /* a tenant is alone when all others had no work for this long */
+    uint64_t starve_ns;        /* an item that waited this long is granted despite the policy */
+    uint64_t lease_ns;         /* an item stopped for this long is resumed despite the policy */
+    uint64_t stop_ns;          /* assumed time from stop to stopped, until it was measured */
+    uint64_t launch_ns;        /* time from grant to first block */
+    uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
     enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
-    uint32_t small_sms;    /* graphs that need a part of the device only pass beside the leader, as
-                              long as they need no more SMs together (small.c); 0: none does */
-    uint32_t order_window; /* tasks that a policy of order looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
-    uint64_t memory_limit_bytes;  /* of items' memory_bytes under way; 0: no limit */
-    struct weir_predict *predict; /* borrowed; asked and taught; NULL: none */
+    uint32_t order_window;     /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
+    uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
+    struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
 };
 
 /** Fill in defaults, measured on an H200 with the worker's twins. @thread any */
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
- * Predicted work in flight of a queue that fills, ns; what it has done is worth seeing twice in
- * that.
+ * Most predicted work in flight of a filler's queue, ns. Look at what has ended twice in that time.
  *
- * @param fills  as env.start has it: beside its equals (ALL, PARTS) it is less.
+ * @param fills  as for env.start: next to tenants of its own class (ALL, PARTS) the bound is lower.
  * @thread any
  */
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
                                   enum weir_sched_fill fills);
 
 /**
- * What an item counts as while nothing is known of how long such items take: of bytes by the speed
- * of a bus or of a memory that is not slow, so that a long copy is not taken for a short one.
- * @param bytes  of copies and memsets; else not looked at.
+ * The assumed duration of an item without a prediction. For copies and memsets it follows from
+ * their size and a typical speed of bus and memory, so that a long copy does not count as short.
+ * @param bytes  copies and memsets: how much.
  * @thread any
  */
 uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_sched_class class,
@@ -251,29 +249,29 @@ void weir_sched_destroy(struct weir_sched *sched);
 const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched);
 
 /**
- * Close the way past the scheduler.
+ * Let no work pass without a decision any more.
  *
- * It opens again (shared->alone) when one tenant alone has had work for quiet_ns; the first such
- * arrival opens it. For a tenant with an SM limit, its own or a queue's, it stays closed.
+ * The first arrival after only one tenant had work for quiet_ns allows it again (shared->alone),
+ * unless that tenant or one of its queues has an SM limit.
  * @return the tenant that may have work on the device that the scheduler has not heard of, or 0.
  * @thread owner
  */
 weir_sched_id weir_sched_close(struct weir_sched *sched);
 
 /**
- * Never open the way past the scheduler (it begins closed), or allow it. Simulations, and owners
- * without a gate, leave it closed.
+ * May a tenant that is alone pass without decisions? At first it may not. Simulations and owners
+ * without a gate leave it so.
  * @thread owner
  */
 void weir_sched_allow_alone(struct weir_sched *sched, bool allow);
 
 /**
- * Put a policy in charge, from the next decision on.
+ * Put a policy in force, from the next decision on. It replaces the policy of the same kind.
  *
- * @param now_ns  never less than in an earlier call, here and everywhere; if it is, the earlier
- * holds.
- * @param ops     its kind says of what; a static table. Replaces the one of that kind.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY (the former stays), WEIR_ERR_INVALID (an incomplete table)
+ * @param now_ns  not less than in earlier calls, as everywhere here; if it is less, the latest time
+ *                given so far counts.
+ * @param ops     a static table.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY (the old one stays), WEIR_ERR_INVALID (an incomplete table)
  * @thread owner
  */
 enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
@@ -344,24 +342,24 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns, we
                                    weir_sched_id *ret_item) WEIR_MUST_CHECK;
 
 /**
- * A granted item is done.
+ * A granted item has ended.
  *
- * @param took_ns  on the device, if the environment measured it; 0: from when it was first of its
- *                 queue on the device to now_ns; WEIR_SCHED_UNKNOWN: nothing is learned from it.
+ * @param took_ns  its time on the device, if the environment measured it; 0: the time since it
+ *                 became its queue's front item; WEIR_SCHED_UNKNOWN: learn nothing from it.
  * @return WEIR_OK
- * @return WEIR_ERR_STALE    gone already: withdrawn, or told before. Harmless.
- * @return WEIR_ERR_INVALID  it waits: nothing happened.
+ * @return WEIR_ERR_STALE    it was withdrawn or reported before. Harmless.
+ * @return WEIR_ERR_INVALID  it is still waiting; nothing changes.
  * @thread owner
  */
 enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id item,
                                      uint64_t took_ns);
 
 /**
- * Several granted items, one behind the other in their queue, are seen to be done at once: if
- * nothing disturbed them, what they took as a sum is learned from. That they are done has to be
- * told, too, behind this, with WEIR_SCHED_UNKNOWN; of kernels that are alike the first may be said
- * to have taken an equal part, which then counts as often as they are many. Items that are gone or
- * do not follow each other teach nothing.
+ * Several granted items that follow each other in one queue were seen to have ended together. If
+ * nothing disturbed them, the scheduler learns from the sum of their times. Report each of them
+ * afterwards by weir_sched_finished() with WEIR_SCHED_UNKNOWN; if all are the same kernel, the
+ * first may be reported with an equal part of the time, which then counts for all of them. Items
+ * that are gone, or do not follow each other, teach nothing.
  *
  * @param ids  `count` of them, in their order.
  * @thread owner
@@ -370,7 +368,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
                               uint32_t count);
 
 /**
- * A granted item and all before it in its queue are done: what a mark behind it says.
+ * A granted item and all before it in its queue have ended: a mark behind it was reached.
  * @return as weir_sched_finished()
  * @thread owner
  */
@@ -378,9 +376,9 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
                                              weir_sched_id item);
 
 /**
- * An item that was told to stop has: none of its blocks is at work.
+ * An item has stopped as ordered: none of its blocks runs.
  *
- * @param done_blocks  of it; less than before counts as before.
+ * @param done_blocks  blocks that have ended; a number lower than reported before is ignored.
  * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID (it was not stopping)
  * @thread owner
  */
@@ -388,10 +386,10 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
                                     uint32_t done_blocks);
 
 /**
- * An item that was told to stop, or has stopped, runs all the same: it could not be stopped, or its
- * lease was over.
+ * An item that was ordered to stop, or has stopped, runs: it could not be stopped, or its lease
+ * ended.
  *
- * @param may_stop  false: it is never told to stop again.
+ * @param may_stop  false: do not order it to stop again.
  * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID (it waits)
  * @thread owner
  */
@@ -399,8 +397,8 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
                                     bool may_stop);
 
 /**
- * An item goes without having been finished, in whatever state: it is not charged any more, and the
- * environment hears nothing of it again.
+ * Forget an item in any state: it is not charged any more, and the environment hears nothing more
+ * about it.
  * @return WEIR_OK, WEIR_ERR_STALE
  * @thread owner
  */
@@ -437,9 +435,9 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
                                        struct weir_sched_item_info *ret_info) WEIR_MUST_CHECK;
 
 /**
- * Does all that an item waits for come by itself, as what its queue has on the device gets done: is
- * its tenant being served, and only the bound on work in flight keeps it? Not so when its turn, or
- * what it may fill, is over.
+ * Does an item wait only for earlier work of its own queue? That is so while its tenant is served,
+ * and only the bound on work in flight holds the item back. It ends with the tenant's turn, or
+ * with the room that it may fill.
  * @return false also for items that do not wait, and for copies
  * @thread owner
  */
@@ -448,12 +446,13 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id ite
 enum weir_sched_unpaired {
     WEIR_SCHED_NOT_UNPAIRED,
     WEIR_SCHED_UNPAIRED,       /* it need not be movable for a while */
-    WEIR_SCHED_STEADY_UNPAIRED /* nor stoppable: equals' kernels are long, and always the same */
+    WEIR_SCHED_STEADY_UNPAIRED /* nor stoppable: all tenants of its class always launch the same
+                                  long kernels */
 };
 
 /**
- * Has a kernel had the device alone again and again, though equals were there: left so by the
- * policy of kind `together`, or without one?
+ * Has a kernel run alone many times in a row although other tenants of its class had work, because
+ * the policy of kind `together` left it alone or there is none?
  *
  * @param key  as in weir_sched_item_params
  * @thread owner
@@ -473,13 +472,13 @@ struct weir_sched_counts {
 void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts);
 
 /**
- * Look whether everything that must hold does: lists, counts, states, sums.
- * @return NULL, or what does not; a static string.
+ * Check the invariants of all lists, counts, states and sums.
+ * @return NULL, or which one is broken; a static string.
  * @thread owner
  */
 const char *weir_sched_check(const struct weir_sched *sched);
 
-/* What a trace is made of. Appended to, never reordered: files of it live on. */
+/* Kinds of records of a schedule trace. Add new ones at the end: files keep these numbers. */
 enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
     WEIR_SCHED_REC_TENANT_SET, /* the same */

@@ -103,7 +103,7 @@ static void compare(const struct weir_status_report *report, const char *name, c
 static struct weir_status_report *ask(const char *const *words, size_t n_words)
 {
     struct weir_status_report *report;
-    enum weir_status status = weir_control_tenant(rules.run_dir, words, n_words, &report);
+    enum weir_status status = weir_control_ask(rules.run_dir, words, n_words, -1, &report);
     if (status != WEIR_OK) {
         PROBLEM("the host of this node's GPU does not answer: %s/admin.sock: %s", rules.run_dir,
                 weir_status_text(status));
@@ -115,8 +115,8 @@ static struct weir_status_report *ask(const char *const *words, size_t n_words)
 /* Is it there, or is there a problem already? */
 static bool is_there(const char *name, const char *user)
 {
-    const char *const words[] = {"show", name};
-    struct weir_status_report *report = ask(words, 2);
+    const char *const words[] = {"tenant", "show", name};
+    struct weir_status_report *report = ask(words, 3);
     bool there = report && !error_in(report);
     if (there) {
         compare(report, name, user);
@@ -131,12 +131,12 @@ static void make_tenant(const char *name, const char *user, const struct weir_sh
     char weight[32];
     char priority[32];
     char memory[40];
-    const char *const words[] = {"add", name, of_user, weight, priority, memory};
+    const char *const words[] = {"tenant", "add", name, of_user, weight, priority, memory};
     snprintf(of_user, sizeof(of_user), "user=%s", user);
     snprintf(weight, sizeof(weight), "weight=%u", share->weight);
     snprintf(priority, sizeof(priority), "priority=%s", weir_priority_names[share->priority]);
     snprintf(memory, sizeof(memory), "memory=%llu", (unsigned long long)share->mem_bytes);
-    struct weir_status_report *report = ask(words, share->mem_bytes ? 6 : 5);
+    struct weir_status_report *report = ask(words, share->mem_bytes ? 7 : 6);
     const char *why = report ? error_in(report) : NULL;
     if (why && !is_there(name, user)) { /* else another step was faster */
         PROBLEM("the host of this node's GPU refuses the job: %s", why);
@@ -346,7 +346,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
 {
     char name[WEIR_TENANT_NAME_BYTES];
-    const char *const words[] = {"remove", name};
+    const char *const words[] = {"tenant", "remove", name};
     struct weir_status_report *report;
     enum weir_status status;
     uint32_t job;
@@ -355,7 +355,7 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
         return 0;
     }
     name_of(job, name);
-    status = weir_control_tenant(rules.run_dir, words, 2, &report);
+    status = weir_control_ask(rules.run_dir, words, 3, -1, &report);
     if (status == WEIR_OK) {
         weir_status_report_destroy(report); /* an error in it: there was none */
     } else if (status != WEIR_ERR_NOT_FOUND) {

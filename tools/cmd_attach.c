@@ -53,12 +53,12 @@ static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80
 static enum weir_status ask(const struct request *r, const char *action, bool quiet,
                             const char words[][80], size_t n_words)
 {
-    const char *all[2 + SETTINGS_MAX] = {action, r->tenant};
+    const char *all[3 + SETTINGS_MAX] = {"tenant", action, r->tenant};
     struct weir_status_report *report;
     for (size_t i = 0; i < n_words; i++) {
-        all[2 + i] = words[i];
+        all[3 + i] = words[i];
     }
-    enum weir_status status = weir_control_tenant(r->run_dir, all, 2 + n_words, &report);
+    enum weir_status status = weir_control_ask(r->run_dir, all, 3 + n_words, -1, &report);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_NOT_FOUND ? WEIR_ERR_CLOSED : status;
     }

@@ -1,22 +1,10 @@
 /* weir policy: which scheduling policies a running host has, and give it others. */
-#include "host_backend/config/control.h"
 #include "sched/policy.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static int complain(const char *run_dir, enum weir_status status)
-{
-    if (status == WEIR_ERR_INVALID || status == WEIR_ERR_TOO_BIG) {
-        fprintf(stderr, "weir policy: that is no list of policies such as fair,overlap\n");
-        return WEIR_EXIT_USAGE;
-    }
-    fprintf(stderr, "weir policy: %s/admin.sock: %s%s\n",
-            run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-    return WEIR_EXIT_FAILED;
-}
 
 static void print_kind(enum weir_policy_kind kind, const struct weir_policy_set *set)
 {
@@ -80,11 +68,11 @@ int weir_cmd_policy(int argc, char **argv)
         fprintf(stderr, "Usage: weir policy [OPTIONS] [show | set LIST]\n");
         return WEIR_EXIT_USAGE;
     }
-    struct weir_status_report *report;
-    enum weir_status status = is_set ? weir_control_policy(run_dir, argv[first + 1], &report)
-                                     : weir_control_status(run_dir, &report);
-    if (status != WEIR_OK) {
-        return complain(run_dir, status);
+    const char *const words[] = {is_set ? "policy" : "status", is_set ? argv[first + 1] : NULL};
+    struct weir_status_report *report =
+        weir_ask("policy", run_dir, words, is_set ? 2 : 1, -1, &exit_status);
+    if (!report) {
+        return exit_status;
     }
     bool good = print_notes(report);
     exit_status = good ? show(report) : WEIR_EXIT_FAILED;

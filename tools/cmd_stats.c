@@ -1,7 +1,7 @@
 /* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
  * predictions are. Tables or JSON lines. */
 #include "base/text.h"
-#include "host_backend/config/control.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -284,13 +284,10 @@ int weir_cmd_stats(int argc, char **argv)
     if (session && !weir_option_number("session", session, 1, INT64_MAX, &wish.session)) {
         return WEIR_EXIT_USAGE;
     }
-    struct weir_status_report *report;
-    enum weir_status status = weir_control_stats(run_dir, &report);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir stats: %s/admin.sock: %s%s\n",
-                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-        return WEIR_EXIT_FAILED;
+    const char *const words[] = {"stats"};
+    struct weir_status_report *report = weir_ask("stats", run_dir, words, 1, -1, &exit_status);
+    if (!report) {
+        return exit_status;
     }
     if (wish.predictions) {
         show_predictions(report, &wish);

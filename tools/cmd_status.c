@@ -1,6 +1,6 @@
 /* weir status: the host's tenants, sessions and workers, as a table or as JSON lines. */
 #include "base/text.h"
-#include "host_backend/config/control.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -61,20 +61,12 @@ static void print_sessions(const struct weir_status_report *report)
     }
 }
 
-static int complain(enum weir_status status, const char *run_dir)
-{
-    fprintf(stderr, "weir status: %s/admin.sock: %s%s\n",
-            run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-    return WEIR_EXIT_FAILED;
-}
-
 static int print_json(const char *run_dir)
 {
     char *text;
     enum weir_status status = weir_control_status_text(run_dir, &text);
     if (status != WEIR_OK) {
-        return complain(status, run_dir);
+        return weir_ask_failed("status", run_dir, status);
     }
     fputs(text, stdout);
     free(text);
@@ -102,7 +94,7 @@ int weir_cmd_status(int argc, char **argv)
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status != WEIR_OK) {
-        return complain(status, run_dir);
+        return weir_ask_failed("status", run_dir, status);
     }
     printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n\n", report->version,
            (unsigned long long)report->pid, report->age_s, report->run_dir,

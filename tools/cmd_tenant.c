@@ -1,5 +1,5 @@
 /* weir tenant: show and change the tenants of a running host, and its weir.toml with --save. */
-#include "host_backend/config/control.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 #include "tools/toml_edit.h"
 
@@ -21,24 +21,13 @@ struct request {
     size_t n_words;
 };
 
-static int complain(const struct request *r, enum weir_status status)
-{
-    if (status == WEIR_ERR_INVALID || status == WEIR_ERR_TOO_BIG) {
-        fprintf(stderr, "weir tenant: a word has control characters, or all are too long\n");
-        return WEIR_EXIT_USAGE;
-    }
-    fprintf(stderr, "weir tenant: %s/admin.sock: %s%s\n",
-            r->run_dir ? r->run_dir : weir_control_default_run_dir(), weir_status_text(status),
-            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-    return WEIR_EXIT_FAILED;
-}
-
 static int list(const struct request *r)
 {
-    struct weir_status_report *report;
-    enum weir_status status = weir_control_status(r->run_dir, &report);
-    if (status != WEIR_OK) {
-        return complain(r, status);
+    static const char *const words[] = {"status"};
+    int exit_status;
+    struct weir_status_report *report = weir_ask("tenant", r->run_dir, words, 1, -1, &exit_status);
+    if (!report) {
+        return exit_status;
     }
     printf("%-20s %6s %-8s %8s %12s %12s %8s  %s\n", "TENANT", "WEIGHT", "PRIORITY", "SM-LIMIT",
            "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
@@ -224,10 +213,13 @@ static bool save(const struct request *r, const struct weir_status_report *repor
 static int act(const struct request *r)
 {
     const char *action = r->words[0];
-    struct weir_status_report *report;
-    enum weir_status status = weir_control_tenant(r->run_dir, r->words, r->n_words, &report);
-    if (status != WEIR_OK) {
-        return complain(r, status);
+    const char *words[1 + WORDS_MAX] = {"tenant"};
+    int exit_status;
+    memcpy(words + 1, r->words, r->n_words * sizeof words[0]);
+    struct weir_status_report *report =
+        weir_ask("tenant", r->run_dir, words, 1 + r->n_words, -1, &exit_status);
+    if (!report) {
+        return exit_status;
     }
     bool good = print_notes(report);
     if (good && strcmp(action, "show") == 0) {

@@ -5,7 +5,7 @@
  * what all got between them. On a terminal the frame stays in place; elsewhere, and with --batch,
  * frames follow each other as text.
  */
-#include "host_backend/config/control.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <poll.h>
@@ -158,15 +158,6 @@ static bool wait_for(uint64_t due_ms, bool in_place)
     return true;
 }
 
-static int complain(const struct wish *wish, enum weir_status status)
-{
-    fprintf(stderr, "weir top: %s/admin.sock: %s%s\n",
-            wish->run_dir ? wish->run_dir : weir_control_default_run_dir(),
-            weir_status_text(status),
-            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-    return WEIR_EXIT_FAILED;
-}
-
 /* Frames until enough were shown, q, a signal, or the host's end. */
 static enum weir_status show(const struct wish *wish, struct weir_status_report *before,
                              bool in_place)
@@ -262,12 +253,12 @@ int weir_cmd_top(int argc, char **argv)
     }
     enum weir_status status = weir_control_status(wish.run_dir, &first);
     if (status != WEIR_OK) {
-        return complain(&wish, status);
+        return weir_ask_failed("top", wish.run_dir, status);
     }
     bool in_place = !wish.batch && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && open_terminal();
     status = show(&wish, first, in_place);
     if (in_place) {
         close_terminal();
     }
-    return status == WEIR_OK ? WEIR_EXIT_OK : complain(&wish, status);
+    return status == WEIR_OK ? WEIR_EXIT_OK : weir_ask_failed("top", wish.run_dir, status);
 }

@@ -1,6 +1,6 @@
 /* weir trace: scheduling recorded from a running host, made up, and shown as text. */
-#include "host_backend/config/control.h"
 #include "sched/trace/trace.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 #include "tools/trace_file.h"
 
@@ -140,35 +140,25 @@ static int generate(int argc, char **argv)
 /* What the workers say; false: nobody says anything good. */
 static bool print_answers(const struct weir_status_report *report)
 {
-    bool is_good = false;
-    for (size_t i = 0; i < report->n_workers; i++) {
-        const struct weir_status_worker *w = &report->workers[i];
-        bool is_error = strncmp(w->trace, "error", 5) == 0;
-        if (w->trace[0]) {
-            fprintf(is_error ? stderr : stdout, "%s%s\n", is_error ? "weir trace: " : "", w->trace);
-            is_good = !is_error;
-        }
-        if (is_error) {
+    for (size_t i = 0; i < report->n_notes; i++) {
+        if (strcmp(report->notes[i].kind, "error") == 0) {
+            fprintf(stderr, "weir trace: error: %s\n", report->notes[i].text);
             return false;
         }
+        printf("%s\n", report->notes[i].text);
     }
-    if (!is_good) {
+    if (report->n_notes == 0) {
         fprintf(stderr, "weir trace: no worker answered\n");
     }
-    return is_good;
+    return report->n_notes != 0;
 }
 
-static bool ask(const char *run_dir, uint32_t device, int fd)
+static bool ask(const char *run_dir, const char *const *words, size_t n_words, int fd)
 {
-    struct weir_status_report *report;
-    enum weir_status status = weir_control_trace(run_dir, device, fd, &report);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir trace: %s/admin.sock: %s%s\n",
-                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
-        return false;
-    }
-    bool is_good = print_answers(report);
+    int exit_status;
+    struct weir_status_report *report =
+        weir_ask("trace", run_dir, words, n_words, fd, &exit_status);
+    bool is_good = report && print_answers(report);
     weir_status_report_destroy(report);
     return is_good;
 }
@@ -201,7 +191,10 @@ static int start(int argc, char **argv)
     if (fd < 0) {
         return WEIR_EXIT_FAILED;
     }
-    bool is_good = ask(run_dir, (uint32_t)number, fd);
+    char text[24];
+    snprintf(text, sizeof text, "%lld", number);
+    const char *const words[] = {"trace", "start", text};
+    bool is_good = ask(run_dir, words, 3, fd);
     close(fd);
     if (!is_good && !force) {
         (void)unlink(argv[first]);
@@ -225,7 +218,8 @@ static int stop(int argc, char **argv)
         fprintf(stderr, "weir trace stop: no FILE is wanted\n");
         return WEIR_EXIT_USAGE;
     }
-    return ask(run_dir, 0, -1) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+    const char *const words[] = {"trace", "stop"};
+    return ask(run_dir, words, 2, -1) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
 
 /* ------------------------------------------------------------------ dispatch */

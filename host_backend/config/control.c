@@ -13,9 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ANSWER_TIMEOUT_NS         (5 * WEIR_NS_PER_S)
-#define ANSWER_MAX_BYTES          (16u << 20)
-#define WEIR_TENANT_REQUEST_BYTES 3072
+#define ANSWER_TIMEOUT_NS (5 * WEIR_NS_PER_S)
+#define ANSWER_MAX_BYTES  (16u << 20)
+#define REQUEST_BYTES     3072
 
 const char *weir_control_default_run_dir(void)
 {
@@ -132,8 +132,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
 }
 
 /* The answer as it came, with its end row. */
-static enum weir_status ask_with(const char *run_dir, const char *request, int passed,
-                                 char **ret_text)
+static enum weir_status ask(const char *run_dir, const char *request, int passed, char **ret_text)
 {
     enum weir_status status;
     int fd;
@@ -151,15 +150,10 @@ static enum weir_status ask_with(const char *run_dir, const char *request, int p
     return status;
 }
 
-static enum weir_status ask(const char *run_dir, const char *request, char **ret_text)
-{
-    return ask_with(run_dir, request, -1, ret_text);
-}
-
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
 {
     char *text, *end;
-    enum weir_status status = ask(run_dir, "status\n", &text);
+    enum weir_status status = ask(run_dir, "status\n", -1, &text);
 
     if (status != WEIR_OK) {
         return status;
@@ -174,12 +168,36 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return WEIR_OK;
 }
 
-static enum weir_status ask_report(const char *run_dir, const char *request,
-                                   struct weir_status_report **ret_report)
+/* The words as a line, with tabs between. */
+static enum weir_status join(const char *const *words, size_t n_words, char request[REQUEST_BYTES])
 {
-    char *text;
-    enum weir_status status = ask(run_dir, request, &text);
+    size_t at = 0;
 
+    for (size_t i = 0; i < n_words; i++) {
+        for (const char *c = words[i]; *c != 0; c++) {
+            if ((unsigned char)*c < ' ' || *c == 0x7f) {
+                return WEIR_ERR_INVALID;
+            }
+        }
+        if (at + strlen(words[i]) + 3 > REQUEST_BYTES) {
+            return WEIR_ERR_TOO_BIG;
+        }
+        at += (size_t)sprintf(request + at, "%s%s", i == 0 ? "" : "\t", words[i]);
+    }
+    strcpy(request + at, "\n");
+    return WEIR_OK;
+}
+
+enum weir_status weir_control_ask(const char *run_dir, const char *const *words, size_t n_words,
+                                  int fd, struct weir_status_report **ret_report)
+{
+    char request[REQUEST_BYTES];
+    enum weir_status status = join(words, n_words, request);
+    char *text;
+
+    if (status == WEIR_OK) {
+        status = ask(run_dir, request, fd, &text);
+    }
     if (status == WEIR_OK) {
         status = weir_status_text_read(text, ret_report);
         free(text);
@@ -189,65 +207,7 @@ static enum weir_status ask_report(const char *run_dir, const char *request,
 
 enum weir_status weir_control_status(const char *run_dir, struct weir_status_report **ret_report)
 {
-    return ask_report(run_dir, "status\n", ret_report);
-}
+    const char *const words[] = {"status"};
 
-enum weir_status weir_control_stats(const char *run_dir, struct weir_status_report **ret_report)
-{
-    return ask_report(run_dir, "stats\n", ret_report);
-}
-
-enum weir_status weir_control_tenant(const char *run_dir, const char *const *words, size_t n_words,
-                                     struct weir_status_report **ret_report)
-{
-    char request[WEIR_TENANT_REQUEST_BYTES] = "tenant";
-    size_t at = strlen(request);
-
-    for (size_t i = 0; i < n_words; i++) {
-        for (const char *c = words[i]; *c != 0; c++) {
-            if ((unsigned char)*c < ' ' || *c == 0x7f) {
-                return WEIR_ERR_INVALID;
-            }
-        }
-        if (at + strlen(words[i]) + 3 > sizeof request) {
-            return WEIR_ERR_TOO_BIG;
-        }
-        at += (size_t)sprintf(request + at, "\t%s", words[i]);
-    }
-    strcpy(request + at, "\n");
-    return ask_report(run_dir, request, ret_report);
-}
-
-enum weir_status weir_control_policy(const char *run_dir, const char *policy,
-                                     struct weir_status_report **ret_report)
-{
-    char request[256];
-
-    for (const char *c = policy; *c != 0; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            return WEIR_ERR_INVALID;
-        }
-    }
-    if (snprintf(request, sizeof request, "policy %s\n", policy) >= (int)sizeof request) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    return ask_report(run_dir, request, ret_report);
-}
-
-enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
-                                    struct weir_status_report **ret_report)
-{
-    char request[32] = "trace stop\n";
-    char *text;
-    enum weir_status status;
-
-    if (fd >= 0) {
-        snprintf(request, sizeof request, "trace start %u\n", device);
-    }
-    status = ask_with(run_dir, request, fd, &text);
-    if (status == WEIR_OK) {
-        status = weir_status_text_read(text, ret_report);
-        free(text);
-    }
-    return status;
+    return weir_control_ask(run_dir, words, 1, -1, ret_report);
 }

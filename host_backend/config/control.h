@@ -124,7 +124,6 @@ struct weir_status_worker {
     uint32_t n_devices;
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
-    char trace[WEIR_HOST_TEXT_BYTES];    /* what came of the last weir_control_trace(); or "" */
     uint64_t pid;                        /* 0: being restarted */
     uint32_t restarts;
     uint64_t objects; /* live driver objects of all sessions: 0 when no session lives */
@@ -196,7 +195,7 @@ struct weir_status_setting {
 
 /* What the host says about a request. */
 struct weir_status_note {
-    char kind[16]; /* "error": nothing was done; "warning" */
+    char kind[16]; /* "error": nothing was done; "warning"; "answer" of a worker */
     char text[256];
 };
 
@@ -214,7 +213,7 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
-    struct weir_status_counted *counted; /* weir_control_stats() alone fills these five */
+    struct weir_status_counted *counted; /* "stats" alone fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
@@ -224,9 +223,9 @@ struct weir_status_report {
     size_t n_runs;
     struct weir_status_prediction *predictions;
     size_t n_predictions;
-    struct weir_status_setting *settings; /* weir_control_tenant() alone fills these two */
+    struct weir_status_setting *settings; /* "tenant" alone fills these */
     size_t n_settings;
-    struct weir_status_note *notes; /* weir_control_policy(), too */
+    struct weir_status_note *notes;
     size_t n_notes;
 };
 
@@ -243,53 +242,32 @@ struct weir_status_report {
 enum weir_status weir_control_status(const char *run_dir,
                                      struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
-/** Ask for the calls of its guests and for predictions: counted, functions and predictions of the
- * report. As above. @thread any */
-enum weir_status weir_control_stats(const char *run_dir,
-                                    struct weir_status_report **ret_report) WEIR_MUST_CHECK;
-
 /**
- * Show or change a tenant: "show", NAME; "set", NAME, "KEY=VALUE", ..; "add", NAME, ..; "remove",
- * NAME. "KEY=" goes back to what the tenant's source says.
+ * Ask the host for something else: words[0] is a name of requests.def.
  *
- * When it returns, the worker has what was changed, or a note of the report says that it has not.
- * Either everything is done that was asked, or (a note is an "error") nothing.
+ *     status
+ *     stats                   the calls of its guests, and predictions
+ *     tenant show NAME        its row and settings
+ *     tenant set NAME KEY=VALUE ..    "KEY=" goes back to what the tenant's source says
+ *     tenant add NAME KEY=VALUE ..
+ *     tenant remove NAME
+ *     policy LIST             other policies for the schedulers of all workers
+ *     trace start DEVICE      record scheduling into fd (sched/trace/trace.h): a device of the list
+ *                             of the worker that all tenants share, from 0
+ *     trace stop              end all recordings
+ *
+ * When it returns, the workers have done what was asked, or a note of the report says that they
+ * have not. Either everything is done, or (a note is an "error") nothing.
  *
  * @param words       n_words of them, without control characters, 3000 bytes together.
- * @param ret_report  the tenant's row, settings and notes; owned by the caller.
- * @return WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG, else as weir_control_status()
+ * @param fd          goes with the request; borrowed; -1: none.
+ * @param ret_report  owned by the caller.
+ * @return WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG, else as weir_control_status(); WEIR_ERR_PEER also
+ *         when the host knows no such request
  * @thread any
  */
-enum weir_status weir_control_tenant(const char *run_dir, const char *const *words, size_t n_words,
-                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
-
-/**
- * Record scheduling into a file (sched/trace/trace.h), or end all recordings.
- *
- * When it returns, the workers have done so; the trace of each worker's row says what came of it,
- * "error: ..." among it.
- *
- * @param device      of the list of the worker that all tenants share, from 0.
- * @param fd          a regular file, open for writing; borrowed. -1: end all recordings.
- * @param ret_report  as of weir_control_status().
- * @return as weir_control_status()
- * @thread any
- */
-enum weir_status weir_control_trace(const char *run_dir, uint32_t device, int fd,
-                                    struct weir_status_report **ret_report) WEIR_MUST_CHECK;
-
-/**
- * Give the schedulers of a running host other policies.
- *
- * When it returns, they have them, or a note of the report (an "error") says why they do not.
- *
- * @param policy      as of weir_serve_params.
- * @param ret_report  policy, and notes.
- * @return WEIR_ERR_INVALID (control characters), WEIR_ERR_TOO_BIG, else as weir_control_status()
- * @thread any
- */
-enum weir_status weir_control_policy(const char *run_dir, const char *policy,
-                                     struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+enum weir_status weir_control_ask(const char *run_dir, const char *const *words, size_t n_words,
+                                  int fd, struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

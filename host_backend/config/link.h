@@ -25,15 +25,15 @@ enum weir_link_type {
     WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
-    WEIR_LINK_TRACE,  /* record a device into the descriptor that goes with it; none: no more */
-    WEIR_LINK_POLICY, /* other policies for its schedulers */
-    WEIR_LINK_STOP,   /* end all sessions and exit */
+    WEIR_LINK_REQUEST, /* of requests.def; ANSWER follows */
+    WEIR_LINK_STOP,    /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
+    WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -96,8 +96,12 @@ struct weir_link_chunk {
     uint32_t tenant_index;
 };
 
-struct weir_link_trace {
-    uint32_t device; /* of the worker's list */
+#define WEIR_LINK_TEXT_BYTES 512
+
+/* A request, and its answer. */
+struct weir_link_text {
+    uint64_t client;                 /* whose request it is; 0: nobody waits for an answer */
+    char text[WEIR_LINK_TEXT_BYTES]; /* words with tabs between; an answer: "error: ...", or "" */
 };
 
 struct weir_link_message {
@@ -108,9 +112,8 @@ struct weir_link_message {
         struct weir_link_guest guest;
         struct weir_link_region region;
         struct weir_link_chunk chunk;
-        struct weir_link_trace trace;
-        uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
-        char policy[WEIR_SCHED_POLICY_BYTES];
+        struct weir_link_text text;
+        uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;

@@ -1,18 +1,17 @@
 /*
- * A session's work at the gate: past the scheduler, or through it.
+ * A session's work at the gate. It passes undecided, or the scheduler decides about it.
  *
- * Past it goes a tenant that is alone (shared->alone), while what the session has given and what is
- * not known to be done is below a bound. Nobody waits for a session that is just passing: what it
- * gave in the moment in which another tenant came is in its ring or its open batches, and is told
- * to the scheduler a moment later (weir_gate_adopt_locked()), by the session's next item or by the
- * watcher.
+ * A tenant that is alone (shared->alone) passes undecided while the session has little work in
+ * flight. Nobody waits for a session that is passing at the moment in which another tenant comes:
+ * the work stands in the session's ring or open batches, and the session's next item or the watcher
+ * reports it to the scheduler shortly after (weir_gate_adopt_locked()).
  *
- * Work in flight is followed by marks. Work since a stream's last mark is *unmarked*, a batch; a
- * mark closes it and makes it an entry of the session's ring. Marks are put when much is unmarked,
- * before the session waits, and when it has nothing more to give.
+ * Marks show when work in flight has ended. Work since a stream's last mark is *unmarked*; it is
+ * one batch. A mark closes the batch and makes it an entry of the session's ring. A stream gets a
+ * mark when much is unmarked, before the session waits, and when the session has no more work.
  *
- * Locks: the gate's before a queue's. Nothing of the worker's is called with either held, but for
- * weir_gate_ops.item_gone().
+ * Lock order: the gate's lock before a queue's. The worker is never called with either held, except
+ * for weir_gate_ops.item_gone().
  */
 #include "host_backend/gate/private.h"
 
@@ -20,11 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Items behind which a mark is put at the latest: alone, and not. */
+/* Most unmarked items of a stream while its tenant is alone, and while it is not. */
 #define UNMARKED_ALONE     WEIR_GATE_BATCH_MAX
 #define UNMARKED_CONTENDED 16u
-#define TIMED_EVERY        16u /* of a session's items, contended, one has marks on both sides .. */
-#define TIMED_SURE         64u /* .. and of those whose durations are known */
+/* Contended, so many items of a session go untimed for each that has marks on both sides. */
+#define TIMED_EVERY 16u
+#define TIMED_SURE  64u /* items with known durations */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -160,7 +160,7 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
     return item;
 }
 
-/* Whoever was alone is so no more: tell of what it has in flight. */
+/* The tenant that was alone no longer is: report its work in flight to the scheduler. */
 static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate *gate = q->gate;
@@ -241,7 +241,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     if (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
         !weir_gate_wait_room(q, item)) {
         q->ops->mark_all(q->session,
-                         q); /* it may wait for the end of unmarked work, or others do */
+                         q); /* this item, or others, may wait for the end of unmarked work */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
@@ -265,7 +265,7 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
                           memory_order_relaxed);
 }
 
-/* What fills what others leave takes longer than it would alone: nothing is learned from that. */
+/* A filler takes longer than it would alone, so learn nothing from its time. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
@@ -276,8 +276,8 @@ static bool is_timed(const struct weir_gate_pass *pass)
 }
 
 /*
- * A mark before the item: what passed beside the scheduler is not its, nor is another's time. And
- * whoever wants the copy engine waits for a copy's end, not for the kernels behind it.
+ * Put a mark before the item if its time must be told apart from that of undecided work or of other
+ * items. A copy gets one, too: others wait for the end of a copy, not of the kernels behind it.
  */
 bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch)
 {
@@ -286,7 +286,7 @@ bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir
             (weir_gate_is_copy(batch->last_class) && pass->class != batch->last_class));
 }
 
-/* Is a mark due behind the unmarked work? Sooner, where somebody may wait for a turn of his own. */
+/* Is a mark due behind the unmarked work? It is due sooner when other tenants may be waiting. */
 static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gate_batch *unmarked)
 {
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
@@ -298,7 +298,7 @@ static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gat
                 : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-/* Past the scheduler, while that may be. WEIR_ERR_AGAIN: the tenant is not alone any more. */
+/* Pass undecided if the tenant may. WEIR_ERR_AGAIN: it is not alone any more. */
 static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                struct weir_gate_pass *pass)
 {
@@ -371,7 +371,7 @@ static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_bat
                           memory_order_release);
 }
 
-/* It is with the stream: what was ordered meanwhile is due. */
+/* The item is in its stream: carry out what was ordered before that. */
 static void give(struct weir_gate *gate, struct weir_gate_item *item)
 {
     pthread_mutex_lock(&gate->lock);
@@ -380,7 +380,7 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
-/* Nothing was given: as if it had not come. */
+/* The stream got nothing: undo the arrival. */
 static void take_back(const struct weir_gate_pass *pass)
 {
     struct weir_gate_queue *q = pass->queue;
@@ -421,7 +421,7 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
     return is_mark_due(pass, batch);
 }
 
-/* A run costs some 10 us of the stream's time, and its kernel some hundredths of its own. */
+/* A run costs about 10 us of the stream's time, and slows its kernel by a few percent. */
 static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limit_pct,
                                   enum weir_sched_unpaired unpaired)
 {

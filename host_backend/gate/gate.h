@@ -1,23 +1,22 @@
 /*
- * The gate: the live scheduler of one GPU, and the interface between it and whoever gives that GPU
- * work.
+ * The gate: the live scheduler of one GPU, and the interface that a worker uses it through.
  *
- * The gate knows no CUDA, no session and no stream. A worker tells it
+ * The gate knows no CUDA, no session and no stream. A worker tells it about
  *
  *     tenants      weir_gate_tenant_set(), weir_gate_tenant_remove()
- *     arrivals     weir_gate_enter(): work that is about to be given to a stream
- *     what it gave weir_gate_leave(): the work went to the stream, or nothing was given
- *     completion   weir_gate_batch_close(): a word that the GPU writes behind what a stream was
- * given withdrawals  weir_gate_batch_drop(), weir_gate_queue_destroy() runs
- * weir_gate_run_stopped(), weir_gate_run_goes_on()
+ *     arrivals     weir_gate_enter(): work will go to a stream
+ *     launches     weir_gate_leave(): the work went to its stream, or it did not
+ *     completions  weir_gate_batch_close(): where the GPU writes a word when the work has ended
+ *     withdrawals  weir_gate_batch_drop(), weir_gate_queue_destroy()
+ *     runs         weir_gate_run_stopped(), weir_gate_run_goes_on()
  *
- * and hears from it grants (struct weir_gate_pass) and orders about runs (struct weir_gate_ops).
- * All of it is plain data, so that the gate can move into a process of its own without a change in
- * a handler.
+ * The gate answers with grants (struct weir_gate_pass) and with orders about runs (struct
+ * weir_gate_ops). All of this is plain data, so that the gate can become a process of its own
+ * without a change to the worker's handlers.
  *
- * While a tenant is alone and has little in flight, its work passes with a few loads and stores;
- * otherwise the session's thread takes the gate's lock, brings the item to the scheduler
- * (sched/sched.h) and waits for the grant.
+ * While only one tenant has work, and little of it is in flight, that work passes with a few loads
+ * and stores. Otherwise the session's thread takes the gate's lock, brings the item to the
+ * scheduler (sched/sched.h) and waits for the grant.
  *
  * Source: docs/design/scheduling.md, docs/design/gate.md
  */
@@ -35,29 +34,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weir_gate;       /* of a GPU. Internally locked */
-struct weir_gate_item;  /* work that the scheduler decides about */
-struct weir_gate_queue; /* of a session on that GPU */
+struct weir_gate;       /* one GPU's gate; internally locked */
+struct weir_gate_item;  /* a piece of work that the scheduler decides about */
+struct weir_gate_queue; /* one session's work on that GPU */
 struct weir_status_prediction;
 
 /* ---------------------------------------------------------------- plain data */
 
-/* What is known of a kernel's or a graph's duration, beside it. Zeroed: nothing. Session thread. */
+/*
+ * A cache of the last prediction for a kernel or a graph, stored next to the object, so that most
+ * launches need not ask the scheduler. Zeroed: empty. Used by the session's thread only.
+ */
 struct weir_gate_hint {
-    uint64_t kernel;   /* its key, without a geometry; 0: not made yet */
-    uint64_t item_key; /* that ns was asked for, .. */
-    uint32_t blocks;
-    enum weir_sched_unpaired unpaired; /* it shares the device with nobody */
-    uint32_t uses;                     /* .. so many uses ago */
-    uint64_t ns;                       /* 0: not known */
-    bool sure;                         /* and rightly so */
-    uint64_t fit_key;                  /* the key, with its geometry, of .. */
-    uint32_t blocks_per_sm;            /* .. so many blocks on an SM */
-    uint32_t blind, blind_max;         /* launched alone, not sure, since then; and may be */
-    uint64_t blind_given_ns;           /* the queue's given_ns */
+    uint64_t kernel;   /* the kernel's key, without block geometry; 0: not computed yet */
+    uint64_t item_key; /* key and .. */
+    uint32_t blocks;   /* .. blocks that the prediction was made for */
+    enum weir_sched_unpaired unpaired; /* does the policy run this kernel alone? */
+    uint32_t uses;                     /* launches since the prediction was made */
+    uint64_t ns;                       /* the predicted duration; 0: not known */
+    bool sure;                         /* measurements confirm ns */
+    uint64_t fit_key;                  /* key with block geometry that .. */
+    uint32_t blocks_per_sm;            /* .. blocks_per_sm was asked for */
+    uint32_t blind, blind_max; /* launches since then without a sure prediction; their maximum */
+    uint64_t blind_given_ns;   /* predict again when the queue has done its work up to here */
 };
 
-/* An arrival: what is about to be given to a stream. */
+/* An arrival: work that will go to a stream. */
 struct weir_gate_work {
     enum weir_sched_class class;
     uint64_t key;                /* kernels and graphs */
@@ -71,43 +73,43 @@ struct weir_gate_work {
 /* A grant, from enter to leave. */
 struct weir_gate_pass {
     struct weir_gate_queue *queue;
-    struct weir_gate_item *item; /* NULL: passed as its tenant is alone */
+    struct weir_gate_item *item; /* NULL: its tenant was alone, so it passed undecided */
     uint64_t ns, key, size;
     uint8_t class; /* enum weir_sched_class */
-    bool guessed;  /* ns is not a prediction */
-    /* Of an item; zero without one. */
-    struct weir_sched_place place; /* what it is to have of the device */
-    enum weir_sched_fill fills;    /* it fills what another's turn leaves */
-    bool stoppable;                /* as the work said */
+    bool guessed;  /* ns is a default, not a prediction */
+    /* The scheduler's decision about the item; zero without one. */
+    struct weir_sched_place place; /* the part of the device that it may use */
+    enum weir_sched_fill fills;    /* not NONE: it runs in the gaps of another tenant's turn */
+    bool stoppable;                /* copied from the work's flags */
 };
 
-/* Work that a stream has been given since its last completion word. Zeroed: none. */
+/* Work that a stream was given since its last mark. Zeroed: none. */
 struct weir_gate_batch {
-    struct weir_gate_item *first, *last; /* that the scheduler knows */
-    uint64_t ns, since_ns;               /* predicted; when the first was given */
-    uint64_t beside_ns;                  /* of ns, of what the scheduler does not know */
-    uint64_t key, size;                  /* of all of them, while they are alike */
+    struct weir_gate_item *first, *last; /* those that the scheduler decided about */
+    uint64_t ns, since_ns; /* predicted duration of all; when the first went to the stream */
+    uint64_t beside_ns;    /* the part of ns that passed without a decision */
+    uint64_t key, size;    /* the same for all of them, while alike is set */
     uint32_t n;
     uint8_t class, last_class;
     bool alike, guessed;
 };
 
-/* How it is seen that a stream has got somewhere: one of the two. */
+/* How the gate sees that a stream has reached a mark: by a word or, without one, by an event. */
 struct weir_gate_mark {
-    const uint32_t *word; /* the GPU writes value there, or a larger one */
+    const uint32_t *word; /* reached when it is value or more; the GPU writes it */
     uint32_t value;
-    void *event; /* where it cannot write words: weir_gate_ops.event_reached() tells */
+    void *event; /* where the GPU cannot write words; for weir_gate_ops.event_reached() */
 };
 
-/* What a tenant was given of a device. Totals since the gate began. */
+/* How much of a device a tenant has used since the gate was created. */
 struct weir_gate_usage {
-    uint64_t sm_ns;          /* of compute */
-    uint64_t h2d_ns, d2h_ns; /* of the copies' directions */
+    uint64_t sm_ns;          /* compute, in nanoseconds of one SM */
+    uint64_t h2d_ns, d2h_ns; /* copies to the device and from it */
     uint64_t h2d_bytes, d2h_bytes;
-    uint64_t wait_ns; /* of items in the gate */
-    uint64_t items;   /* all that passed */
-    uint64_t gated;   /* of them, that the scheduler decided about */
-    uint64_t stops;
+    uint64_t wait_ns; /* time that its items waited for a grant */
+    uint64_t items;   /* pieces of work that passed the gate */
+    uint64_t gated;   /* those of them that the scheduler decided about */
+    uint64_t stops;   /* how often its kernels were stopped for others */
 };
 
 /* ---------------------------------------------------------------- what the gate asks for */
@@ -115,27 +117,28 @@ struct weir_gate_usage {
 enum weir_gate_stop { WEIR_GATE_STOPS, WEIR_GATE_STOPS_NOT_NOW, WEIR_GATE_STOPS_NEVER };
 
 /*
- * Of a device. Called without the gate's lock, by any thread that uses the gate, but for
- * item_gone(). What is handed over of an item is weir_gate_item_room().
+ * What the gate calls to act on its device. Any thread that uses the gate may make these calls, and
+ * it does not hold the gate's lock, except for item_gone(). An item is passed as its
+ * weir_gate_item_room().
  */
 struct weir_gate_ops {
-    void (*thread_begins)(void *user); /* by the gate's own thread, first */
+    void (*thread_begins)(void *user); /* the gate's own thread calls it first of all */
     bool (*event_reached)(void *user, void *event);
-    void (*event_put)(void *user, void *event); /* nobody asks for it any more */
-    /** @param lease_ns  it goes on by itself after that. */
+    void (*event_put)(void *user, void *event); /* the gate needs the event no longer */
+    /** @param lease_ns  the run must go on by itself after this time. */
     enum weir_gate_stop (*stop)(void *user, void *item, uint64_t lease_ns);
     void (*resume)(void *user, void *item, const struct weir_sched_place *place);
     void (*resize)(void *user, void *item, const struct weir_sched_place *place);
     void (*describe)(const void *item, char *text, size_t bytes); /* for the log */
-    void (*item_gone)(void *item); /* with the gate's lock: its room is free for another */
+    void (*item_gone)(void *item); /* called with the gate's lock: another item gets its room */
 };
 
-/* Of a session. Called by its own thread, without a lock. */
+/* What the gate calls while a session's thread waits in it: on that thread, without a lock. */
 struct weir_gate_session_ops {
-    bool (*is_over)(void *session); /* nobody is there any more who wants its work done */
-    bool (*attend)(void *session);  /* to what cannot wait; true: again within a millisecond */
-    void (*rests)(void *session, bool rests); /* it waits in the gate from now on, or no more */
-    /** Put completion words behind all that its streams were given. */
+    bool (*is_over)(void *session); /* the session ends, so stop waiting */
+    bool (*attend)(void *session);  /* do what cannot wait; true: call again within 1 ms */
+    void (*rests)(void *session, bool rests); /* the thread begins or ends its wait in the gate */
+    /** Put a mark behind the unmarked work of all the session's streams. */
     void (*mark_all)(void *session, struct weir_gate_queue *queue);
 };
 
@@ -144,16 +147,16 @@ struct weir_gate_session_ops {
 struct weir_gate_params {
     uint32_t device;           /* the worker's index, for the log */
     uint32_t sms;              /* 1 or more */
-    bool levels;               /* streams of a higher class go first on the device */
-    bool real;                 /* a GPU, not softgpu: threads may spin where there are cores */
-    enum weir_sched_fill fill; /* what the device can do of the settings' */
+    bool levels;               /* the device runs streams of a higher priority class first */
+    bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
+    enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_policy_set *policies;     /* likewise */
     const struct weir_spin_page *spin;          /* borrowed: who may spin now */
-    const char *times_dir; /* borrowed for the call: where what is learned is kept
+    const char *times_dir; /* borrowed for the call: folder for the durations that are learned
                               (host_backend/config/file_cache.h) */
-    const char *times_of;  /* borrowed for the call: what it holds for (GPU, driver, worker) */
-    size_t item_room;      /* bytes that each item has for the worker's own use, zeroed at first */
+    const char *times_of;  /* borrowed for the call: what they are valid for: GPU, driver, worker */
+    size_t item_room;      /* bytes in each item for the worker's own use; zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
 };
@@ -166,43 +169,51 @@ struct weir_gate_params {
 enum weir_status weir_gate_create(const struct weir_gate_params *params,
                                   struct weir_gate **ret_gate) WEIR_MUST_CHECK;
 
-/** No queue may be left. Accepts NULL. Keeps what was learned. @thread main, with the context */
+/**
+ * Save the learned durations and free the gate. No queue may be left. Accepts NULL.
+ * @thread main, with the context
+ */
 void weir_gate_destroy(struct weir_gate *gate);
 
-/** What is known of durations. @thread any */
+/** Fill a row of weir-stats(1) about predictions. @thread any */
 void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row);
 
-/** Now and then: what was learned of durations goes to disk when it is time. @thread main */
+/** Save the learned durations if it is time. Call it now and then. @thread main */
 void weir_gate_keep(struct weir_gate *gate);
 
-/** Other policies. @thread main */
+/** Put other policies in force. @thread main */
 void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies);
 
-/** @param slot  of the tenant: below WEIR_CONFIG_TENANTS_MAX. @thread main */
+/**
+ * Change a tenant's settings.
+ * @param slot  its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @thread main
+ */
 void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
                           const struct weir_tenant_config *tenant);
-/** It goes; it has no queue. @thread main */
+/** Remove a tenant that has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
-/** Adds to usage. @thread any */
+/** Add what the tenant has used to usage. @thread any */
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
 
 /**
- * Begin to record. While that lasts, nothing passes beside the scheduler.
+ * Begin to record a schedule trace. Meanwhile the scheduler decides about all work.
  *
  * @param fd    takes it; a regular file.
- * @param text  gets what came of it: "recording ...", or "error: ...".
+ * @param text  gets the result: "recording ...", or "error: ...".
  * @thread main
  */
 void weir_gate_trace_start(struct weir_gate *gate, int fd, char *text, size_t bytes);
-/** End a recording. @param text  gets what is in the file. @return false: there was none. @thread
- * main */
+/** End it. @param text  gets what the file has. @return false: there was none. @thread main */
 bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
 
 /* ---------------------------------------------------------------- a session on a device */
 
 /**
- * @param tenant  as of weir_gate_tenant_set(), for the first queue of a slot.
- * @param sm_limit_pct  that the session asks for itself; 100: none.
+ * A session begins to use the device.
+ *
+ * @param tenant  its settings, needed for the slot's first queue.
+ * @param sm_limit_pct  the session's own limit; 100: none.
  * @param ops     borrowed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_MANY
  * @thread session
@@ -213,18 +224,18 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
 
-/** The session ends: its runs will not be stopped again. @thread session, with the context */
+/** The session ends: its runs are not stopped any more. @thread session, with the context */
 void weir_gate_queue_ends(struct weir_gate_queue *queue);
-/** Its work is done or given up: the rest is withdrawn. @thread session, with the context */
+/** Withdraw what has not ended, and free the queue. @thread session, with the context */
 void weir_gate_queue_destroy(struct weir_gate_queue *queue);
-/** The session's thread is to look up from its wait. @thread any, while the queue lives */
+/** Make a waiting session thread call its ops again. @thread any, while the queue lives */
 void weir_gate_queue_wake(struct weir_gate_queue *queue);
 
-/** May what its work looks like matter to others now? @thread session */
+/** Does the queue's tenant share the device with others now? @thread session */
 bool weir_gate_contends(const struct weir_gate_queue *queue);
 
 /**
- * Is a kernel to be launched so that it can be stopped?
+ * Should a kernel be launched in a form that can be stopped?
  *
  * @param sm_limit_pct  the lower of the tenant's and the session's.
  * @thread any
@@ -245,47 +256,53 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
 enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                                  struct weir_gate_pass *ret_pass) WEIR_MUST_CHECK;
 
-/** Is a completion word to be put behind what the stream has, before this goes there? @thread
- * session */
+/** Should the stream get a mark before this work goes there? @thread session */
 bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch);
 
 /**
- * What came of it.
+ * Follow weir_gate_enter(): the work went to its stream, or the driver refused it.
  *
- * @param batch  of the stream that it was given to.
- * @param given  false: nothing was given.
- * @return whether a completion word is to be put behind the batch now.
+ * @param batch  the stream's.
+ * @param given  false: the stream got nothing.
+ * @return true if the stream should get a mark now.
  * @thread session, with the context
  */
 bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch, bool given);
 
-/** Is there room for one more closed batch? @thread session */
+/** Has the queue room for one more closed batch? @thread session */
 bool weir_gate_batch_may_close(const struct weir_gate_queue *queue);
-/** A mark stands behind a batch: takes it, and leaves the batch zeroed. @thread session */
+/** The batch has a mark behind it: take its contents and zero it. @thread session */
 void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch *batch,
                            const struct weir_gate_mark *mark);
-/** Its stream goes, and no mark is to be had behind it. @thread session, with the context */
+/** Withdraw a batch whose stream goes away unmarked. @thread session, with the context */
 void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch);
 
-/** Look which marks are reached, and tell the scheduler. @thread session, with the context */
+/** Tell the scheduler which marks were reached. @thread session, with the context */
 void weir_gate_look(struct weir_gate_queue *queue);
-/** Are there closed batches whose end is not known yet? @thread session */
+/** Are there closed batches whose mark was not seen yet? @thread session */
 bool weir_gate_in_flight(const struct weir_gate_queue *queue);
 
 /* ---------------------------------------------------------------- runs */
 
 /** The worker's room in an item. @thread any that holds the item */
 void *weir_gate_item_room(struct weir_gate_item *item);
-/** A run refers to its item, until weir_gate_item_drop(). @thread any */
+/** Keep an item for a run, until weir_gate_item_drop(). @thread any */
 void weir_gate_item_hold(struct weir_gate_item *item);
 void weir_gate_item_drop(struct weir_gate_item *item);
-/** The item's run has stopped. @param done_blocks  of its grid. @thread any with the context */
+/**
+ * The item's run has stopped.
+ * @param done_blocks  blocks that have ended.
+ * @thread any with the context
+ */
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks);
-/** It goes on, or does not stop. @param may_stop  it may be asked again. @thread any with the
- * context */
+/**
+ * The item's run goes on, or cannot stop.
+ * @param may_stop  the scheduler may try again later.
+ * @thread any with the context
+ */
 void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop);
 
-/** The key of a kernel with a block's geometry. */
+/** The key of a kernel that is launched with this block geometry. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * What was learned of durations: how good it is, and how it comes from one worker's life to the
- * next: a file per GPU, driver and worker beside the forms' cache, and with its manners
- * (host_backend/config/file_cache.h): written beside and renamed, bounded, a damaged one is removed
- * and said so.
+ * Saves the learned durations, so that the next worker need not learn them again, and reports how
+ * good predictions are. There is a file for each GPU, driver and worker, next to the cache of
+ * twins. Like that cache (host_backend/config/file_cache.h), a file is written under another name
+ * and renamed, its size is bounded, and a damaged file is removed with a line in the log.
  *
- * It is written when the worker ends and every KEEP_NS while something was learned. The gate's lock
- * is held while the table is copied; so that waits for a moment without work, but not for ever.
+ * The file is written when the worker ends, and every KEEP_NS if something was learned. Copying the
+ * table holds the gate's lock, so this waits for a moment without work, but not for ever.
  */
 #include "host_backend/config/control.h"
 #include "host_backend/gate/private.h"

@@ -1,4 +1,4 @@
-/* A device's gate, from begin to end; tenants as they are configured. */
+/* Creates and destroys a device's gate; policies and tenants' settings. */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"

@@ -1,6 +1,7 @@
 /*
- * What a session's work is predicted to take: by what was said last, for a while, without the
- * gate's lock; and what becomes of launches of which nothing sure is known.
+ * Predicts how long a session's work takes. A hint holds the last prediction for a while, so that
+ * most launches do not need the gate's lock. Also decides when a session must wait because it
+ * launches a kernel again and again whose duration is not known.
  */
 #include "host_backend/gate/private.h"
 
@@ -36,7 +37,7 @@ void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *w
     pass->ns = pass->guessed ? guess_ns(gate, work) : ns;
 }
 
-/* By what was said last, for a while, where that does without the lock. */
+/* Use the last prediction while it is fresh. It needs no lock. */
 void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work,
                        struct weir_gate_pass *pass)
 {
@@ -67,9 +68,9 @@ uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t
 }
 
 /*
- * Nothing sure is known of a kernel, and it is launched again and again: it may be long, and a
- * newcomer would wait for all of them. Where others come between, or other geometries, nothing
- * would be learned from waiting, and programs that run more than one kernel are not to be held up.
+ * A kernel of unknown duration is launched again and again. It may be long, and another tenant that
+ * comes would wait for all these launches. If other kernels or geometries come between, waiting
+ * teaches nothing, and programs that run several kernels should not be held up.
  */
 bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
 {
@@ -88,9 +89,9 @@ bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
 }
 
 /*
- * Behind one batch of such launches the next may come, the third not before the first is done. What
- * waits for a later launch of the same kernel gets that, too: when nothing ends, twice as many
- * pass.
+ * The second batch of such launches may follow the first, the third only when the first has ended.
+ * A launch may itself wait for a later launch of the same kernel, so when nothing ends, the batches
+ * double in size.
  */
 bool weir_gate_see(struct weir_gate_queue *q, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass)

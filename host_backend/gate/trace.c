@@ -1,10 +1,11 @@
 /*
- * A recording of a gate: the scheduler's records go into a ring under the gate's lock, and a thread
- * of their own takes them to the file, so that a slow disk delays nobody but itself.
+ * Records a gate's schedule trace. The scheduler's records go into a ring under the gate's lock,
+ * and a thread writes them to the file, so that a slow disk delays no session.
  *
- * Only what the scheduler sees can be recorded, so the way past it is closed meanwhile; what has
- * gone past it before is told to it first. A scheduler that has tenants already knows what no file
- * says: such a recording is marked as begun in the middle, and cannot be replayed exactly.
+ * Only what the scheduler decides about can be recorded. So no work passes undecided meanwhile, and
+ * work that has passed before is reported to the scheduler first. A scheduler that already has
+ * tenants knows things that are not in the file: such a trace is marked as begun in the middle, and
+ * it cannot be replayed exactly.
  */
 #include "host_backend/gate/private.h"
 
@@ -120,7 +121,7 @@ static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace 
     }
 }
 
-/* Nothing passes beside the scheduler any more, and it hears of what has. */
+/* Let nothing pass undecided any more, and report what has passed. */
 static void close_way_locked(struct weir_gate *gate, uint64_t now_ns)
 {
     weir_sched_id alone = atomic_load(&gate->shared->alone);

@@ -1,7 +1,7 @@
 /*
- * A session's thread waits at the gate: until less of its tenant's is in flight, while that is
- * alone, or for the scheduler's grant. It holds nothing meanwhile, looks up when its session ends
- * or its guest goes, and lets the session attend to what cannot wait.
+ * How a session's thread waits in the gate: for the scheduler's grant or, while its tenant is
+ * alone, until less work is in flight. It holds no lock meanwhile. It stops waiting when its
+ * session ends or its guest goes, and lets the session do what cannot wait.
  */
 #include "host_backend/gate/private.h"
 
@@ -9,22 +9,22 @@
 #include <time.h>
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
-#define SOON_NS           WEIR_NS_PER_MS /* predictions of long copies are so far off */
+#define SOON_NS           WEIR_NS_PER_MS /* typical error of a long copy's prediction */
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define NAP_MAX_NS        WEIR_NS_PER_MS
-#define NAP_PART          16u                   /* of the time waited, a sleep is so small a part */
-#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* has its turn ended meanwhile? */
-#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, where threads do not spin */
+#define NAP_PART          16u                   /* a sleep is at most 1/16 of the time waited */
+#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* between two looks whether the turn is over */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same for threads that do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
-#define WAIT_SOON_NS      WEIR_NS_PER_MS /* while the session has something to attend to */
-#define EARLY_PART        8u             /* of what is in flight, so long before its end .. */
-#define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. at most, and what may be in flight, contended */
-#define STUCK_NS          (500 * WEIR_NS_PER_MS) /* in flight, and neither done nor stopped */
+#define WAIT_SOON_NS      WEIR_NS_PER_MS /* while the session has other things to do */
+#define EARLY_PART        8u             /* the next may go for the last 1/8 of the oldest, .. */
+#define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. but at most this long before its end */
+#define STUCK_NS          (500 * WEIR_NS_PER_MS) /* work without progress for this long is stuck */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
-#define STUCK_SHARE       4u /* of what is predicted of it, the next waits so many times as long, */
-#define STUCK_LINES       16u           /* of the log */
-#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* with an SM limit by that, and up to so long */
+#define STUCK_SHARE       4u                    /* times the predicted duration; .. */
+#define STUCK_LINES       16u                   /* in the log */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S         /* .. or as an SM limit makes it, up to this */
 
 static void nap(uint64_t ns)
 {
@@ -57,8 +57,8 @@ struct oldest {
     bool known;  /* how long it takes: ns */
     bool halted; /* its first run is stopped, or about to be */
     uint64_t ns;
-    /* Since when it has had no other before it. Work that moves on is not stuck, however long its
-     * queue: to let more pass would keep it that long. */
+    /* When it became the first. A queue that makes progress is not stuck, however long it is;
+     * letting more pass would only make it longer. */
     uint64_t since_ns;
 };
 
@@ -80,10 +80,11 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
 }
 
 /*
- * Until the next look at what is in flight: half of what the oldest is predicted to need. But a
- * kernel's time may depend on its arguments, as a collective's does on its size, so the thread
- * sleeps no longer than a part of the time it has waited: work that ends early is seen late by that
- * part at most, which is exact enough to correct the prediction (watch.c, is_exact()).
+ * The time until the thread looks again at what is in flight: half of what the oldest work is
+ * predicted to need. But a kernel's time may depend on its arguments, as a collective's does on its
+ * size, so the thread never sleeps longer than a part of the time that it has waited already. Then
+ * the end of work that is shorter than predicted is seen at most that part late, which is exact
+ * enough to correct the prediction (is_exact() in watch.c).
  */
 static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
 {
@@ -100,7 +101,7 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
     return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
 }
 
-/* Between two looks at what is in flight, waited for since then. false: the session is over. */
+/* Wait between two looks at what is in flight. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
     if (q->ops->is_over(q->session)) {
@@ -111,8 +112,8 @@ static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
     return true;
 }
 
-/* So long may nothing be done without it being strange:
- * the oldest may be known to take its time. */
+/* How long the queue may make no progress before that is unusual; long work may be known to be
+ * long. */
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
     struct oldest oldest = oldest_of(q);
@@ -122,8 +123,9 @@ static uint64_t stall_ns(struct weir_gate_queue *q)
 }
 
 /*
- * All that is in flight is behind one mark, and known to be nearly over: the next comes in time, or
- * the device would wait for it. A newcomer then waits for that one, as if it had begun.
+ * All work in flight is before one mark and known to end soon. Then the next item may go now, or
+ * the device would have nothing to do. Another tenant that comes must wait for it as if it had
+ * begun.
  */
 static bool is_nearly_over(struct weir_gate_queue *q)
 {
@@ -136,9 +138,9 @@ static bool is_nearly_over(struct weir_gate_queue *q)
 }
 
 /*
- * Alone, with much in flight: wait until some of it is done. What is in flight may itself wait for
- * what we hold back (a kernel for a later copy in another stream), so where nothing moves, the next
- * item passes, and all after it until something does.
+ * The tenant is alone and has much in flight: wait until some of it has ended. Work in flight may
+ * itself wait for what is held back here, as a kernel for a later copy in another stream. So when
+ * nothing makes progress, the next item passes, and all after it until something does.
  */
 static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 {
@@ -179,7 +181,7 @@ static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
     return false;
 }
 
-/* How long an item waits before it passes because what the session has in flight does not end. */
+/* How long an item waits before it passes because the session's work in flight does not end. */
 static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now_ns)
 {
     uint32_t limit_pct = weir_gate_sm_limit_pct(q);
@@ -193,7 +195,7 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
     return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
 }
 
-/* Of the oldest work in flight, for whoever looks for what it waits for. */
+/* Log the oldest work in flight, for people who look for what it waits for. */
 static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     const struct weir_gate_entry *oldest = &q->ring[q->first];
@@ -212,10 +214,9 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 }
 
 /*
- * What the session has in flight waits for something, and that may be this item. The scheduler is
- * told that it has been given; it cannot hold it back by a bound or by whose turn it is. One that
- * makes its work wait on purpose gains little: it is charged, and the pace allows a fraction of the
- * device.
+ * The session's work in flight waits for something, perhaps for this item. So the item passes, and
+ * the scheduler is told that it was given, whatever the bound and whoever's turn it is. A tenant
+ * that makes its work wait on purpose gains little: the item is charged, and few pass in this way.
  */
 static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
 {
@@ -239,7 +240,8 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
-/* A wake-up costs about 10 us, in which the device may have nothing to do. false: too many do. */
+/* Spin instead of sleeping: a wake-up costs about 10 us, and the device may be idle meanwhile.
+ * false: too many threads spin already. */
 static bool spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t ns)
 {
     uint64_t begin_ns = weir_clock_now_ns();

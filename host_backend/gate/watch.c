@@ -1,13 +1,14 @@
 /*
- * The scheduler's side of the gate: its orders carried out, its questions answered, and the thread
- * that sees what the device has done.
+ * The gate's side towards the scheduler: carries out its orders, and runs the thread that sees what
+ * the device has done.
  *
- * Orders about runs are driver calls, so they are noted under the lock and carried out without it,
- * by one thread at a time and in their order: whoever unlocks the gate and finds nobody at it. That
- * is often the very thread whose item wants a place, so that a stop loses no time.
+ * Orders about runs are driver calls. So they are noted under the lock and carried out without it,
+ * in their order and by one thread at a time: the thread that unlocks the gate, if no other is
+ * carrying them out. That is often the thread whose item waits for the place, so a stop loses no
+ * time.
  *
- * The thread sleeps while the scheduler knows of nothing under way. Else it looks at the marks, all
- * few microseconds where there are cores to spare, less often where not.
+ * The gate's thread sleeps while the scheduler has no work in flight. Otherwise it looks at the
+ * marks, every few microseconds if the machine has cores to spare, and less often if not.
  */
 #include "host_backend/gate/private.h"
 
@@ -40,7 +41,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
     gate->free_items = item;
 }
 
-/* The scheduler has been told: it is no item any more. */
+/* The scheduler has forgotten the item. */
 static void gone_locked(struct weir_gate_item *item)
 {
     if (!item->gone) {
@@ -228,7 +229,7 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item)
     item->resize_late = item->stop_late = false;
 }
 
-/* Without the lock; what the scheduler must hear of it is said with it. */
+/* Carry out an order without the lock; report its result to the scheduler with the lock. */
 static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 {
     enum weir_gate_stop says;
@@ -256,7 +257,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 
 void weir_gate_unlock(struct weir_gate *gate)
 {
-    if (gate->acting) { /* whoever is at it does ours, too */
+    if (gate->acting) { /* the thread that carries them out does ours, too */
         pthread_mutex_unlock(&gate->lock);
         return;
     }
@@ -342,13 +343,13 @@ void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mar
     }
 }
 
-/* Seen so late at most, is it known how long the work took? */
+/* Was the end seen early enough to know how long the work took? */
 static bool is_exact(uint64_t late_ns, uint64_t took_ns)
 {
     return late_ns < EXACT_NS || late_ns < took_ns / EXACT_PART;
 }
 
-/* What it took, as far as marks say: since it was given, or what was before it was seen done. */
+/* The time that work took, by its marks: since it was given, or since the work before it ended. */
 static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work,
                         uint64_t now_ns)
 {
@@ -357,14 +358,13 @@ static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_
     return now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
-/* It may have begun so long before that. */
+/* How much earlier than that the work may have begun. */
 static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work)
 {
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
 }
 
-/* What passed beside the scheduler took so long:
- * charged to the tenant, and learned from if alike. */
+/* Undecided work has ended: charge it to the tenant, and learn from it if all of it was alike. */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
@@ -396,7 +396,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
     }
 }
 
-/* The scheduler learns from their sum, or, where they are alike, from the first for all. */
+/* The scheduler learns from the sum of their times, or from the first for all if they are alike. */
 static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                                  uint64_t now_ns)
 {
@@ -412,9 +412,9 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
     weir_sched_done_together(q->gate->sched, now_ns, ids, n);
 }
 
-/* Of several it is only known how long they took together. A kernel was granted before its thread,
- * which may have slept, gave it to the device. What is known is not made worse by an end that was
- * seen late: a part of that time was the next one's. */
+/* The time of several items is only known as a sum. A kernel may be granted long before its thread,
+ * which was asleep, gives it to the device. An end that was seen late does not change what was
+ * learned, because part of that time belongs to the next item. */
 static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batch *work,
                                 uint64_t now_ns, uint64_t late_ns)
 {
@@ -467,7 +467,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     q->done_late_ns = late_ns;
 }
 
-/* Unmarked when it was adopted, now with marks behind it: its end is the last mark's. */
+/* Work that was unmarked when it was reported, and has marks now: it ends with the last mark. */
 static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate_entry *last;
@@ -544,7 +544,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     weir_gate_kick_locked(q->gate);
 }
 
-/* Work that passed in the moment in which the way past the scheduler was closed. */
+/* Work that passed undecided while that was being forbidden. */
 static void adopt_stragglers_locked(struct weir_gate *gate, struct weir_gate_queue *q,
                                     uint64_t now_ns)
 {

@@ -1,6 +1,6 @@
 /*
- * admin.sock: a client sends a line ("status", "stats", "tenant ...", "trace ...", the last with a
- * file's descriptor), and reads rows until the end.
+ * admin.sock: a client sends a line of words (requests.def), perhaps with a descriptor, and reads
+ * rows until the end.
  *
  * A request makes the supervisor ask every ready worker (a gathering); when all have answered, or
  * after a second, everyone who waits is answered with what is there. What a request changed was
@@ -46,8 +46,10 @@ void weir_sup_admin_accept(struct weir_supervisor *sup)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         if (sup->clients[i].fd < 0) {
-            sup->clients[i] = (struct weir_admin_client){
-                .fd = fd, .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
+            sup->clients[i] =
+                (struct weir_admin_client){.fd = fd,
+                                           .id = ++sup->last_client,
+                                           .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
             return;
         }
     }
@@ -94,51 +96,92 @@ static int shared_worker(const struct weir_supervisor *sup)
     return -1;
 }
 
-/* "start DEVICE", with a file, or "stop". The workers' next rows say what came of it. */
-static bool trace_request(struct weir_supervisor *sup, struct weir_admin_client *client,
-                          const char *words)
+void weir_sup_workers_ask(struct weir_supervisor *sup, const char *text)
 {
-    struct weir_link_message message = {.type = WEIR_LINK_TRACE};
-    char *end;
+    struct weir_link_message message = {.type = WEIR_LINK_REQUEST};
 
-    if (strcmp(words, "stop") == 0) {
-        for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-            if (sup->workers[i].used && sup->workers[i].ready) {
-                (void)weir_sup_worker_send(sup, i, &message, -1);
-            }
+    snprintf(message.text.text, sizeof message.text.text, "%s", text);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid != 0) {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
         }
-        return true;
     }
-    if (strncmp(words, "start ", 6) != 0 || words[6] < '0' || words[6] > '9' ||
-        !client->has_passed) {
-        return false;
-    }
-    message.trace.device = (uint32_t)strtoul(words + 6, &end, 10);
-    (void)weir_sup_worker_send(sup, shared_worker(sup), &message, client->passed_fd);
-    return *end == 0;
 }
 
-/* What a whole line asks for; does what it says about a tenant. false: nothing known. */
+/* The workers do it; their answers come before their next rows. */
+static bool pass_on(struct weir_supervisor *sup, struct weir_admin_client *client, char **words,
+                    size_t n_words)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_REQUEST};
+    size_t at = 0;
+
+    message.text.client = client->id;
+    for (size_t i = 0; i < n_words; i++) {
+        at += (size_t)snprintf(message.text.text + at, sizeof message.text.text - at, "%s%s",
+                               i == 0 ? "" : "\t", words[i]);
+        if (at >= sizeof message.text.text) {
+            return false;
+        }
+    }
+    if (client->has_passed) {
+        (void)weir_sup_worker_send(sup, shared_worker(sup), &message, client->passed_fd);
+        return true;
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].ready) {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+    return true;
+}
+
+void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer)
+{
+    static const char error[] = "error: ";
+    bool failed = strncmp(answer->text, error, strlen(error)) == 0;
+
+    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
+        struct weir_admin_client *client = &sup->clients[i];
+
+        if (client->fd >= 0 && client->id == answer->client && answer->text[0] != 0) {
+            weir_sup_note(client->report, failed ? "error" : "answer",
+                          answer->text + (failed ? strlen(error) : 0));
+        }
+    }
+}
+
+static const struct {
+    const char *name;
+    weir_sup_request_fn handle;
+} requests[] = {
+#define WEIR_SUP_REQUEST(name, handler)    {name, handler},
+#define WEIR_WORKER_REQUEST(name, handler) {name, pass_on},
+#include "host_backend/config/requests.def"
+#undef WEIR_SUP_REQUEST
+#undef WEIR_WORKER_REQUEST
+};
+
+/* What a whole line asks for is done as far as that needs no answer. false: nothing known. */
 static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
-    client->wish = WEIR_WANTS_STATUS;
-    if (strcmp(client->request, "status") == 0) {
-        return true;
+    char *words[WEIR_ADMIN_WORDS_MAX], *rest = NULL;
+    size_t n = 0;
+
+    for (char *word = strtok_r(client->request, "\t", &rest); word != NULL;
+         word = strtok_r(NULL, "\t", &rest)) {
+        if (n == WEIR_ADMIN_WORDS_MAX) {
+            return false;
+        }
+        words[n++] = word;
     }
-    if (strcmp(client->request, "stats") == 0) {
-        client->wish = WEIR_WANTS_STATS;
-        return true;
+    client->report = calloc(1, sizeof *client->report);
+    for (size_t i = 0; n != 0 && client->report != NULL && i < sizeof requests / sizeof requests[0];
+         i++) {
+        if (strcmp(requests[i].name, words[0]) == 0) {
+            return requests[i].handle(sup, client, words, n);
+        }
     }
-    if (strncmp(client->request, "trace ", 6) == 0) {
-        client->wish = WEIR_WANTS_TRACE;
-        return trace_request(sup, client, client->request + 6);
-    }
-    if (strncmp(client->request, "policy ", 7) == 0) {
-        client->wish = WEIR_WANTS_POLICY;
-        return weir_sup_policy_request(sup, client, client->request + 7);
-    }
-    client->wish = WEIR_WANTS_TENANT;
-    return weir_sup_tenant_request(sup, client, client->request);
+    return false;
 }
 
 /* As recv(). One descriptor is the client's; of several none is, and neither is a second one. */
@@ -182,8 +225,8 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
     }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
-    client->gathering = sup->n_gatherings + (client->wish >= WEIR_WANTS_TENANT || !sup->gathering);
-    start_gathering(sup, client->wish == WEIR_WANTS_STATS);
+    client->gathering = sup->n_gatherings + (!client->looks || !sup->gathering);
+    start_gathering(sup, client->stats);
 }
 
 /* Append a copy of an element; a lack of memory loses a row of a report, no more. */
@@ -236,14 +279,14 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
     }
 }
 
-/* A row for every configured tenant, with what its worker said of it. */
-static void fill_tenants(struct weir_supervisor *sup, struct weir_status_report *report)
+void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
+                            struct weir_status_report *report)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
         struct weir_status_tenant row = {0};
 
-        if (!t->used || t->gone) {
+        if (!t->used || t->gone || (name != NULL && strcmp(t->config.name, name) != 0)) {
             continue;
         }
         for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
@@ -292,36 +335,6 @@ static void send_text(int fd, const char *text, size_t bytes)
     }
 }
 
-/* Rows of one tenant, with what was asked of it. */
-static void fill_tenant_answer(struct weir_supervisor *sup, const struct weir_admin_client *client,
-                               struct weir_status_report *report)
-{
-    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
-    struct weir_status_report all = {0};
-
-    fill_tenants(sup, &all);
-    for (size_t i = 0; i < all.n_tenants; i++) {
-        if (strcmp(all.tenants[i].name, client->tenant) == 0) {
-            weir_sup_append((void **)&report->tenants, &report->n_tenants, &all.tenants[i],
-                            sizeof all.tenants[i]);
-        }
-    }
-    free(all.tenants);
-    report->settings = client->report->settings;
-    report->n_settings = client->report->n_settings;
-    report->notes = client->report->notes;
-    report->n_notes = client->report->n_notes;
-    if (tenant != NULL && tenant->worker >= 0 &&
-        (!sup->workers[tenant->worker].ready || sup->workers[tenant->worker].answering)) {
-        struct weir_status_note note = {"warning", "its worker has not said yet that it has this"};
-
-        weir_sup_append((void **)&client->report->notes, &client->report->n_notes, &note,
-                        sizeof note);
-        report->notes = client->report->notes;
-        report->n_notes = client->report->n_notes;
-    }
-}
-
 /* Who asks may stand in another directory. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
@@ -348,29 +361,54 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report)
 {
     fill_host(sup, report);
-    fill_tenants(sup, report);
+    weir_sup_admin_tenants(sup, NULL, report);
     fill_workers(sup, report);
     report->sessions = sup->gathered.sessions;
     report->n_sessions = sup->gathered.n_sessions;
 }
 
-static void answer(struct weir_supervisor *sup, const struct weir_admin_client *client)
+static void answer_status(struct weir_supervisor *sup, struct weir_admin_client *client,
+                          struct weir_status_report *report)
+{
+    (void)client;
+    weir_sup_admin_report(sup, report);
+}
+
+bool weir_sup_status_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             char **words, size_t n_words)
+{
+    (void)sup;
+    (void)words;
+    client->looks = true;
+    client->answer = answer_status;
+    return n_words == 1;
+}
+
+bool weir_sup_stats_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                            char **words, size_t n_words)
+{
+    (void)sup;
+    (void)words;
+    client->looks = true;
+    client->stats = true;
+    return n_words == 1;
+}
+
+static void answer(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     struct weir_status_report report = {0};
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    if (client->wish == WEIR_WANTS_TENANT) {
-        fill_host(sup, &report);
-        fill_tenant_answer(sup, client, &report);
-    } else if (client->wish == WEIR_WANTS_POLICY) {
-        fill_host(sup, &report);
-        report.notes = client->report->notes;
-        report.n_notes = client->report->n_notes;
-    } else {
-        weir_sup_admin_report(sup, &report);
+    fill_host(sup, &report);
+    if (client->answer != NULL) {
+        client->answer(sup, client, &report);
     }
+    report.settings = client->report->settings;
+    report.n_settings = client->report->n_settings;
+    report.notes = client->report->notes;
+    report.n_notes = client->report->n_notes;
     if (out != NULL) {
         weir_status_text_write(out, &report);
         fclose(out);
@@ -384,8 +422,7 @@ static void answer(struct weir_supervisor *sup, const struct weir_admin_client *
 /* Does the gathering that is over answer this client? */
 static bool is_answered(const struct weir_supervisor *sup, const struct weir_admin_client *client)
 {
-    return client->gathering <= sup->n_gatherings &&
-           (client->wish != WEIR_WANTS_STATS || sup->gathering_stats);
+    return client->gathering <= sup->n_gatherings && (!client->stats || sup->gathering_stats);
 }
 
 /* A gathering is over: answer, and say whether somebody waits for another,
@@ -402,10 +439,10 @@ static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
         }
         if (!is_answered(sup, client)) {
             again = true;
-            *ret_stats |= client->wish == WEIR_WANTS_STATS;
+            *ret_stats |= client->stats;
             continue;
         }
-        if (client->wish == WEIR_WANTS_STATS) {
+        if (client->stats) {
             send_text(client->fd, sup->stats_text, sup->stats_bytes);
             send_text(client->fd, WEIR_STATUS_TEXT_END, sizeof WEIR_STATUS_TEXT_END - 1);
         } else {

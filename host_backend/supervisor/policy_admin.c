@@ -13,10 +13,10 @@
 
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag)
 {
-    struct weir_link_message message = {.type = WEIR_LINK_POLICY};
+    char request[WEIR_LINK_TEXT_BYTES];
     char *now = sup->config.scheduler.policy;
 
-    if (strlen(policy) >= sizeof message.policy) {
+    if (strlen(policy) >= sizeof sup->config.scheduler.policy) {
         weir_diag_set(diag, 1, 1, "the list is too long");
         return false;
     }
@@ -31,28 +31,23 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
         weir_log_info("supervisor: policy changed from=\"%s\" to=\"%s\"", now, policy);
     }
     snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
-    snprintf(message.policy, sizeof message.policy, "%s", policy);
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid != 0) {
-            (void)weir_sup_worker_send(sup, i, &message, -1); /* a dead one is told at its start */
-        }
-    }
+    snprintf(request, sizeof request, "policy\t%s", policy);
+    weir_sup_workers_ask(sup, request); /* one that is dead is told at its start */
     return true;
 }
 
 bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_client *client,
-                             const char *policy)
+                             char **words, size_t n_words)
 {
     struct weir_diag diag = {0};
 
-    client->report = calloc(1, sizeof *client->report);
-    if (client->report == NULL) {
+    if (n_words > 2) {
         return false;
     }
     if (!weir_sup_may_change(client)) {
         weir_sup_note(client->report, "error",
                       "permission denied: root and the user of weir serve may change policies");
-    } else if (!weir_sup_policy_set(sup, policy, &diag)) {
+    } else if (!weir_sup_policy_set(sup, n_words == 2 ? words[1] : "", &diag)) {
         weir_sup_note(client->report, "error", diag.message);
     }
     return true;

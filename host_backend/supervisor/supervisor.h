@@ -74,25 +74,29 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
-enum weir_admin_wish {
-    WEIR_WANTS_STATUS,
-    WEIR_WANTS_STATS,
-    WEIR_WANTS_TENANT,
-    WEIR_WANTS_TRACE,
-    WEIR_WANTS_POLICY
-};
+#define WEIR_ADMIN_WORDS_MAX (4 + 2 * WEIR_SETTINGS_MAX) /* of a request */
+
+struct weir_supervisor;
+struct weir_admin_client;
+
+/* Add to a report, which has the host's row already, what a client is answered. */
+typedef void (*weir_sup_answer_fn)(struct weir_supervisor *sup, struct weir_admin_client *client,
+                                   struct weir_status_report *report);
 
 struct weir_admin_client {
-    int fd; /* -1: free */
+    int fd;      /* -1: free */
+    uint64_t id; /* as of weir_link_text */
     bool asked;
-    enum weir_admin_wish wish;
-    uint64_t gathering; /* which one's end it waits for */
-    char request[4096]; /* so far */
+    bool looks;                /* it has changed nothing: a gathering under way will do */
+    bool stats;                /* it is answered what the workers write into files */
+    weir_sup_answer_fn answer; /* NULL: its notes are all */
+    uint64_t gathering;        /* which one's end it waits for */
+    char request[4096];        /* so far */
     size_t request_bytes;
     bool has_passed;
     int passed_fd;                       /* came with the request; owned */
     char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
-    struct weir_status_report *report;   /* what was done: notes and settings; owned */
+    struct weir_status_report *report;   /* of its request: notes and settings; owned */
     uint64_t deadline_ns;
 };
 
@@ -175,6 +179,7 @@ struct weir_supervisor {
     struct weir_kept_chunk *kept;
     size_t n_kept, kept_room;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
+    uint64_t last_client; /* its id */
     bool gathering;
     bool gathering_stats;  /* .. statistics, too */
     uint64_t n_gatherings; /* begun */
@@ -335,15 +340,26 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
-/* tenant_admin.c */
+/*
+ * Requests of host_backend/config/requests.def. What a client asks is done at once, and
+ * client->report gets what there is to say; then the workers are asked how they are, and when they
+ * have answered, the client is.
+ */
 
 /**
- * A client's "tenant\t..." request: does it and fills client->report and client->tenant.
- * @param request  changed.
- * @return false: not such a request, or no memory
+ * @param words  of client->request, the name of the request first.
+ * @return false: the words make no sense, and the client is not answered
  */
-bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
-                             char *request);
+typedef bool (*weir_sup_request_fn)(struct weir_supervisor *sup, struct weir_admin_client *client,
+                                    char **words, size_t n_words);
+
+#define WEIR_SUP_REQUEST(name, handler)                                                            \
+    bool handler(struct weir_supervisor *sup, struct weir_admin_client *client, char **words,      \
+                 size_t n_words);
+#define WEIR_WORKER_REQUEST(name, handler)
+#include "host_backend/config/requests.def"
+#undef WEIR_SUP_REQUEST
+#undef WEIR_WORKER_REQUEST
 
 /** One thing to say of a request; a lack of memory loses it. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
@@ -354,9 +370,6 @@ bool weir_sup_may_change(const struct weir_admin_client *client);
 
 /** Give all schedulers other policies. @return false: the diagnosis says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
-/** A client's wish for it: done, or client->report says why not. @return false: no memory */
-bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_client *client,
-                             const char *policy);
 
 /* admin.c */
 
@@ -364,11 +377,18 @@ bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_clie
 void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
 /** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
+/** Add a row of each tenant, or of the one of this name, with what its worker last said. */
+void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
+                            struct weir_status_report *report);
 /** Ask the workers for their status, if that is not under way. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
+/** Have all workers that have been started do a request, whatever they answer. */
+void weir_sup_workers_ask(struct weir_supervisor *sup, const char *text);
+/** What a worker says to a client's request. */
+void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
 /** A worker's status message, and the file that came with it, borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);

@@ -1,7 +1,7 @@
 /*
  * `weir tenant` as the supervisor does it: show, set, add, remove.
  *
- * A request is one line of words with tabs between. Settings are tried on a copy first, each wrong
+ * Settings are tried on a copy first, each wrong
  * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
  * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
  */
@@ -181,24 +181,29 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
     return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
 }
 
-bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
-                             char *request)
+/* Its row, with what was asked of it. */
+static void answer(struct weir_supervisor *sup, struct weir_admin_client *client,
+                   struct weir_status_report *report)
 {
-    char *words[4 + 2 * WEIR_SETTINGS_MAX], *rest = NULL, text[160];
-    struct weir_sup_tenant *tenant;
-    size_t n = 0;
+    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
 
-    for (char *word = strtok_r(request, "\t", &rest); word != NULL;
-         word = strtok_r(NULL, "\t", &rest)) {
-        if (n == sizeof words / sizeof words[0]) {
-            return false;
-        }
-        words[n++] = word;
+    weir_sup_admin_tenants(sup, client->tenant, report);
+    if (tenant != NULL && tenant->worker >= 0 &&
+        (!sup->workers[tenant->worker].ready || sup->workers[tenant->worker].answering)) {
+        weir_sup_note(client->report, "warning", "its worker has not said yet that it has this");
     }
-    client->report = calloc(1, sizeof *client->report);
-    if (n < 3 || strcmp(words[0], "tenant") != 0 || client->report == NULL) {
+}
+
+bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                             char **words, size_t n_words)
+{
+    struct weir_sup_tenant *tenant;
+    char text[160];
+
+    if (n_words < 3) {
         return false;
     }
+    client->answer = answer;
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
     tenant = weir_sup_tenant_find(sup, words[2]);
     if (strcmp(words[1], "show") != 0 && !weir_sup_may_change(client)) {
@@ -207,7 +212,7 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
         return true;
     }
     if (strcmp(words[1], "add") == 0) {
-        add(sup, client->report, words[2], words + 3, n - 3);
+        add(sup, client->report, words[2], words + 3, n_words - 3);
         return true;
     }
     if (tenant == NULL || tenant->gone) {
@@ -215,5 +220,5 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
         weir_sup_note(client->report, "error", text);
         return true;
     }
-    return known(sup, tenant, client->report, words, n);
+    return known(sup, tenant, client->report, words, n_words);
 }

@@ -469,6 +469,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
         break;
+    case WEIR_LINK_ANSWER:
+        weir_sup_admin_answer(sup, &message.text);
+        break;
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:
     case WEIR_LINK_STATUS_END:

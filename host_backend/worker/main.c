@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
+#include "host_backend/worker/requests.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/gates.h"
@@ -150,7 +151,6 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
     }
     snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
     row->pid = (uint64_t)getpid();
-    memcpy(row->trace, worker->trace_text, sizeof row->trace);
     row->objects = atomic_load(&worker->objects);
     row->chunks = atomic_load(&worker->chunks);
     row->chunk_bytes = atomic_load(&worker->chunk_bytes);
@@ -292,17 +292,8 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_STATS:
         on_status(worker, message.type == WEIR_LINK_STATS);
         break;
-    case WEIR_LINK_TRACE:
-        if (fd >= 0) {
-            weir_gates_trace_start(worker, message.trace.device, fd);
-            fd = -1;
-        } else {
-            weir_gates_trace_stop(worker);
-        }
-        break;
-    case WEIR_LINK_POLICY:
-        message.policy[sizeof message.policy - 1] = 0;
-        weir_gates_policies_set(worker, message.policy);
+    case WEIR_LINK_REQUEST:
+        weir_worker_request(worker, worker->link, &message.text, &fd);
         break;
     case WEIR_LINK_STOP:
         return false;

@@ -66,9 +66,8 @@ class Command(lib.Case):
         folder = os.path.join(lib.places.source, "docs/man")
         if not os.path.isdir(folder):
             self.skipTest("not in a source tree")
-        for name in ("weir.1", *(f"weir-{c}.1" for c in COMMANDS), "weir.toml.5",
-                     "weir-libcuda.7"):
-            path = os.path.join(folder, name + ".scd")
+        for name in ("weir.1.scd.in", *(f"weir-{c}.1.scd" for c in COMMANDS), "weir.toml.5.scd", "weir-libcuda.7.scd"):
+            path = os.path.join(folder, name)
             self.assertTrue(os.path.exists(path), f"no page {name}")
         for command in COMMANDS:  # every option of the help stands in the page
             with open(os.path.join(folder, f"weir-{command}.1.scd")) as f:

@@ -86,7 +86,8 @@ class Tenant(lib.Case):
 
     def test_add_and_remove(self):
         host = self.host({"alice": {}})
-        self.tenant(host, "add", "carol", "memory=128MiB", "weight=7")
+        self.tenant(host, "add", "carol", "memory=128MiB", "weight=7", "vsock_cid=77")
+        self.assertIn("'carol' has the same vsock_cid", self.tenant(host, "add", "dave", "vsock_cid=77", expect=1).stderr)
         self.finished(host, "e2e_minimal", tenant="carol")
         self.assertEqual(host.tenant("carol")["quota_bytes"], 128 * MIB)
         self.assertEqual(host.tenant("carol")["source"], "weir tenant")

@@ -117,10 +117,14 @@ class Trace(lib.Case):
         host.stop()
         host = self.tenants()
         read_end, write_end = os.pipe()
-        for words, fds, answer in ((b"trace start 0\n", [write_end], b"a regular file is wanted"),
-                                   (b"trace start 0\n", [], b""), (b"trace start\n", [write_end], b""),
-                                   (b"trace\n", [], b""), (b"trace start 0x\n", [write_end], b""),
-                                   (b"trace start 0\n", [write_end] * 3, b""),
+        for words, fds, answer in ((b"trace\tstart\t0\n", [write_end], b"a regular file is wanted"),
+                                   (b"trace\tstart\t0\n", [], b"a file are wanted"),
+                                   (b"trace\tstart\n", [write_end], b"a file are wanted"),
+                                   (b"trace\n", [], b"a file are wanted"),
+                                   (b"trace\tstart\t0x\n", [write_end], b"a file are wanted"),
+                                   (b"trace\tstart\t0\n", [write_end] * 3, b"a file are wanted"),
+                                   (b"nothing\n", [write_end], b""), (b"trace start 0\n", [], b""),
+                                   (b"trace\t" + 600 * b"x" + b"\n", [], b""), (b"\n", [], b""),
                                    (b"status\n", [write_end], b'"row":"worker"')):
             with self.subTest(words=words, fds=len(fds)), \
                     socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as admin:

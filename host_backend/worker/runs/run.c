@@ -1,6 +1,6 @@
 /*
- * Starting, stopping, resuming, resizing. What must wait for the device (has it stopped? may it
- * grow?) is left to the watcher (run_watch.c).
+ * Starts, stops, resumes and resizes runs. The watcher (run_watch.c) does the steps that must wait
+ * for the device, such as starting more blocks of a run that has stopped.
  */
 #include "host_backend/worker/runs/run_private.h"
 

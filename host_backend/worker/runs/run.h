@@ -1,11 +1,11 @@
 /*
- * Runs: launches in ticket or persistent form that can be stopped, resumed, moved and resized while
- * they are under way. What the scheduler works with.
+ * Runs: launches in ticket or persistent form. A run can be stopped, resumed, moved to other SMs
+ * and resized while it is on the device.
  *
- * One struct weir_runs per device, internally locked. A run is counted: one reference is the
- * launch's own, dropped when nothing on the device can touch it any more; whoever else keeps a
- * pointer has one of his own. A thread (the watcher) sees what became of runs; it calls notify with
- * no lock held.
+ * Each device has one struct weir_runs, which is internally locked. A run has a reference count.
+ * The launch holds one reference until nothing on the device can touch the run any more; whoever
+ * else keeps a pointer holds another. A thread, the watcher, sees what becomes of runs, and calls
+ * notify without holding a lock.
  *
  * Source: docs/design/preemption.md
  */
@@ -23,62 +23,62 @@ struct weir_run;
 struct weir_runs;
 
 enum weir_run_state {
-    WEIR_RUN_RUNNING,  /* or not begun yet: its stream is not there */
-    WEIR_RUN_STOPPING, /* told to stop; some blocks are still at work */
-    WEIR_RUN_STOPPED,  /* no block is at work; the stream behind it waits */
-    WEIR_RUN_FINISHED, /* all blocks are done and the stream goes on */
+    WEIR_RUN_RUNNING,  /* or its stream has not reached it yet */
+    WEIR_RUN_STOPPING, /* told to stop, but some blocks still run */
+    WEIR_RUN_STOPPED,  /* no block runs, and its stream waits behind it */
+    WEIR_RUN_FINISHED, /* all blocks have ended, and its stream has gone on */
 };
 
 enum weir_run_event {
     WEIR_RUN_HAS_STOPPED,
-    WEIR_RUN_HAS_RESUMED, /* also when the watcher did it: the lease was over */
+    WEIR_RUN_HAS_RESUMED, /* also when the watcher resumed it at the end of its lease */
     WEIR_RUN_HAS_FINISHED,
-    WEIR_RUN_DOES_NOT_STOP, /* not within the bound: it runs on, its kernel should not be trusted */
+    WEIR_RUN_DOES_NOT_STOP, /* it did not stop in time and runs on; do not stop this kernel again */
 };
 
 /* Where a run may work, and how. */
 struct weir_run_place {
     uint32_t sm_first;
     uint32_t sm_count;    /* 0: all SMs */
-    uint32_t block_limit; /* blocks of it per SM, 0: as many as fit. Persistent form */
-    uint32_t task_blocks; /* blocks that a worker takes at once, 0: 1. At the start only */
+    uint32_t block_limit; /* most blocks on an SM; 0: as many as fit. Persistent form only */
+    uint32_t task_blocks; /* blocks that a worker block takes at once; 0: 1. Fixed at the start */
 };
 
 /* Borrowed for the call of weir_run_start(). */
 struct weir_run_params {
     enum weir_ptx_form form; /* TICKET, PERSISTENT */
     CUfunction twin;
-    CUfunction finish;    /* WEIR_PTX_FINISH_NAME; of a ticket form */
-    uint32_t args_offset; /* of the twin */
-    uint32_t param_bytes; /* of the twin */
-    uint32_t grid[3];     /* as the program made it */
+    CUfunction finish;    /* ticket form: the kernel named WEIR_PTX_FINISH_NAME */
+    uint32_t args_offset; /* of struct weir_ptx_form_args in the twin's parameters */
+    uint32_t param_bytes; /* of all the twin's parameters */
+    uint32_t grid[3];     /* of the program's own launch */
     uint32_t block[3];
-    bool look_always;         /* persistent: workers look at what is asked before each task */
-    uint32_t shared_bytes;    /* dynamic, of the twin */
-    uint32_t blocks_per_sm;   /* of the twin that fit on an SM; 1 or more */
-    const uint8_t *arguments; /* of the kernel, packed */
+    bool look_always;         /* persistent: worker blocks look for orders before each task */
+    uint32_t shared_bytes;    /* the twin's dynamic shared memory */
+    uint32_t blocks_per_sm;   /* how many of the twin's blocks fit on an SM; 1 or more */
+    const uint8_t *arguments; /* the kernel's arguments, packed */
     uint32_t argument_bytes;
     CUstream stream;
     struct weir_run_place place;
-    bool timed;        /* only told back */
-    const void *owner; /* whose it is, for weir_runs_release(); not looked into */
-    void *user;        /* notify's first argument; must live until ended() */
+    bool timed;        /* copied to weir_run_info, nothing else */
+    const void *owner; /* names the owner for weir_runs_release(); not followed */
+    void *user;        /* first argument of notify and ended; must live until ended() */
     void (*notify)(void *user, struct weir_run *run, enum weir_run_event event); /* or NULL */
-    void (*ended)(void *user); /* nothing of it is left, also when start fails; or NULL */
+    void (*ended)(void *user); /* the run is gone; called also when the start fails; or NULL */
 };
 
 struct weir_run_info {
     enum weir_run_state state;
-    bool begun;             /* a block has been taken; as last seen */
-    bool timed;             /* as given */
-    bool plain;             /* it was never stopped, resized, or given less than all SMs */
-    uint32_t blocks_per_sm; /* as given */
-    uint32_t total;         /* blocks */
-    uint32_t done_blocks;   /* when stopped or finished; else as last seen */
-    uint32_t workers;       /* of persistent ones: that had not left; as last seen */
-    uint32_t grids;         /* further ones that have not ended */
+    bool begun;             /* a block had begun when the watcher last looked */
+    bool timed;             /* from weir_run_params */
+    bool plain;             /* it always had all SMs, and was never stopped or resized */
+    uint32_t blocks_per_sm; /* from weir_run_params */
+    uint32_t total;         /* blocks of the grid */
+    uint32_t done_blocks;   /* exact once stopped or finished, else when last looked at */
+    uint32_t workers;       /* persistent: worker blocks on the device when last looked at */
+    uint32_t grids;         /* grids beside the first that have not ended */
     uint64_t started_ns;    /* when it was put into its stream */
-    uint64_t finished_ns;   /* when that was seen */
+    uint64_t finished_ns;   /* when its end was seen */
     struct weir_run_place place;
 };
 
@@ -97,34 +97,34 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
 void weir_runs_destroy(struct weir_runs *runs);
 
 /**
- * Put a launch into a stream; what comes behind it there waits until it is finished.
+ * Put a run into a stream. Later work in the stream waits until the run has finished.
  *
  * @param ret_run  gives a reference; NULL: not wanted.
  * @return CUDA_SUCCESS
- * @return the driver's  nothing was launched; the original may be.
+ * @return the driver's  nothing was launched; the caller may launch the original instead.
  * @thread any with the context; not on a stream under capture
  */
 CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *params,
                         struct weir_run **ret_run);
 
 /**
- * Tell a run to stop; HAS_STOPPED follows, or HAS_FINISHED. Told again, only the lease is new.
+ * Tell a run to stop. HAS_STOPPED or HAS_FINISHED follows. A second call only renews the lease.
  *
- * @param lease_ns  the watcher resumes it after that, whatever the caller has forgotten.
+ * @param lease_ns  the watcher resumes the run after this time, if nobody else has.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_PERMITTED  its owner goes, or it has finished.
- * @return CUDA_ERROR_NOT_READY      not now: somebody wants the device idle.
+ * @return CUDA_ERROR_NOT_PERMITTED  the run's owner is ending, or the run has finished.
+ * @return CUDA_ERROR_NOT_READY      not now: weir_runs_device_idle_begin() is in force.
  * @return the driver's
  * @thread any with the context
  */
 CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns);
 
-/** Let a run go on where it stopped, or as soon as it has. @thread any with the context */
+/** Let a run go on: now, or as soon as it has stopped. @thread any with the context */
 CUresult weir_run_resume(struct weir_run *run);
 
 /**
- * Change where a run may work. Blocks elsewhere end their task and go; on SMs that are new to it
- * others are started. Of a stopped run: how it will be resumed. place.task_blocks is not changed.
+ * Change where a run may work. Blocks on other SMs finish their task and leave; new blocks start on
+ * the added SMs. A stopped run is resumed at the new place. place.task_blocks cannot change.
  * @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED (ticket form), the driver's
  * @thread any with the context
  */
@@ -134,28 +134,28 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
 void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
 void weir_run_put(struct weir_run *run);
 
-/** Runs of an owner (NULL: all) are resumed and never stopped again.
+/** Resume all runs of an owner (NULL: all runs), and never stop them again.
  * @thread any with the context */
 void weir_runs_release(struct weir_runs *runs, const void *owner);
 
 /**
- * Until weir_runs_device_idle_end() no run is stopped: those that are go on, and stopping is
- * refused.
+ * Resume all stopped runs, and refuse to stop any until weir_runs_device_idle_end().
  *
- * For calls in which the driver may wait for all of the device's work (loading and unloading code,
- * registering memory) while it keeps others out: a stopped run would then wait for us, and we for
- * it. A run that its stream has not reached yet makes nobody wait: it will find that it may go on.
+ * For driver calls that may wait for all work on the device while they hold the driver's locks
+ * (loading and unloading code, registering memory): a stopped run could not be resumed then, and
+ * both would wait for ever. A run that its stream has not reached yet is no problem: it is not
+ * stopped when it begins.
  *
- * @param limit_ns  how long to wait for runs that need us, in nanoseconds; 0: not at all.
- * @return true     each run comes to its end without us.
- * @return false    one still needs us; weir_runs_device_idle_end() is owed all the same.
+ * @param limit_ns  how long to wait for runs that only this process can resume; 0: not at all.
+ * @return true     every run will finish by itself.
+ * @return false    one may not; weir_runs_device_idle_end() must be called all the same.
  * @thread any with the context
  */
 bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns) WEIR_MUST_CHECK;
 /** @thread any */
 void weir_runs_device_idle_end(struct weir_runs *runs);
 
-/** Wait until nothing of an owner's (NULL: anybody's) runs is left. @return false: timed out */
+/** Wait until all runs of an owner (NULL: all runs) are gone. @return false: timed out */
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns);
 
 struct weir_runs_counts {
@@ -165,12 +165,13 @@ struct weir_runs_counts {
     uint32_t flying;
 };
 
-/** A stop was wanted of something that was launched as no run. @thread any */
+/** Count a stop that was ordered of a launch that is not a run. @thread any */
 void weir_runs_stop_missed(struct weir_runs *runs);
 /** @thread any */
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts);
 
-/** One of the runs under way, with a reference, or NULL. @param pick  any number. @thread any */
+/** Any run on the device, with a reference; NULL: there is none. @param pick  any number. @thread
+ * any */
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick);
 
 #endif

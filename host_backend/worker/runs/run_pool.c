@@ -1,10 +1,9 @@
 /*
- * Control blocks and lanes.
+ * Pools of control blocks, and of lanes: streams for further grids of runs.
  *
- * Slots of a chunk are handed out in order; when all of them were used and nothing of their runs is
- * left, the whole chunk is zeroed by one operation and may be used again. The watcher keeps one
- * chunk ahead, so that no launch waits for an allocation or for zeroes; when there is none, the
- * launch is made in its original form.
+ * Runs get the slots of a chunk in order. When all slots were used and all their runs are gone, one
+ * operation zeroes the whole chunk, and it is used again. The watcher keeps one zeroed chunk ready,
+ * so that no launch waits for memory. If none is ready, the kernel is launched as its original.
  */
 #include "host_backend/worker/runs/run_private.h"
 

@@ -1,10 +1,10 @@
 /*
- * The watcher: sees what became of runs, and does what could not be done at once.
+ * The watcher of a device's runs: sees when they stop and end, and starts further grids of them.
  *
- * It asks the driver nothing about a run that was never touched: the GPU writes "passed" to host
- * memory. Runs that were stopped, resized or started on some SMs only may need one more grid, and
- * are looked at more closely. While anything is awaited it comes every 20 us, else every 200 us,
- * and not at all when nothing is under way.
+ * A run that was never stopped or resized needs no driver call: the GPU writes "passed" to host
+ * memory. A run that was stopped, resized, or started on some SMs only may need one more grid, so
+ * the watcher looks at it more closely. It looks every 20 us while it waits for something, every
+ * 200 us otherwise, and not at all while there are no runs.
  */
 #include "host_backend/worker/runs/run_private.h"
 

@@ -108,9 +108,8 @@ struct weir_worker {
     int link;
     bool may_listen; /* it knows the tenants that were there when it started */
     int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
-    char trace_text[WEIR_HOST_TEXT_BYTES]; /* what came of the last request to record */
-    int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
-    int region_fd; /* of a region whose bell has not come yet; -1 */
+    int wake_fd;     /* an eventfd: the main thread looks at stopping and sticky */
+    int region_fd;   /* of a region whose bell has not come yet; -1 */
     struct weir_link_region region;
     int exports_fd; /* an epoll set of the exports' descriptors (session/export.c) */
 

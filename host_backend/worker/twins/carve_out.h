@@ -28,36 +28,36 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_FORMS_NEEDS    16u         /* kernels of a device; the one unused longest goes */
-#define WEIR_FORMS_NEEDS_NS 1000000000u /* of late: so long ago */
+#define WEIR_FORMS_NEEDS    16u         /* kernels remembered for a device, the latest ones */
+#define WEIR_FORMS_NEEDS_NS 1000000000u /* how long a kernel counts as launched lately */
 
-/* What a kernel's twin takes of an SM. */
+/* How much of an SM a kernel's twin needs. */
 struct weir_forms_need {
-    const void *kernel;   /* names it, with all its twins; is not looked at */
-    const void *owner;    /* names the session; is not looked at */
+    const void *kernel;   /* names the kernel, with all its twins; not followed */
+    const void *owner;    /* names the session; not followed */
     uint64_t block_bytes; /* weir_forms_block_bytes() */
-    uint32_t per_sm;      /* blocks that an SM holds */
+    uint32_t per_sm;      /* blocks that fit on an SM */
 };
 
-/* Of those that were launched of late. Zeroes and the lock: of none it is known. */
+/* The kernels that were launched lately. Empty: zeroes and an initialized lock. */
 struct weir_forms_needs {
     pthread_mutex_t lock;
     struct weir_forms_need of[WEIR_FORMS_NEEDS];
     uint64_t at_ns[WEIR_FORMS_NEEDS];
 };
 
-/* Of one twin; zeroes: it does not share. */
+/* A twin's carve-out. Zeroes: it does not share SMs. */
 struct weir_forms_carve_out {
     bool shares;
-    int own; /* its own, as the function attribute has it; while it shares */
-    int set; /* what it has instead */
+    int own; /* while it shares: the function attribute's value before */
+    int set; /* and the value that it was given */
 };
 
 /**
- * Note a kernel that is about to be launched, and say what its SMs are to set aside.
+ * Note a kernel that is about to be launched, and say how much its SMs should set aside.
  *
- * @param own          what it takes.
- * @param block_limit  of its blocks on an SM, 1 or more.
+ * @param own          what the kernel needs.
+ * @param block_limit  most blocks of it on an SM, 1 or more.
  * @param now_ns       weir_clock_now_ns().
  * @return KiB: room for block_limit blocks, and in what they leave of an SM for the kernel that
  *         needs most there, of other owners' that were noted within WEIR_FORMS_NEEDS_NS.
@@ -67,7 +67,7 @@ uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_
                               uint32_t block_limit, uint64_t now_ns);
 
 /**
- * See to a twin's carve-out before it is launched. Costs two driver calls where that changes.
+ * Set a twin's carve-out before it is launched. Costs two driver calls if it changes.
  *
  * @param twin     of the current context.
  * @param percent  of an SM's shared memory it is to set aside, 0 .. 100, because the launch leaves

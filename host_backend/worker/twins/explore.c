@@ -1,6 +1,7 @@
 /*
- * Mode "explore": what a scheduler could ever do, at random, from a seed. Only for tests: it shows
- * that no moment, place or task size changes what a kernel computes.
+ * Mode "explore", for tests only: stops, resumes and moves runs at random, as a scheduler might. It
+ * shows that no moment, place or task size changes what a kernel computes. A seed makes it
+ * repeatable.
  */
 #include "host_backend/worker/twins/private.h"
 

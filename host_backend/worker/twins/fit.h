@@ -1,7 +1,7 @@
 /*
- * What a twin takes of an SM, beside its kernel: numbers that the driver does not tell. Without
- * state; for the worker and for tests/bench/forms, so that the one launches what the other
- * measured.
+ * How much of an SM a twin needs compared to its kernel. The driver does not tell these numbers. No
+ * state: the worker and tests/bench/forms both use this, so that the worker launches exactly what
+ * the benchmark measures.
  *
  * Source: CUDA C++ Programming Guide, compute capabilities (sizes of shared memory, registers).
  */

@@ -1,9 +1,9 @@
 /*
- * Kernel forms in a worker: twins of the modules that guests load, and launches of them.
+ * Kernel forms in a worker: makes twins of the modules that guests load, and launches them.
  *
- * What sessions call, from their own threads; each call costs no more than a look at a pointer when
- * forms are off. The threads of this folder (a builder and a watcher per device that has work for
- * them) never touch a session. Runs are in runs/run.h.
+ * Sessions call these functions from their own threads. When forms are off, each call only looks at
+ * a pointer. The threads of this folder, a builder and an explorer for each device that needs them,
+ * never touch a session. runs/run.h has the launches themselves.
  *
  * Source: docs/design/preemption.md
  */
@@ -22,20 +22,20 @@ struct weir_forms_kernel;
 struct weir_forms_module;
 struct weir_worker;
 
-/** For an open worker. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+/** The worker's driver must be open. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_forms_create(struct weir_worker *worker,
                                    struct weir_forms **ret_forms) WEIR_MUST_CHECK;
 
-/** No session may be left. Waits for a compiler that runs. Accepts NULL. */
+/** No session may be left. Waits for a running compiler. Accepts NULL. */
 void weir_forms_destroy(struct weir_forms *forms);
 
 /** The runs of a device, or NULL while it has none. @thread any */
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
 
 /**
- * Around a driver call that may wait for the whole device: no run is stopped meanwhile. Waits until
- * those that are go on, or until a limit: then the call is made all the same, and the log says so.
- * A look at a pointer when forms are off, a lock a device else.
+ * Call this before a driver call that may wait for the whole device. It resumes all stopped runs,
+ * and none is stopped until weir_forms_device_idle_end(). It waits for them up to a limit; then the
+ * caller goes on all the same, and the log says so. Costs a lock for each device with runs.
  * @return for weir_forms_device_idle_end()
  * @thread any with the context, holding no lock
  */
@@ -46,26 +46,25 @@ void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 /* ---- a module's life (module_life.c) */
 
 /**
- * A module or library has been loaded: have its twins made, if the tenant's kernels get any.
+ * A module or library was loaded: make its twins, if the tenant's kernels are to have some.
  * @param options  the guest's own, without logs; borrowed.
  */
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_forms_options *options);
 
 /**
- * It is about to be unloaded.
- * @return true   runs of it are under way: the driver's module will be unloaded behind them.
- * @return false  the caller unloads it.
+ * A module is about to be unloaded.
+ * @return true   some of its runs have not ended: the driver's module is unloaded after them.
+ * @return false  the caller unloads the driver's module.
  */
 bool weir_forms_unloading(struct weir_session *session, struct weir_host_module *module);
 
 /** The guest has set an attribute of a function. */
 void weir_forms_attribute_set(struct weir_session *session, struct weir_host_function *function);
 
-/** The session ends: its runs go on and are not stopped again.
- * Before its streams are waited for. */
+/** The session ends: resume its runs, and stop none again. Call it before waiting for streams. */
 void weir_forms_session_ends(struct weir_session *session);
-/** The session is gone: nothing of its list is needed. */
+/** The session is gone: free its list of exposures. */
 void weir_forms_session_gone(struct weir_session *session);
 
 /* ---- constants (module_variables.c) */
@@ -74,17 +73,16 @@ void weir_forms_session_gone(struct weir_session *session);
 void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,
                         CUdeviceptr address, size_t bytes);
 
-/** An operation is about to write memory: noted if it is a variable's. */
+/** An operation is about to write memory: note it if a module's variable lies there. */
 void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t bytes);
-/** What was touched, if anything was, is being written by work just given to a stream. Of a session
- * with exposures, as is the next. */
+/** Work in this stream writes what was touched. The session has exposures, as for the next. */
 void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *stream);
-/** What was touched, if anything was, is written by something that cannot be followed. */
+/** What was touched is written, but nothing tells when. */
 void weir_forms_wrote_unseen(struct weir_session *session);
 /** Arguments of a kernel, or of a graph's kernel: do they name a constant? */
 void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments, uint32_t bytes);
 
-/** Work that writes it was given to a stream. */
+/** Work in this stream writes what was touched, if anything was. */
 static inline void weir_forms_written(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (__builtin_expect(session->exposures != NULL, 0)) {
@@ -95,15 +93,16 @@ static inline void weir_forms_written(struct weir_session *session, struct weir_
 /* ---- launches (launch.c) */
 
 /*
- * A launch whose run somebody looks after. The owner's; what it points to lives until ended().
+ * A launch whose run the caller wants to stop, resume and resize. It belongs to the caller; what it
+ * points to must live until ended().
  */
 struct weir_forms_order {
-    struct weir_run_place place; /* where; task_blocks is chosen */
-    void *item;                  /* handed to: */
+    struct weir_run_place place; /* where it may run; task_blocks is chosen by the callee */
+    void *item;                  /* first argument of these: */
     void (*notify)(void *item, struct weir_run *run, enum weir_run_event event);
-    void (*ended)(void *item); /* nothing of the run is left; also when it cannot be started */
-    struct weir_run *run;      /* gives a reference, once launched */
-    void *kernel;              /* the forms' own */
+    void (*ended)(void *item); /* the run is gone; called also when it cannot be started */
+    struct weir_run *run;      /* set at the launch; the caller gets a reference */
+    void *kernel;              /* for this folder's own use */
 };
 
 /* What becomes of a session's launches, counted. */
@@ -124,31 +123,31 @@ void weir_forms_note(struct weir_session *session, enum weir_forms_launched what
 void weir_forms_write_launched(FILE *out, const uint64_t *launched);
 void weir_forms_write_runs(FILE *out, struct weir_forms *forms);
 
-/** A stop was wanted of something that is no run. @thread any */
+/** Count a stop that was ordered of a launch that is not a run. @thread any */
 void weir_forms_stop_missed(struct weir_forms *forms, uint32_t device);
 
-/* A form for a launch. Session thread, until its next operation. */
+/* The form chosen for a launch. The session's thread uses it until its next operation. */
 struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
     int variant;      /* enum weir_forms_variant */
     bool uses_matrix; /* instructions: tensor cores */
-    bool look_always; /* tasks are long: workers look before each */
+    bool look_always; /* tasks are long: worker blocks look for orders before each */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
 };
 
 /**
- * Is there a twin, and is it wanted for this launch?
+ * Is there a twin that suits this launch?
  *
- * @param function  its forms are not NULL.
- * @param native    its function on the current device.
+ * @param function  has forms that are not NULL.
+ * @param native    the driver's function on the current device.
  */
 bool weir_forms_choose(struct weir_session *session, struct weir_host_function *function,
                        CUfunction native, const struct weir_host_stream *stream,
                        const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice);
 
-/** Are forms used only where the scheduler wants to be able to stop? */
+/** Does the tenant use twins only when the scheduler may want to stop the kernel? */
 bool weir_forms_is_auto(const struct weir_session *session,
                         const struct weir_host_function *function);
 
@@ -157,7 +156,7 @@ bool weir_forms_is_auto(const struct weir_session *session,
  *
  * @param choice  weir_forms_choose()'s, of this operation.
  * @param stream  in order already.
- * @param order   borrowed until its ended(); NULL: nobody looks after it.
+ * @param order   borrowed until its ended(); NULL: nobody will stop the run.
  * @return true   it is launched.
  * @return false  the caller launches the original; ended() was called.
  */

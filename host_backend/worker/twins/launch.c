@@ -1,8 +1,8 @@
 /*
- * A launch: is there a twin, may it be used, is it wanted, and how?
+ * Decides whether a launch uses a twin, and which one, and launches it.
  *
- * Whatever speaks against it, the answer is the original: the guest's errors are then the driver's
- * own about the guest's own launch.
+ * If anything is unusual, the original is launched, so that the guest gets the driver's own errors
+ * about its own kernel.
  */
 #include "host_backend/worker/twins/private.h"
 

@@ -1,4 +1,4 @@
-/* A guest's modules and what goes with them: from load to unload, and at the session's end. */
+/* The twins of a guest's module, from its loading to its unloading or the session's end. */
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

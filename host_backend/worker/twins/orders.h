@@ -1,8 +1,7 @@
 /*
- * Orders of a gate about runs: what becomes of them, and what the gate hears of the runs.
- *
- * A launch as a twin that somebody looks after has a struct weir_forms_order; of an item of a gate
- * it lies in the item's room.
+ * Connects the gate with runs: carries out the gate's orders to stop, resume and resize, and
+ * reports to the gate what becomes of the runs. The struct weir_forms_order of a launch lies in its
+ * item's weir_gate_item_room().
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
@@ -10,13 +9,13 @@
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/twins/forms.h"
 
-/* For weir_gates_create(): what is about runs, and WEIR_ORDERS_ROOM of each item. */
+/* For weir_gates_create(): the functions about runs, and the room that they need in each item. */
 extern const struct weir_gate_ops weir_orders_of_runs;
 #define WEIR_ORDERS_ROOM sizeof(struct weir_forms_order)
 
 /**
- * How work that can be stopped is launched: for weir_forms_launch(), once, which must follow.
- * @return NULL  it passed beside the scheduler: nobody looks after it.
+ * Prepare the launch of work that the scheduler may stop. weir_forms_launch() must follow, once.
+ * @return for weir_forms_launch(); NULL: the work passed without a decision, nobody will stop it
  * @thread session
  */
 struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass);

@@ -1,6 +1,6 @@
 /*
- * What building the twins of a text came to: the compiled module, and what must be known of it. The
- * same bytes in memory and in the cache.
+ * A twin set: the result of making twins of a module's PTX. It has the compiled module of twins and
+ * what is needed to launch them. The cache holds the same bytes as memory.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H

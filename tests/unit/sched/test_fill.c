@@ -296,8 +296,7 @@ static bool step(struct desk *d, struct loop *loop, int us)
     return how(d, loop->item[0]) == 1;
 }
 
-/* Two who are each other's ruin take turns instead; once in a while it is seen whether they still
- * are. */
+/* Tenants that slow each other down take turns; now and then they try again to fill. */
 static void who_ruins_each_other_does_not_fill(void **state)
 {
     (void)state;

@@ -1,0 +1,29 @@
+#include "tools/ask.h"
+
+#include "tools/command.h"
+
+#include <stdio.h>
+
+int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status)
+{
+    if (status == WEIR_ERR_INVALID || status == WEIR_ERR_TOO_BIG) {
+        fprintf(stderr, "weir %s: a word has control characters, or all are too long\n", command);
+        return WEIR_EXIT_USAGE;
+    }
+    fprintf(stderr, "weir %s: %s/admin.sock: %s%s\n", command,
+            run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
+            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+    return WEIR_EXIT_FAILED;
+}
+
+struct weir_status_report *weir_ask(const char *command, const char *run_dir,
+                                    const char *const *words, size_t n_words, int fd, int *ret_exit)
+{
+    struct weir_status_report *report;
+    enum weir_status status = weir_control_ask(run_dir, words, n_words, fd, &report);
+    if (status != WEIR_OK) {
+        *ret_exit = weir_ask_failed(command, run_dir, status);
+        return NULL;
+    }
+    return report;
+}

@@ -1,0 +1,21 @@
+/* A subcommand asks a running host. */
+#ifndef WEIR_TOOLS_ASK_H
+#define WEIR_TOOLS_ASK_H
+
+#include "host_backend/config/control.h"
+
+/**
+ * weir_control_ask(), with complaints on stderr when it fails.
+ *
+ * @param command   the subcommand's name.
+ * @param ret_exit  on failure, the exit status.
+ * @return the report, which the caller destroys; NULL on failure
+ */
+struct weir_status_report *weir_ask(const char *command, const char *run_dir,
+                                    const char *const *words, size_t n_words, int fd,
+                                    int *ret_exit);
+
+/** Complain that the host cannot be asked. @return the exit status */
+int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status);
+
+#endif
