@@ -6,6 +6,7 @@
  * that have not said hello yet.
  */
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"

@@ -11,6 +11,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"

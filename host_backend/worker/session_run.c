@@ -5,6 +5,7 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"

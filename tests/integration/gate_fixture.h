@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/orders.h"
 

@@ -1,6 +1,7 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "base/log.h"
 #include <stdlib.h>

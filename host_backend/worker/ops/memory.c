@@ -1,5 +1,8 @@
 /* Grants of memory, registration of the guest's own, the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/ipc.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
 #include "host_backend/worker/session/bus_guard.h"

@@ -7,6 +7,7 @@
  * session ends before it can launch them.
  */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "base/log.h"
 #include "host_backend/worker/session/vmm.h"

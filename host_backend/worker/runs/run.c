@@ -3,6 +3,7 @@
  * grow?) is left to the watcher (run_watch.c).
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -7,6 +7,7 @@
  * launch is made in its original form.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,7 @@
  * and not at all when nothing is under way.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -6,9 +6,12 @@
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
  */
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/log.h"

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/gates.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,9 +10,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* A guest's modules and what goes with them: from load to unload, and at the session's end. */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

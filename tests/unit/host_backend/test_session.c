@@ -1,6 +1,7 @@
 /* A session over the in-process transport and a recording driver: records in, objects, replies, the
  * end. */
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"
 
