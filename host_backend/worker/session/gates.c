@@ -122,7 +122,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                            .fill = fill_of(g, settings->fill),
                                            .settings = settings,
                                            .policies = policies,
-                                           .spin = worker->spin,
+                                           .spin = worker->spin.page,
                                            .times_dir = worker->config.forms.cache_dir,
                                            .times_of = of,
                                            .item_room = item_room,
@@ -161,7 +161,9 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
 
 void weir_gates_destroy(struct weir_worker *worker)
 {
-    weir_gates_trace_stop(worker);
+    char ignored[WEIR_HOST_TEXT_BYTES];
+
+    weir_gates_trace_stop(worker, ignored, sizeof ignored);
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (worker->gates[i] != NULL) {
             destroy(worker->gates[i]);
@@ -207,26 +209,25 @@ bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
     return true;
 }
 
-void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd)
+void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd, char *text,
+                            size_t bytes)
 {
     if (device >= worker->n_devices || worker->gates[device] == NULL) {
-        snprintf(worker->trace_text, sizeof worker->trace_text, "error: %s",
+        snprintf(text, bytes, "error: %s",
                  device >= worker->n_devices ? "there is no such device"
                                              : "there is no scheduler (policy \"off\")");
         close(fd);
         return;
     }
-    weir_gate_trace_start(worker->gates[device]->gate, fd, worker->trace_text,
-                          sizeof worker->trace_text);
+    weir_gate_trace_start(worker->gates[device]->gate, fd, text, bytes);
 }
 
-void weir_gates_trace_stop(struct weir_worker *worker)
+void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
 {
-    snprintf(worker->trace_text, sizeof worker->trace_text, "nothing was being recorded");
+    snprintf(text, bytes, "nothing was being recorded");
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (worker->gates[i] != NULL) {
-            (void)weir_gate_trace_stop(worker->gates[i]->gate, worker->trace_text,
-                                       sizeof worker->trace_text);
+            (void)weir_gate_trace_stop(worker->gates[i]->gate, text, bytes);
         }
     }
 }

@@ -62,11 +62,14 @@ int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_pri
                               int asked);
 
 /**
- * Begin to record a device. What came of it is in worker->trace_text (weir_gate_trace_start()).
- * @param device  of the worker's list. @param fd  takes it. @thread main
+ * Begin to record a device.
+ * @param device  of the worker's list. @param fd  takes it.
+ * @param text    what came of it (weir_gate_trace_start()). @param bytes  room there.
+ * @thread main
  */
-void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd);
-/** End all recordings; worker->trace_text says what is in the files. @thread main */
-void weir_gates_trace_stop(struct weir_worker *worker);
+void weir_gates_trace_start(struct weir_worker *worker, uint32_t device, int fd, char *text,
+                            size_t bytes);
+/** End all recordings; text says what is in the files. @thread main */
+void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes);
 
 #endif

@@ -102,7 +102,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     atomic_fetch_add(&session->about->objects, 1);
-    atomic_fetch_add(&session->worker->objects, 1);
+    atomic_fetch_add(&session->worker->counts.objects, 1);
     *ret_object = o;
     return CUDA_SUCCESS;
 }
@@ -230,7 +230,7 @@ void weir_host_object_forget(struct weir_session *session, struct weir_object *o
         session->op.last = NULL;
     }
     atomic_fetch_sub(&session->about->objects, 1);
-    atomic_fetch_sub(&session->worker->objects, 1);
+    atomic_fetch_sub(&session->worker->counts.objects, 1);
     free(object);
 }
 

@@ -37,7 +37,7 @@ struct weir_tenant {
     struct weir_ipc_event *events;
     struct weir_export *exports;
     uint32_t n_exports;
-    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
+    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
 };

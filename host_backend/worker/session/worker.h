@@ -6,10 +6,9 @@
 
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
-#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/window.h"
 #include "proto/wire/control.h"
+#include <pthread.h>
 
 struct weir_device_gate;
 struct weir_forms;
@@ -19,7 +18,10 @@ struct weir_session;
 struct weir_session_hooks;
 struct weir_tenant;
 struct region;
-struct weir_zmq_server;
+struct weir_connections;
+struct weir_device_idle;
+struct weir_guests;
+struct weir_vmm_area;
 
 /* One GPU of a worker. What follows about is set at the start and immutable. */
 struct weir_worker_device {
@@ -30,6 +32,22 @@ struct weir_worker_device {
     uint32_t peers; /* bit per device of the worker whose memory this one can reach */
 };
 
+/* How long a session's thread spins; immutable. */
+struct weir_worker_spin {
+    struct weir_spin_page *page; /* who may spin now; as the supervisor says */
+    uint64_t ns;                 /* for the next record, where the host may spin */
+    uint64_t owed_ns;            /* the same while the GPU owes the guest a word */
+};
+
+struct weir_worker_counts {
+    atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
+    atomic_uint_fast64_t objects, chunks, chunk_bytes; /* that there are */
+};
+
+/*
+ * What sessions share. The parts in the second half are known to their own files only: their
+ * insides are in one .c file each, or in a header for it (barrier.h, vmm_area.h).
+ */
 struct weir_worker {
     struct weir_link_config config;
     struct weir_driver driver;
@@ -40,48 +58,31 @@ struct weir_worker {
     bool real;           /* NVIDIA's driver, not softgpu */
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */
     bool posix_fds;      /* memory can be exported, of all */
-    uint64_t granularity_bytes;  /* the largest of them */
-    uint64_t spin_ns;            /* for the next record of a session, where the host may spin */
-    uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
-    struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
-    uint32_t connections;        /* of its contexts, as far as it can tell */
-    uint32_t connections_most;   /* that a program may have it started with */
-    bool connections_bound;      /* by the host's environment */
-    uint64_t opened_ns;          /* when its contexts were there */
-    int link;
-    bool may_listen; /* it knows the tenants that were there when it started */
-    int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
-    char trace_text[WEIR_HOST_TEXT_BYTES]; /* what came of the last request to record */
-    int wake_fd;   /* an eventfd: the main thread looks at stopping and sticky */
-    int region_fd; /* of a region whose bell has not come yet; -1 */
-    struct weir_link_region region;
-    int exports_fd; /* an epoll set of the exports' descriptors (session/export.c) */
+    uint64_t granularity_bytes; /* the largest of them */
+    struct weir_worker_spin spin;
+    int link;          /* to the supervisor */
+    int wake_fd;       /* an eventfd: the main thread looks at stopping and sticky */
+    int exports_fd;    /* an epoll set of the exports' descriptors (session/export.c) */
+    atomic_int sticky; /* CUresult that ended the context */
+    struct weir_worker_counts counts;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows, up to ended */
     pthread_cond_t idle;  /* n_sessions became smaller */
     struct weir_session *sessions;
     uint32_t n_sessions; /* also those on their way up or down */
-    uint32_t n_let_in;   /* of those, the ones that weir_connections_admit() let in */
-    bool renewing;       /* the supervisor is to start it again with other connections */
-    uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
-    struct weir_ended_session *ended; /* the last ones' statistics, newest first */
     struct region *regions;           /* of virtual machines (worker/regions.c) */
     struct served_port *ports;        /* likewise (worker/stream_ports.c) */
+    struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
 
-    pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
-    struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
-
-    struct weir_prints *prints;                       /* session/prints.h */
-    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* session/gates.h; NULL: no scheduler */
+    struct weir_connections *connections;             /* to the GPU */
+    struct weir_guests *guests;                       /* on their way in (worker/guests.c) */
+    struct weir_vmm_area *vmm_area;                   /* addresses that sessions reserve */
+    struct weir_device_idle *device_idle;             /* around calls that wait for the device */
+    struct weir_prints *prints;                       /* who owns the device's printf */
+    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
-    struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
-    struct weir_zmq_server *zmq;
-    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
-    atomic_uint_fast64_t next_chunk;
-    atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    struct weir_device_idle device_idle;
-    atomic_int sticky; /* CUresult that ended the context */
+    struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
 
 /* device.c */
@@ -103,19 +104,5 @@ void weir_worker_device_text(const struct weir_worker *worker, char *text, size_
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);
-
-/* connections.c */
-
-/** Choose CUDA_DEVICE_MAX_CONNECTIONS. @thread main, before the driver is open */
-void weir_connections_set(struct weir_worker *worker);
-/**
- * May a guest have a session here, although it wants other connections? Waits for 0.3 s at most
- * for sessions that may be ending. Who was let in is counted in n_let_in.
- * @param tenant  its tenant's name, for the log.
- * @param wanted  0: whatever there is; else 1 .. WEIR_CONTROL_MAX_CONNECTIONS.
- * @return false: the supervisor starts this worker again, the guest is to come again
- * @thread a guest's
- */
-bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted);
 
 #endif
