@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"

@@ -2,7 +2,12 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_H
 #define WEIR_HOST_BACKEND_WORKER_GUESTS_H
 
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/config/link.h"
+#include "proto/wire/accept.h"
+#include <pthread.h>
+
+struct weir_guests;
+struct weir_worker;
 
 /** Serve a connection that the supervisor accepted. fd is taken. @thread main */
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);

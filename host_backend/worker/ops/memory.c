@@ -9,6 +9,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/worker.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
 #include <string.h>
 #include <unistd.h>
 

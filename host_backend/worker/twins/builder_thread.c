@@ -8,6 +8,7 @@
  * one.
  */
 #include "host_backend/worker/session/images.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

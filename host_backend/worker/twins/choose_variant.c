@@ -23,6 +23,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 

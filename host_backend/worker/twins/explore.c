@@ -2,6 +2,7 @@
  * Mode "explore": what a scheduler could ever do, at random, from a seed. Only for tests: it shows
  * that no moment, place or task size changes what a kernel computes.
  */
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

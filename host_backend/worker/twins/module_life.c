@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
