@@ -310,8 +310,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
-/* What it needs of the SMs, if that is a part of them and it is kept to none; 0: it may need all.
- */
+/* The part of the SMs that it needs, if no place was given to it; 0: it may need all. */
 static inline uint32_t small_sms(const struct item *item)
 {
     return item->place.sm_count == 0 && item->place.block_limit == 0 ? item->small_sms : 0;

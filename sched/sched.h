@@ -182,7 +182,9 @@ struct weir_sched_config {
     uint64_t launch_ns;        /* time from grant to first block */
     uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
     enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
-    uint32_t order_window;     /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
+    uint32_t small_sms;    /* graphs that need only a part of the device run beside the leader, up
+                              to so many SMs together (small.c); 0: none does */
+    uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
 };

@@ -6,12 +6,15 @@
  * that have not said hello yet.
  */
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
@@ -31,11 +34,22 @@
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 
+struct weir_guests {
+    uint64_t next_session; /* under the worker's lock */
+    struct weir_zmq_server *zmq;
+    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
+};
+
+struct weir_guests *weir_guests_create(void)
+{
+    return calloc(1, sizeof(struct weir_guests));
+}
+
 struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
     bool counted;               /* in its n_sessions too */
-    bool let_in;                /* counted in the worker's n_let_in */
+    bool let_in;                /* by weir_connections_admit() */
     int fd;                     /* -1: it came in another way: */
     int64_t pid;
     uint32_t guest_pid;
@@ -108,7 +122,9 @@ static void dismiss(struct arrival *a)
     a->tenant->n_arrivals--;
     a->tenant->n_sessions -= a->counted;
     worker->n_sessions--;
-    worker->n_let_in -= a->let_in;
+    if (a->let_in) {
+        weir_connections_leave_locked(worker);
+    }
     pthread_cond_broadcast(&worker->idle);
     pthread_mutex_unlock(&worker->lock);
     free(a);
@@ -212,8 +228,8 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         a->pending = NULL; /* freed whatever happens */
         return weir_zmq_accept(pending, &params, ret_transport);
     }
-    params.zmq = w->zmq;
-    params.zmq_ipc_path = w->zmq_path;
+    params.zmq = w->guests->zmq;
+    params.zmq_ipc_path = w->guests->zmq_path;
 #endif
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
@@ -302,7 +318,7 @@ static void *guest_thread(void *argument)
     uint64_t id;
 
     pthread_mutex_lock(&a->worker->lock);
-    id = ++a->worker->next_session;
+    id = ++a->worker->guests->next_session;
     pthread_mutex_unlock(&a->worker->lock);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
@@ -511,9 +527,10 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
     start(a);
 }
 
-enum weir_status weir_guests_listen(struct weir_worker *worker)
+enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
 {
-    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof worker->zmq_path + 8];
+    struct weir_guests *g = worker->guests;
+    char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof g->zmq_path + 8];
     const char *endpoints[2] = {ipc, endpoint};
     char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
@@ -525,9 +542,9 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
     enum weir_status status;
 
     /* For guests that come through the socket and cannot share memory. */
-    snprintf(worker->zmq_path, sizeof worker->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
+    snprintf(g->zmq_path, sizeof g->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
              worker->config.name);
-    snprintf(ipc, sizeof ipc, "ipc://%s", worker->zmq_path);
+    snprintf(ipc, sizeof ipc, "ipc://%s", g->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
         status = weir_key_read(worker->config.server_key, key);
         if (status != WEIR_OK) {
@@ -539,36 +556,38 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
-        params.tcp_fd = worker->tcp_fd > 0 ? worker->tcp_fd : 0;
+        params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
         params.secret_key = key;
     }
-    unlink(worker->zmq_path);
-    status = weir_zmq_server_create(&params, &worker->zmq);
+    unlink(g->zmq_path);
+    status = weir_zmq_server_create(&params, &g->zmq);
     explicit_bzero(key, sizeof key);
-    if (worker->tcp_fd >= 0) {
-        close(worker->tcp_fd);
-        worker->tcp_fd = -1;
+    if (tcp_fd >= 0) {
+        close(tcp_fd);
     }
     if (status != WEIR_OK) {
         weir_log_error("worker: cannot listen for ZeroMQ endpoint=%s why=\"%s\"",
                        params.n_endpoints == 2 ? endpoint : ipc, weir_status_text(status));
     } else if (params.n_endpoints == 2) {
-        weir_log_info("worker: listening endpoint=%s", weir_zmq_server_endpoint(worker->zmq, 1));
+        weir_log_info("worker: listening endpoint=%s", weir_zmq_server_endpoint(g->zmq, 1));
     }
     return status;
 }
 
-void weir_guests_close(struct weir_worker *worker)
+void weir_guests_destroy(struct weir_guests *guests)
 {
-    if (worker->zmq != NULL) {
-        weir_zmq_server_destroy(worker->zmq);
-        worker->zmq = NULL;
-        unlink(worker->zmq_path);
+    if (guests->zmq != NULL) {
+        weir_zmq_server_destroy(guests->zmq);
+        unlink(guests->zmq_path);
     }
+    free(guests);
 }
 #else
-enum weir_status weir_guests_listen(struct weir_worker *worker)
+enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
 {
+    if (tcp_fd >= 0) {
+        close(tcp_fd);
+    }
     if (worker->config.listen_tcp[0] != 0) {
         weir_log_error("worker: built without ZeroMQ, cannot listen on tcp");
         return WEIR_ERR_UNSUPPORTED;
@@ -576,8 +595,8 @@ enum weir_status weir_guests_listen(struct weir_worker *worker)
     return WEIR_OK;
 }
 
-void weir_guests_close(struct weir_worker *worker)
+void weir_guests_destroy(struct weir_guests *guests)
 {
-    (void)worker;
+    free(guests);
 }
 #endif

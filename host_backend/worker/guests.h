@@ -2,7 +2,12 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_GUESTS_H
 #define WEIR_HOST_BACKEND_WORKER_GUESTS_H
 
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/config/link.h"
+#include "proto/wire/accept.h"
+#include <pthread.h>
+
+struct weir_guests;
+struct weir_worker;
 
 /** Serve a connection that the supervisor accepted. fd is taken. @thread main */
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);
@@ -29,10 +34,17 @@ void weir_guest_thread_attr(pthread_attr_t *attr);
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello);
 
-/** Open the tcp endpoint, if one is configured. @thread main */
-enum weir_status weir_guests_listen(struct weir_worker *worker) WEIR_MUST_CHECK;
+/** A worker's part. NULL: out of memory. @thread main */
+struct weir_guests *weir_guests_create(void);
 
-/** Close it; every session must have ended. */
-void weir_guests_close(struct weir_worker *worker);
+/**
+ * Open the tcp endpoint, if one is configured.
+ * @param tcp_fd  the supervisor's listener for remote guests, taken; -1: there is none.
+ * @thread main
+ */
+enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd) WEIR_MUST_CHECK;
+
+/** Close it; every session must have ended. @thread main */
+void weir_guests_destroy(struct weir_guests *guests);
 
 #endif

@@ -10,8 +10,11 @@
 #include "host_backend/worker/requests.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/connections.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
@@ -39,6 +42,14 @@
 #define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 #define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
+
+/* What the supervisor has told, and the main thread alone needs to remember. */
+static struct {
+    bool may_listen; /* it knows the tenants that were there when it started */
+    int tcp_fd;      /* the supervisor's listener for remote guests, until the guests have it */
+    int region_fd;   /* of a region whose bell has not come yet; -1 */
+    struct weir_link_region region;
+} told = {.tcp_fd = -1, .region_fd = -1};
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
@@ -151,9 +162,9 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
     }
     snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
     row->pid = (uint64_t)getpid();
-    row->objects = atomic_load(&worker->objects);
-    row->chunks = atomic_load(&worker->chunks);
-    row->chunk_bytes = atomic_load(&worker->chunk_bytes);
+    row->objects = atomic_load(&worker->counts.objects);
+    row->chunks = atomic_load(&worker->counts.chunks);
+    row->chunk_bytes = atomic_load(&worker->counts.chunk_bytes);
 }
 
 /* What the scheduler gave it. */
@@ -222,20 +233,20 @@ static void on_status(struct weir_worker *worker, bool stats)
 }
 
 /* A region comes in two messages, a descriptor each. */
-static void on_region(struct weir_worker *worker, const struct weir_link_region *about, int fd)
+static void on_region(const struct weir_link_region *about, int fd)
 {
-    if (worker->region_fd >= 0) {
-        close(worker->region_fd);
+    if (told.region_fd >= 0) {
+        close(told.region_fd);
     }
-    worker->region_fd = fd;
-    worker->region = *about;
+    told.region_fd = fd;
+    told.region = *about;
 }
 
 static void on_region_bell(struct weir_worker *worker, int fd)
 {
-    if (worker->region_fd >= 0) {
-        weir_region_attach(worker, &worker->region, worker->region_fd, fd);
-        worker->region_fd = -1;
+    if (told.region_fd >= 0) {
+        weir_region_attach(worker, &told.region, told.region_fd, fd);
+        told.region_fd = -1;
     } else if (fd >= 0) {
         close(fd);
     }
@@ -259,8 +270,8 @@ static bool on_message(struct weir_worker *worker)
     }
     switch (message.type) {
     case WEIR_LINK_LISTEN:
-        worker->may_listen = true;
-        worker->tcp_fd = fd;
+        told.may_listen = true;
+        told.tcp_fd = fd;
         fd = -1;
         break;
     case WEIR_LINK_TENANT:
@@ -278,7 +289,7 @@ static bool on_message(struct weir_worker *worker)
         fd = -1;
         break;
     case WEIR_LINK_REGION:
-        on_region(worker, &message.region, fd);
+        on_region(&message.region, fd);
         fd = -1;
         break;
     case WEIR_LINK_REGION_BELL:
@@ -354,12 +365,18 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     worker->config = message.config;
-    if (weir_spin_page_map(fd, &worker->spin) != WEIR_OK) {
+    if (weir_spin_page_map(fd, &worker->spin.page) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
     }
     close(fd);
     if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
         weir_prints_create(&worker->prints) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_FAILED;
+    }
+    worker->guests = weir_guests_create();
+    worker->vmm_area = weir_vmm_area_create();
+    worker->device_idle = weir_device_idle_create();
+    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -381,12 +398,12 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    while (!worker->may_listen) {
+    while (!told.may_listen) {
         if (!on_message(worker)) {
             return WEIR_WORKER_EXIT_FAILED;
         }
     }
-    if (weir_guests_listen(worker) != WEIR_OK) {
+    if (weir_guests_listen(worker, told.tcp_fd) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     memset(&message, 0, sizeof message);
@@ -399,7 +416,7 @@ static int open_worker(struct weir_worker *worker)
 static void close_worker(struct weir_worker *worker)
 {
     weir_ports_finish(worker);
-    weir_guests_close(worker);
+    weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
     worker->forms = NULL; /* tenants end with the device idle, without them */
@@ -409,14 +426,14 @@ static void close_worker(struct weir_worker *worker)
         }
     }
     weir_gates_destroy(worker);
-    weir_device_idle_finish(worker);
+    weir_device_idle_destroy(worker);
     weir_worker_close_device(worker);
     weir_prints_destroy(worker->prints);
     weir_stats_finish(worker);
     close(worker->wake_fd);
     close(worker->exports_fd);
-    weir_window_finish(&worker->vmm_area);
-    pthread_mutex_destroy(&worker->vmm_lock);
+    weir_vmm_area_destroy(worker->vmm_area);
+    weir_connections_destroy(worker);
     pthread_cond_destroy(&worker->idle);
     pthread_mutex_destroy(&worker->lock);
     free(worker);
@@ -458,11 +475,8 @@ int weir_worker_main(int argc, char **argv)
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
-    worker->tcp_fd = -1;
-    worker->wake_fd = worker->exports_fd = worker->region_fd = -1;
+    worker->wake_fd = worker->exports_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
-    pthread_mutex_init(&worker->vmm_lock, NULL);
-    weir_device_idle_init(&worker->device_idle);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

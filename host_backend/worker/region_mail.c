@@ -11,6 +11,7 @@
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/region_private.h"
+#include "proto/cuda_abi.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
 #include "proto/wire/control_codec.h"

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/region_private.h"
+#include "host_backend/worker/session/worker.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
 /* How a session comes and goes; at its end it takes everything apart. */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"

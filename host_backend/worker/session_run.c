@@ -5,6 +5,7 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 
 #include "base/clock.h"
@@ -137,13 +138,13 @@ static void handle(struct weir_session *s, const struct weir_record *record)
  */
 static uint64_t spin_for(struct weir_session *s)
 {
-    uint64_t spin_ns = s->worker->spin_ns;
+    uint64_t spin_ns = s->worker->spin.ns;
 
-    if (!weir_spin_host_may(s->worker->spin)) {
+    if (!weir_spin_host_may(s->worker->spin.page)) {
         return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
     }
-    if (s->worker->owed_spin_ns > spin_ns && weir_session_words_open(s)) {
-        spin_ns = s->worker->owed_spin_ns;
+    if (s->worker->spin.owed_ns > spin_ns && weir_session_words_open(s)) {
+        spin_ns = s->worker->spin.owed_ns;
     }
     return spin_ns;
 }
@@ -151,7 +152,7 @@ static uint64_t spin_for(struct weir_session *s)
 /* Count the session active, and tell its guest whether it may wait by spinning. */
 static void note_spin(struct weir_session *s)
 {
-    enum weir_spin_level level = weir_spin_note(s->worker->spin, &s->channel->spin_epoch);
+    enum weir_spin_level level = weir_spin_note(s->worker->spin.page, &s->channel->spin_epoch);
     uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
 
     if (s->channel->remote || s->channel->region_end != NULL) {

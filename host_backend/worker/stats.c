@@ -2,6 +2,7 @@
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/vm_clock.h"
+#include "host_backend/worker/session/worker.h"
 #include "proto/transport/stream_port.h"
 #include <stdlib.h>
 #include <unistd.h>

@@ -5,7 +5,9 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_STREAM_PORTS_H
 #define WEIR_HOST_BACKEND_WORKER_STREAM_PORTS_H
 
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/config/link.h"
+
+struct weir_worker;
 
 /** Serve a port that the supervisor accepted. fd is taken. @thread main */
 void weir_port_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd);

@@ -382,7 +382,7 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
 
     memset(&fx, 0, sizeof fx);
     w->real = levels;
-    w->spin = &spin_page;
+    w->spin.page = &spin_page;
     atomic_store(&time_ns, __real_weir_clock_now_ns() + 3600 * WEIR_NS_PER_S);
     memset(&runs, 0, sizeof runs);
     device.n = 0;
@@ -409,7 +409,8 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     w->config.scheduler.fill = fill;
     snprintf(w->config.scheduler.policy, sizeof w->config.scheduler.policy, "%s", policy);
     pthread_mutex_init(&w->lock, NULL);
-    weir_device_idle_init(&w->device_idle);
+    w->device_idle = weir_device_idle_create();
+    assert_non_null(w->device_idle);
     make_tenant(0, "normal", WEIR_PRIORITY_NORMAL);
     make_tenant(1, "high", WEIR_PRIORITY_HIGH);
     make_tenant(2, "other", WEIR_PRIORITY_NORMAL);
@@ -440,6 +441,7 @@ void gate_close(void)
     assert_int_equal(locked(fx.gate->n_items), 0);
     assert_int_equal(counts_now().items, 0);
     weir_gates_destroy(&fx.worker);
+    weir_device_idle_destroy(&fx.worker);
     pthread_mutex_destroy(&fx.worker.lock);
 }
 

@@ -11,7 +11,9 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/orders.h"
 

@@ -1,12 +1,19 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define PRINT_PIECE_BYTES 1048576u
+
+CUcontext weir_ops_context(const struct weir_session *s)
+{
+    return s->worker->devices[s->device].context;
+}
 
 CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in,
                               struct weir_op_ctx_create_out *out)

@@ -1,5 +1,7 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include <stdlib.h>

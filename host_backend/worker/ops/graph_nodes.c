@@ -1,6 +1,7 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/host_calls.h"

@@ -1,6 +1,8 @@
 /* Handles for other processes of the tenant: 64 random bytes that name a place in a chunk, or an
  * event. */
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* The driver's linker. Its logs and options must live as long as its state, so they are in the
  * object. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/image_check.h"
 #include <stdlib.h>

@@ -1,11 +1,15 @@
 /* Grants of memory, registration of the guest's own, the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/ipc.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/worker.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>

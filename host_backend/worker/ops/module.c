@@ -1,5 +1,7 @@
 /* Images, modules and libraries. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"

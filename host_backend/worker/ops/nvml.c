@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/worker.h"
 
 #include <string.h>
 

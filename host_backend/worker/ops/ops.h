@@ -8,7 +8,6 @@
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
 
@@ -39,11 +38,9 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 
     return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
 }
-/** The real context that is current: of the device of the context or the record in hand. */
-static inline CUcontext weir_ops_context(const struct weir_session *s)
-{
-    return s->worker->devices[s->device].context;
-}
+/** The real context that is current: of the device of the context or the record in hand
+ * (ops/context.c). */
+CUcontext weir_ops_context(const struct weir_session *s);
 /** A library, loaded again if a reset has unloaded it (ops/reset.c). */
 struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
 
@@ -130,7 +127,8 @@ void weir_ops_libraries_reload(struct weir_session *s);
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes);
 
-/** SMs of the current device that a graph's kernels need, in the mean; 0: not known (ops/graph_demand.c). */
+/** SMs of the current device that a graph's kernels need, in the mean; 0: not known
+ * (ops/graph_demand.c). */
 uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph);
 
 #endif

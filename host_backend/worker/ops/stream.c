@@ -1,5 +1,6 @@
 /* Streams, completion words, host functions. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/host_calls.h"

@@ -3,6 +3,7 @@
  * for the device, such as starting more blocks of a run that has stopped.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -6,6 +6,7 @@
  * so that no launch waits for memory. If none is ready, the kernel is launched as its original.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include <stdlib.h>
 #include <string.h>

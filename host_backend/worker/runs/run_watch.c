@@ -7,6 +7,7 @@
  * 200 us otherwise, and not at all while there are no runs.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"

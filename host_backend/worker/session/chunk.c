@@ -6,9 +6,12 @@
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
  */
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/log.h"
@@ -267,7 +270,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *chunk = (struct weir_host_chunk){.tenant = session->tenant,
-                                      .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
+                                      .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                       .bytes = (bytes + unit - 1) / unit * unit,
                                       .pinned = pinned,
                                       .device = (uint8_t)device,
@@ -285,8 +288,8 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         free(chunk);
         return result;
     }
-    atomic_fetch_add(&w->chunks, 1);
-    atomic_fetch_add(&w->chunk_bytes, chunk->bytes);
+    atomic_fetch_add(&w->counts.chunks, 1);
+    atomic_fetch_add(&w->counts.chunk_bytes, chunk->bytes);
     *ret_chunk = chunk;
     return CUDA_SUCCESS;
 }
@@ -336,7 +339,7 @@ void weir_chunk_put(struct weir_host_chunk *chunk)
     }
     unmap(chunk);
     give_address(chunk);
-    atomic_fetch_sub(&t->worker->chunks, 1);
-    atomic_fetch_sub(&t->worker->chunk_bytes, chunk->bytes);
+    atomic_fetch_sub(&t->worker->counts.chunks, 1);
+    atomic_fetch_sub(&t->worker->counts.chunk_bytes, chunk->bytes);
     free(chunk);
 }

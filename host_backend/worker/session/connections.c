@@ -13,6 +13,8 @@
  * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
  * the driver's own number, or one tenant could take the pool from all others.
  */
+#include "host_backend/worker/session/connections.h"
+
 #include "host_backend/worker/session/worker.h"
 
 #include "base/clock.h"
@@ -29,6 +31,15 @@
 #define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
 #define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
 
+struct weir_connections {
+    uint32_t now;       /* of its contexts, as far as it can tell */
+    uint32_t most;      /* that a program may have it started with */
+    bool bound;         /* by the host's environment */
+    uint64_t opened_ns; /* when its contexts were there */
+    uint32_t n_let_in;  /* guests and sessions; under the worker's lock, as is what follows */
+    bool renewing;      /* the supervisor is to start it again with other connections */
+};
+
 /* Is this process about to be a client of MPS? The daemon has a socket in a known folder. */
 static bool mps_is_there(void)
 {
@@ -39,15 +50,19 @@ static bool mps_is_there(void)
     return access(path, F_OK) == 0;
 }
 
-void weir_connections_set(struct weir_worker *worker)
+enum weir_status weir_connections_choose(struct weir_worker *worker)
 {
+    struct weir_connections *c = calloc(1, sizeof *c);
     uint32_t connections = worker->config.connections;
     const char *bound = getenv(VARIABLE);
     uint32_t most = mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
-    worker->connections_bound = bound != NULL;
-    worker->connections_most = most;
+    if (c == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    c->bound = bound != NULL;
+    c->most = most;
     if (bound != NULL) {
         connections = (uint32_t)strtoul(bound, NULL, 10);
     } else if (connections == 0 && most == MPS_CONNECTIONS) {
@@ -57,8 +72,26 @@ void weir_connections_set(struct weir_worker *worker)
         snprintf(text, sizeof text, "%u", connections);
         setenv(VARIABLE, text, 0);
     }
-    worker->connections = connections != 0 ? connections : DRIVER_CONNECTIONS;
-    weir_log_info("worker: connections to the GPU connections=%u", worker->connections);
+    c->now = connections != 0 ? connections : DRIVER_CONNECTIONS;
+    worker->connections = c;
+    weir_log_info("worker: connections to the GPU connections=%u", c->now);
+    return WEIR_OK;
+}
+
+void weir_connections_opened(struct weir_worker *worker)
+{
+    worker->connections->opened_ns = weir_clock_now_ns();
+}
+
+void weir_connections_destroy(struct weir_worker *worker)
+{
+    free(worker->connections);
+    worker->connections = NULL;
+}
+
+void weir_connections_leave_locked(struct weir_worker *worker)
+{
+    worker->connections->n_let_in--;
 }
 
 /* Can it be started again with another number, and is the last time long enough ago? */
@@ -66,8 +99,8 @@ static bool can_change(const struct weir_worker *worker)
 {
     bool changed_before = worker->config.connections != 0;
 
-    return worker->config.connections_of_guest && !worker->connections_bound &&
-           (!changed_before || weir_clock_now_ns() - worker->opened_ns >= SETTLED_NS);
+    return worker->config.connections_of_guest && !worker->connections->bound &&
+           (!changed_before || weir_clock_now_ns() - worker->connections->opened_ns >= SETTLED_NS);
 }
 
 /* The end of a program is seen after a moment, and its session then cleared: the next waits for
@@ -81,32 +114,33 @@ static void wait_for_ending_locked(struct weir_worker *worker)
     end.tv_nsec += (long)ENDING_WAIT_NS;
     end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
     end.tv_nsec %= (long)WEIR_NS_PER_S;
-    while (worker->n_let_in != 0 && !worker->renewing && waited == 0) {
+    while (worker->connections->n_let_in != 0 && !worker->connections->renewing && waited == 0) {
         waited = pthread_cond_timedwait(&worker->idle, &worker->lock, &end);
     }
 }
 
 bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted)
 {
+    struct weir_connections *c = worker->connections;
     struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS};
-    uint32_t granted = wanted < worker->connections_most ? wanted : worker->connections_most;
-    bool other = wanted != 0 && granted != worker->connections, ask = false, in;
+    uint32_t granted = wanted < c->most ? wanted : c->most;
+    bool other = wanted != 0 && granted != c->now, ask = false, in;
 
     pthread_mutex_lock(&worker->lock);
     if (other && can_change(worker)) {
         wait_for_ending_locked(worker);
-        ask = worker->n_let_in == 0 && !worker->renewing;
-        worker->renewing |= ask;
+        ask = c->n_let_in == 0 && !c->renewing;
+        c->renewing |= ask;
     }
-    in = !worker->renewing;
-    worker->n_let_in += in;
+    in = !c->renewing;
+    c->n_let_in += in;
     pthread_mutex_unlock(&worker->lock);
     if (ask) {
         message.connections = granted;
         (void)!weir_link_send(worker->link, &message, -1); /* a lost link ends the worker */
-    } else if (in && wanted != 0 && wanted != worker->connections) {
+    } else if (in && wanted != 0 && wanted != c->now) {
         weir_log_info("guest: connections not as wanted tenant=%s wanted=%u has=%u", tenant, wanted,
-                      worker->connections);
+                      c->now);
     }
     return in;
 }

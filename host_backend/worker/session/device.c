@@ -5,6 +5,7 @@
  * devices' primary contexts, each retained once: kernels of several tenants can only run side by
  * side in one context. Everything that a guest asks about a device is asked here once.
  */
+#include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -120,7 +121,10 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
-    weir_connections_set(worker);
+    status = weir_connections_choose(worker);
+    if (status != WEIR_OK) {
+        return status;
+    }
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
@@ -411,9 +415,9 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
                                   &device->nvml);
     }
     /* Spinning pays where a core is to spare and a launch costs microseconds. */
-    worker->spin_ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
-    worker->owed_spin_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
-    worker->opened_ns = weir_clock_now_ns();
+    worker->spin.ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
+    worker->spin.owed_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
+    weir_connections_opened(worker);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/barrier.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/worker.h"
@@ -15,8 +16,6 @@
 #define SPIN_NS       (50 * WEIR_NS_PER_US)
 #define UNLOADS_NS    (5 * WEIR_NS_PER_MS) /* the device is kept idle for, while a session ends */
 
-_Static_assert(WEIR_DEVICE_IDLE_DEVICES >= WEIR_DEVICES_MAX, "an event for each device");
-
 struct weir_session_idle {
     atomic_uint inside; /* a handler */
     bool unloads;       /* its objects are being destroyed */
@@ -27,21 +26,26 @@ struct weir_session_idle {
 /* The session whose handler this thread is in. It leaves while it waits for the others. */
 static __thread struct weir_session *inside_of;
 
-void weir_device_idle_init(struct weir_device_idle *d)
+struct weir_device_idle *weir_device_idle_create(void)
 {
+    struct weir_device_idle *d = calloc(1, sizeof *d);
     pthread_mutexattr_t attr;
 
+    if (d == NULL) {
+        return NULL;
+    }
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&d->lock, &attr);
     pthread_mutexattr_destroy(&attr);
     pthread_mutex_init(&d->barrier, NULL);
     pthread_cond_init(&d->opened, NULL);
+    return d;
 }
 
-void weir_device_idle_finish(struct weir_worker *worker)
+void weir_device_idle_destroy(struct weir_worker *worker)
 {
-    struct weir_device_idle *d = &worker->device_idle;
+    struct weir_device_idle *d = worker->device_idle;
 
     for (uint32_t i = 0; i < worker->n_devices; i++) {
         if (d->events[i] != NULL) {
@@ -51,6 +55,7 @@ void weir_device_idle_finish(struct weir_worker *worker)
     pthread_cond_destroy(&d->opened);
     pthread_mutex_destroy(&d->barrier);
     pthread_mutex_destroy(&d->lock);
+    free(d);
 }
 
 /* ---------------------------------------------------------------- sessions */
@@ -69,7 +74,7 @@ void weir_session_idle_destroy(struct weir_session_idle *idle)
  * then load, and all four are sequentially consistent (Dekker). */
 static void enter(struct weir_session *s)
 {
-    struct weir_device_idle *d = &s->worker->device_idle;
+    struct weir_device_idle *d = s->worker->device_idle;
 
     for (;;) {
         atomic_store(&s->idle->inside, 1);
@@ -162,10 +167,10 @@ static bool close_barrier(struct weir_worker *w)
 {
     uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
 
-    atomic_store(&w->device_idle.closed, 1);
+    atomic_store(&w->device_idle->closed, 1);
     while (any_inside(w)) {
         if (weir_clock_now_ns() >= end_ns) {
-            open_barrier(&w->device_idle);
+            open_barrier(w->device_idle);
             return false;
         }
         rest(now_ns);
@@ -182,7 +187,7 @@ static bool record(struct weir_worker *w)
     bool ok = w->driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
 
     for (uint32_t i = 0; i < w->n_devices && ok; i++) {
-        CUevent *event = &w->device_idle.events[i];
+        CUevent *event = &w->device_idle->events[i];
 
         ok = w->driver.cuCtxSetCurrent(w->devices[i].context) == CUDA_SUCCESS &&
              (*event != NULL ||
@@ -199,7 +204,7 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
     uint64_t now_ns = weir_clock_now_ns();
 
     for (uint32_t i = 0; i < w->n_devices; i++) {
-        while (w->driver.cuEventQuery(w->device_idle.events[i]) == CUDA_ERROR_NOT_READY) {
+        while (w->driver.cuEventQuery(w->device_idle->events[i]) == CUDA_ERROR_NOT_READY) {
             if (weir_clock_now_ns() >= end_ns) {
                 return false;
             }
@@ -212,7 +217,7 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
 /* One turn; true: the barrier is closed and the devices have nothing to do. */
 static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
 {
-    struct weir_device_idle *d = &w->device_idle;
+    struct weir_device_idle *d = w->device_idle;
     bool recorded;
 
     if (!close_barrier(w)) {
@@ -235,7 +240,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
 {
     struct weir_session *inside = inside_of;
     const struct weir_session *self = caller != NULL ? caller : inside;
-    struct weir_device_idle *d = &worker->device_idle;
+    struct weir_device_idle *d = worker->device_idle;
     uint64_t end_ns = weir_clock_now_ns() + WEIR_DEVICE_IDLE_LIMIT_NS, moment_ns = MOMENT_NS;
     uint32_t idle;
 
@@ -262,7 +267,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
 {
     struct weir_session *self = inside_of;
-    struct weir_device_idle *d = &worker->device_idle;
+    struct weir_device_idle *d = worker->device_idle;
 
     if (--d->depth == 0 && atomic_load(&d->closed) != 0) {
         open_barrier(d);
@@ -282,14 +287,14 @@ void weir_session_capture_begin(struct weir_session *session, struct weir_host_s
 {
     stream->capturing = true;
     session->n_captures++;
-    atomic_fetch_add(&session->worker->device_idle.captures, 1);
+    atomic_fetch_add(&session->worker->device_idle->captures, 1);
 }
 
 void weir_session_capture_end(struct weir_session *session, struct weir_host_stream *stream)
 {
     stream->capturing = false;
     session->n_captures--;
-    atomic_fetch_sub(&session->worker->device_idle.captures, 1);
+    atomic_fetch_sub(&session->worker->device_idle->captures, 1);
 }
 
 /* ---------------------------------------------------------------- while a session's objects go */

@@ -25,34 +25,21 @@
 
 #include "base/clock.h"
 #include "proto/cuda_abi.h"
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define WEIR_DEVICE_IDLE_LIMIT_NS (20 * WEIR_NS_PER_S)
-#define WEIR_DEVICE_IDLE_DEVICES  16u /* WEIR_DEVICES_MAX */
 
+struct weir_device_idle;
 struct weir_host_stream;
 struct weir_session;
 struct weir_session_idle;
 struct weir_worker;
 
-/* The worker's part. */
-struct weir_device_idle {
-    atomic_uint closed;
-    atomic_uint captures;    /* streams under capture, of all sessions: then nobody may ask */
-    pthread_mutex_t lock;    /* recursive; whoever makes such a call */
-    uint32_t depth;          /* under it */
-    pthread_mutex_t barrier; /* for opened */
-    pthread_cond_t opened;   /* closed is 0 again */
-    CUevent events[WEIR_DEVICE_IDLE_DEVICES]; /* under lock; made at first need */
-    atomic_uint_fast64_t turns, forced;       /* given up, and made all the same; for tests */
-};
-
-void weir_device_idle_init(struct weir_device_idle *d);
+/** A worker's part. NULL: out of memory. @thread main */
+struct weir_device_idle *weir_device_idle_create(void);
 /** @thread the worker's first, with no session left */
-void weir_device_idle_finish(struct weir_worker *worker);
+void weir_device_idle_destroy(struct weir_worker *worker);
 
 /** A session's part. NULL: out of memory. */
 struct weir_session_idle *weir_session_idle_create(void);

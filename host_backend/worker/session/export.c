@@ -7,6 +7,7 @@
  * process, ours hangs up: the main thread sees it through one epoll descriptor and drops the
  * reference. A guest that shuts its end down, or eats the token, harms its own tenant alone.
  */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 
 #include "base/log.h"

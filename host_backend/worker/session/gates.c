@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/gates.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                            .fill = fill_of(g, settings->fill),
                                            .settings = settings,
                                            .policies = policies,
-                                           .spin = worker->spin,
+                                           .spin = worker->spin.page,
                                            .times_dir = worker->config.forms.cache_dir,
                                            .times_of = of,
                                            .item_room = item_room,

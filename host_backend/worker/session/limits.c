@@ -1,6 +1,7 @@
 /* What a session's memory is charged to: see memory.h. */
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"

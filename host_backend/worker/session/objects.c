@@ -14,9 +14,11 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
@@ -100,7 +102,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     atomic_fetch_add(&session->about->objects, 1);
-    atomic_fetch_add(&session->worker->objects, 1);
+    atomic_fetch_add(&session->worker->counts.objects, 1);
     *ret_object = o;
     return CUDA_SUCCESS;
 }
@@ -228,7 +230,7 @@ void weir_host_object_forget(struct weir_session *session, struct weir_object *o
         session->op.last = NULL;
     }
     atomic_fetch_sub(&session->about->objects, 1);
-    atomic_fetch_sub(&session->worker->objects, 1);
+    atomic_fetch_sub(&session->worker->counts.objects, 1);
     free(object);
 }
 

@@ -2,12 +2,15 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_REGION_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_REGION_PRIVATE_H
 
+#include "host_backend/config/link.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/vm_clock.h"
-#include "host_backend/worker/session/worker.h"
 #include "proto/transport/region.h"
+#include "proto/transport/transport.h"
 #include <pthread.h>
 #include <stdatomic.h>
+
+struct weir_worker;
 
 enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
 

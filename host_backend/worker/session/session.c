@@ -11,6 +11,7 @@
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>

@@ -4,6 +4,8 @@
  * The window's lower half is reserved through the driver for device memory, the upper half by mmap
  * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
  */
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"

@@ -10,9 +10,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +46,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *alloc = (struct weir_vmm_alloc){.tenant = tenant,
-                                     .id = atomic_fetch_add(&w->next_chunk, 1) + 1,
+                                     .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                      .bytes = bytes,
                                      .handle_types = handle_types,
                                      .device = device,
@@ -55,8 +58,8 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
         return result;
     }
     alloc->kept = weir_memory_keep(tenant, alloc->memory, alloc->id, 0, bytes);
-    atomic_fetch_add(&w->chunks, 1);
-    atomic_fetch_add(&w->chunk_bytes, bytes);
+    atomic_fetch_add(&w->counts.chunks, 1);
+    atomic_fetch_add(&w->counts.chunk_bytes, bytes);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
 }
@@ -77,8 +80,8 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
         weir_memory_drop(t->worker, alloc->id);
     }
     weir_account_release(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY, alloc->bytes);
-    atomic_fetch_sub(&t->worker->chunks, 1);
-    atomic_fetch_sub(&t->worker->chunk_bytes, alloc->bytes);
+    atomic_fetch_sub(&t->worker->counts.chunks, 1);
+    atomic_fetch_sub(&t->worker->counts.chunk_bytes, alloc->bytes);
     free(alloc);
 }
 
@@ -142,17 +145,36 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
 
 /* ---------------------------------------------------------------- addresses */
 
+struct weir_vmm_area *weir_vmm_area_create(void)
+{
+    struct weir_vmm_area *area = calloc(1, sizeof *area);
+
+    if (area != NULL) {
+        pthread_mutex_init(&area->lock, NULL);
+    }
+    return area;
+}
+
+void weir_vmm_area_destroy(struct weir_vmm_area *area)
+{
+    if (area != NULL) {
+        weir_window_finish(&area->window);
+        pthread_mutex_destroy(&area->lock);
+        free(area);
+    }
+}
+
 static void give_area(struct weir_session *s, const struct weir_vmm_space *space)
 {
     struct weir_worker *w = s->worker;
 
-    pthread_mutex_lock(&w->vmm_lock);
+    pthread_mutex_lock(&w->vmm_area->lock);
     s->tenant->vmm_bytes -= space->room;
-    if (weir_window_give(&w->vmm_area, space->base, space->room) != WEIR_OK) {
+    if (weir_window_give(&w->vmm_area->window, space->base, space->room) != WEIR_OK) {
         weir_log_error("vmm: addresses lost tenant=%s base=0x%llx", s->tenant->name,
                        (unsigned long long)space->base);
     }
-    pthread_mutex_unlock(&w->vmm_lock);
+    pthread_mutex_unlock(&w->vmm_area->lock);
 }
 
 /* At the hint, if that is to be had; else where there is room. */
@@ -162,26 +184,27 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     struct weir_worker *w = s->worker;
     enum weir_status status = WEIR_ERR_QUOTA;
 
-    pthread_mutex_lock(&w->vmm_lock);
-    if (w->vmm_area.bytes == 0 && /* the first reservation */
-        weir_window_init(&w->vmm_area, w->config.vmm_base, w->config.vmm_bytes) != WEIR_OK) {
-        pthread_mutex_unlock(&w->vmm_lock);
+    pthread_mutex_lock(&w->vmm_area->lock);
+    if (w->vmm_area->window.bytes == 0 && /* the first reservation */
+        weir_window_init(&w->vmm_area->window, w->config.vmm_base, w->config.vmm_bytes) !=
+            WEIR_OK) {
+        pthread_mutex_unlock(&w->vmm_area->lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (space->room <= w->config.vmm_bytes / TENANT_SHARE &&
         s->tenant->vmm_bytes <= w->config.vmm_bytes / TENANT_SHARE - space->room) {
         if (hint != 0 && hint % alignment == 0) {
-            status = weir_window_take_at(&w->vmm_area, hint, space->room);
+            status = weir_window_take_at(&w->vmm_area->window, hint, space->room);
             space->base = hint;
         }
         if (status != WEIR_OK) {
-            status = weir_window_take(&w->vmm_area, space->room, alignment, &space->base);
+            status = weir_window_take(&w->vmm_area->window, space->room, alignment, &space->base);
         }
     }
     if (status == WEIR_OK) {
         s->tenant->vmm_bytes += space->room;
     }
-    pthread_mutex_unlock(&w->vmm_lock);
+    pthread_mutex_unlock(&w->vmm_area->lock);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

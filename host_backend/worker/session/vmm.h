@@ -15,6 +15,7 @@
 
 struct weir_session;
 struct weir_tenant;
+struct weir_vmm_area;
 struct weir_worker;
 
 struct weir_vmm_alloc {
@@ -42,6 +43,11 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc);
 /** Clear what no guest has seen yet, through a mapping of our own. stream: of its device */
 CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream);
+
+/** A worker's part: the addresses that its sessions reserve. NULL: out of memory. @thread main */
+struct weir_vmm_area *weir_vmm_area_create(void);
+/** No session may be left. Accepts NULL. @thread main */
+void weir_vmm_area_destroy(struct weir_vmm_area *area);
 
 /** Reserve addresses for a session. alignment 0: the granularity. @thread owner */
 CUresult weir_session_vmm_reserve(struct weir_session *session, uint64_t bytes, uint64_t alignment,

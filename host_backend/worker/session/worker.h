@@ -1,82 +1,27 @@
 /*
- * What the sessions of a worker share: the driver, its devices with a context each, tenants, device
- * memory, the printf owner. Private to host_backend.
+ * What the sessions of a worker share: the driver, its devices with a context each, tenants.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
 
-#include "base/account.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/window.h"
 #include "proto/wire/control.h"
+#include <pthread.h>
 
 struct weir_device_gate;
 struct weir_forms;
 struct weir_nvml;
 struct weir_prints;
+struct weir_session;
 struct weir_session_hooks;
+struct weir_tenant;
 struct region;
-struct weir_region_end;
-struct weir_export;
-struct weir_zmq_server;
-
-struct weir_ipc_token {
-    struct weir_ipc_token *next;
-    uint8_t handle[64];
-    struct weir_host_chunk *chunk; /* not a reference: the token goes with the chunk */
-    uint64_t base, bytes;
-};
-
-/* An event that several processes of a tenant share. */
-struct weir_ipc_event {
-    struct weir_ipc_event *next; /* in the tenant, under its lock */
-    uint8_t handle[64];
-    CUevent native;
-    uint32_t refs;
-};
-
-/* Device memory or pinned host memory, at one address in worker and guest. */
-struct weir_host_chunk {
-    struct weir_tenant *tenant;
-    uint64_t id;
-    uint64_t base, bytes;
-    bool pinned;
-    uint8_t device;                      /* index in the worker's: where it lies */
-    CUmemGenericAllocationHandle memory; /* device */
-    int fd;                              /* pinned: the memfd; -1: a part of a region */
-    struct weir_region_end *region_end;  /* pinned, of a virtual machine's session: whose room */
-    uint64_t region_offset;              /* .. and where in its region */
-    bool kept;                           /* the supervisor holds a descriptor */
-    uint32_t refs;                       /* under the tenant's lock */
-};
-
-struct weir_tenant {
-    struct weir_worker *worker;
-    uint32_t index;
-    char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
-    struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
-    uint32_t n_sessions;               /* under the worker's lock, as is what follows */
-    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
-    bool gone;
-    uint32_t goings;             /* of weir_link_tenant */
-    struct weir_account account; /* what it has and may have; internally locked */
-
-    pthread_mutex_t lock; /* guards what follows */
-    bool reserved;        /* the window's two halves */
-    struct weir_window device_window;
-    struct weir_window host_window;
-    struct weir_ipc_token *tokens;
-    struct weir_ipc_event *events;
-    struct weir_export *exports;
-    uint32_t n_exports;
-    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_lock */
-
-    struct weir_host_image_store images; /* internally locked */
-};
+struct weir_connections;
+struct weir_device_idle;
+struct weir_guests;
+struct weir_vmm_area;
 
 /* One GPU of a worker. What follows about is set at the start and immutable. */
 struct weir_worker_device {
@@ -87,6 +32,22 @@ struct weir_worker_device {
     uint32_t peers; /* bit per device of the worker whose memory this one can reach */
 };
 
+/* How long a session's thread spins; immutable. */
+struct weir_worker_spin {
+    struct weir_spin_page *page; /* who may spin now; as the supervisor says */
+    uint64_t ns;                 /* for the next record, where the host may spin */
+    uint64_t owed_ns;            /* the same while the GPU owes the guest a word */
+};
+
+struct weir_worker_counts {
+    atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
+    atomic_uint_fast64_t objects, chunks, chunk_bytes; /* that there are */
+};
+
+/*
+ * What sessions share. The parts in the second half are known to their own files only: their
+ * insides are in one .c file each, or in a header for it (barrier.h, vmm_area.h).
+ */
 struct weir_worker {
     struct weir_link_config config;
     struct weir_driver driver;
@@ -97,47 +58,31 @@ struct weir_worker {
     bool real;           /* NVIDIA's driver, not softgpu */
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */
     bool posix_fds;      /* memory can be exported, of all */
-    uint64_t granularity_bytes;  /* the largest of them */
-    uint64_t spin_ns;            /* for the next record of a session, where the host may spin */
-    uint64_t owed_spin_ns;       /* the same while the GPU owes the guest a word */
-    struct weir_spin_page *spin; /* who may spin now; as the supervisor says */
-    uint32_t connections;        /* of its contexts, as far as it can tell */
-    uint32_t connections_most;   /* that a program may have it started with */
-    bool connections_bound;      /* by the host's environment */
-    uint64_t opened_ns;          /* when its contexts were there */
-    int link;
-    bool may_listen; /* it knows the tenants that were there when it started */
-    int tcp_fd;      /* the supervisor's listener for remote guests, until the server has it; -1 */
-    int wake_fd;     /* an eventfd: the main thread looks at stopping and sticky */
-    int region_fd;   /* of a region whose bell has not come yet; -1 */
-    struct weir_link_region region;
-    int exports_fd; /* an epoll set of the exports' descriptors (session/export.c) */
+    uint64_t granularity_bytes; /* the largest of them */
+    struct weir_worker_spin spin;
+    int link;          /* to the supervisor */
+    int wake_fd;       /* an eventfd: the main thread looks at stopping and sticky */
+    int exports_fd;    /* an epoll set of the exports' descriptors (session/export.c) */
+    atomic_int sticky; /* CUresult that ended the context */
+    struct weir_worker_counts counts;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows, up to ended */
     pthread_cond_t idle;  /* n_sessions became smaller */
     struct weir_session *sessions;
     uint32_t n_sessions; /* also those on their way up or down */
-    uint32_t n_let_in;   /* of those, the ones that weir_connections_admit() let in */
-    bool renewing;       /* the supervisor is to start it again with other connections */
-    uint64_t next_session;
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
-    struct weir_ended_session *ended; /* the last ones' statistics, newest first */
     struct region *regions;           /* of virtual machines (worker/regions.c) */
     struct served_port *ports;        /* likewise (worker/stream_ports.c) */
+    struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
 
-    pthread_mutex_t vmm_lock;    /* guards vmm_area and the tenants' vmm_bytes */
-    struct weir_window vmm_area; /* addresses for cuMemAddressReserve, of all tenants; made late */
-
-    struct weir_prints *prints;                       /* session/prints.h */
-    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* session/gates.h; NULL: no scheduler */
+    struct weir_connections *connections;             /* to the GPU */
+    struct weir_guests *guests;                       /* on their way in (worker/guests.c) */
+    struct weir_vmm_area *vmm_area;                   /* addresses that sessions reserve */
+    struct weir_device_idle *device_idle;             /* around calls that wait for the device */
+    struct weir_prints *prints;                       /* who owns the device's printf */
+    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
-    struct weir_forms *forms; /* internally locked; NULL: all kernels are originals */
-    struct weir_zmq_server *zmq;
-    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
-    atomic_uint_fast64_t next_chunk;
-    atomic_uint_fast64_t objects, chunks, chunk_bytes;
-    struct weir_device_idle device_idle;
-    atomic_int sticky; /* CUresult that ended the context */
+    struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
 
 /* device.c */
@@ -159,69 +104,5 @@ void weir_worker_device_text(const struct weir_worker *worker, char *text, size_
 void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);
-
-/* connections.c */
-
-/** Choose CUDA_DEVICE_MAX_CONNECTIONS. @thread main, before the driver is open */
-void weir_connections_set(struct weir_worker *worker);
-/**
- * May a guest have a session here, although it wants other connections? Waits for 0.3 s at most
- * for sessions that may be ending. Who was let in is counted in n_let_in.
- * @param tenant  its tenant's name, for the log.
- * @param wanted  0: whatever there is; else 1 .. WEIR_CONTROL_MAX_CONNECTIONS.
- * @return false: the supervisor starts this worker again, the guest is to come again
- * @thread a guest's
- */
-bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted);
-
-/* tenant.c */
-
-struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
-                                       const struct weir_tenant_config *config);
-/** New settings; the name stays. @thread main */
-void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
-/** All settings. @thread any, without the worker's lock */
-struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
-/** One setting that is a number or an enum, as it is now. @thread any */
-#define weir_tenant_setting(tenant, setting)                                                       \
-    __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
-/** No session may be left. */
-void weir_tenant_destroy(struct weir_tenant *tenant);
-/** Reserve the window's halves once. @thread a session's */
-CUresult weir_tenant_reserve(struct weir_tenant *tenant);
-uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
-
-/* chunk.c */
-
-/**
- * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window
- * and charged to the session's tenant.
- * @param device  index of the worker's: where device memory lies; its context is current.
- * @param stream  of that device, for clearing; synchronized before it returns.
- * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
- */
-CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
-                           bool pinned, CUstream stream, struct weir_region_end *end,
-                           struct weir_host_chunk **ret_chunk);
-/** Drop a reference; the last unmaps and releases. The device has no work with it. */
-void weir_chunk_put(struct weir_host_chunk *chunk);
-/** The host half's protection back over a range. */
-bool weir_window_reclaim(uint64_t base, uint64_t bytes);
-
-/** Memory of a device without an address, exportable if the driver can. */
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
-                            CUmemGenericAllocationHandle *ret_memory);
-/**
- * Set the access of its device to mapped memory, and of every other that can reach it: copies
- * between devices and kernels that follow a pointer to another's memory then need nothing more.
- */
-CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
-                            uint64_t bytes, CUmemAccess_flags flags);
-/** Give the supervisor a descriptor of it, under this id. false: it has none. */
-bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
-                      uint64_t base, uint64_t bytes);
-/** The supervisor may let go. */
-void weir_memory_drop(struct weir_worker *worker, uint64_t id);
 
 #endif

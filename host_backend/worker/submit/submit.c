@@ -4,7 +4,6 @@
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
 

@@ -7,6 +7,8 @@
  * the builder also starts the thread that watches runs; so the builder itself stays at the normal
  * one.
  */
+#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

@@ -2,6 +2,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "host_backend/config/status_text.h"
 #include <stdio.h>

@@ -3,6 +3,7 @@
  * shows that no moment, place or task size changes what a kernel computes. A seed makes it
  * repeatable.
  */
+#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

@@ -1,8 +1,10 @@
 /* The twins of a guest's module, from its loading to its unloading or the session's end. */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

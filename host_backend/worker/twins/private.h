@@ -4,7 +4,6 @@
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/carve_out.h"
 #include "host_backend/worker/twins/fit.h"
 #include "host_backend/worker/twins/forms.h"

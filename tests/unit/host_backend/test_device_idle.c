@@ -1,6 +1,7 @@
 /* The barrier around calls that wait for the device, with a driver that is busy for as many looks
  * as told. */
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/barrier.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -47,7 +48,7 @@ static CUresult CUDA_CB record(CUcontext context, CUevent event)
 {
     (void)context;
     (void)event;
-    assert_int_equal(atomic_load(&f.worker.device_idle.captures), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->captures), 0);
     atomic_fetch_add(&f.records, 1);
     return CUDA_SUCCESS;
 }
@@ -63,7 +64,8 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
-    weir_device_idle_init(&f.worker.device_idle);
+    f.worker.device_idle = weir_device_idle_create();
+    assert_non_null(f.worker.device_idle);
     pthread_mutex_init(&f.worker.lock, NULL);
     f.worker.real = true;
     f.worker.n_devices = 1;
@@ -91,7 +93,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    weir_device_idle_finish(&f.worker);
+    weir_device_idle_destroy(&f.worker);
     pthread_mutex_destroy(&f.worker.lock);
     for (int i = 0; i < 2; i++) {
         weir_session_idle_destroy(f.sessions[i]->idle);
@@ -121,7 +123,7 @@ static void begin_alone_asks_nothing(void **state)
     uint32_t idle = weir_device_idle_begin(&f.worker, f.sessions[1]);
 
     assert_int_equal(atomic_load(&f.records), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
     weir_device_idle_end(&f.worker, idle);
 }
 
@@ -134,9 +136,9 @@ static void begin_by_the_worker_itself_asks_beside_one_session(void **state)
     uint32_t idle = weir_device_idle_begin(&f.worker, NULL);
 
     assert_int_equal(atomic_load(&f.records), 1);
-    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 1);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 1);
     weir_device_idle_end(&f.worker, idle);
-    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
 }
 
 /* PyTorch loads NVML, which has a session of its own. */
@@ -146,7 +148,7 @@ static void begin_beside_a_monitor_asks_nothing(void **state)
     f.sessions[1]->about->monitor = true;
     weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
     assert_int_equal(atomic_load(&f.records), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->turns), 0);
 }
 
 /* Kernels are looked up while a graph is captured: the capture waits for that, not the other way
@@ -155,12 +157,12 @@ static void begin_within_an_own_capture_does_not_wait(void **state)
 {
     (void)state;
     f.sessions[0]->n_captures = 1;
-    atomic_store(&f.worker.device_idle.captures, 1);
+    atomic_store(&f.worker.device_idle->captures, 1);
     weir_device_barrier_enter(f.sessions[0]);
     weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, NULL));
     weir_device_barrier_leave(f.sessions[0]);
-    assert_int_equal(atomic_load(&f.worker.device_idle.turns), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->turns), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
 }
 
 static void begin_keeps_the_others_out_until_the_end(void **state)
@@ -188,7 +190,7 @@ static void begin_keeps_the_others_out_until_the_end(void **state)
     }
     atomic_store(&f.quit, true);
     pthread_join(other, NULL);
-    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
 }
 
 static void begin_opens_while_the_device_does_not_end(void **state)
@@ -201,7 +203,7 @@ static void begin_opens_while_the_device_does_not_end(void **state)
     assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
     idle = weir_device_idle_begin(&f.worker, NULL);
     assert_true(atomic_load(&f.busy_looks) <= 0);
-    assert_true(atomic_load(&f.worker.device_idle.turns) > 0);
+    assert_true(atomic_load(&f.worker.device_idle->turns) > 0);
     assert_true(atomic_load(&f.let_in) > 0);
     weir_device_idle_end(&f.worker, idle);
     atomic_store(&f.quit, true);
@@ -211,9 +213,9 @@ static void begin_opens_while_the_device_does_not_end(void **state)
 static void *end_capture(void *unused)
 {
     (void)unused;
-    while (atomic_load(&f.worker.device_idle.turns) < 3) {
+    while (atomic_load(&f.worker.device_idle->turns) < 3) {
     }
-    atomic_store(&f.worker.device_idle.captures, 0);
+    atomic_store(&f.worker.device_idle->captures, 0);
     return NULL;
 }
 
@@ -223,7 +225,7 @@ static void begin_waits_for_the_end_of_a_capture(void **state)
     uint32_t idle;
 
     (void)state;
-    atomic_store(&f.worker.device_idle.captures, 1);
+    atomic_store(&f.worker.device_idle->captures, 1);
     assert_int_equal(pthread_create(&other, NULL, end_capture, NULL), 0);
     idle = weir_device_idle_begin(&f.worker, NULL); /* record() asserts that there is none */
     assert_true(atomic_load(&f.records) > 0);
@@ -250,8 +252,8 @@ static void begin_inside_two_handlers_ends(void **state)
     assert_int_equal(pthread_create(&other, NULL, begin_inside, f.sessions[1]), 0);
     begin_inside(f.sessions[0]);
     pthread_join(other, NULL);
-    assert_int_equal(atomic_load(&f.worker.device_idle.closed), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle.forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Descriptors that stand for pools: found by their token, gone with their last copy. */
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 

@@ -3,6 +3,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
 #include <stdlib.h>

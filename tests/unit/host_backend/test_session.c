@@ -1,6 +1,10 @@
 /* A session over the in-process transport and a recording driver: records in, objects, replies, the
  * end. */
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"
 
@@ -43,12 +47,14 @@ static int set_up(void **state)
     memset(&f, 0, sizeof f);
     fake_driver_init(&f.worker.driver);
     f.worker.write_value_ok = true;
-    f.worker.spin = &spin_page;
+    f.worker.spin.page = &spin_page;
     f.worker.wake_fd = f.worker.link = -1;
     f.worker.granularity_bytes = UNIT;
     f.worker.config.vmm_base = FAKE_VMM_BASE;
     f.worker.config.vmm_bytes = FAKE_VMM_BYTES;
-    pthread_mutex_init(&f.worker.vmm_lock, NULL);
+    f.worker.vmm_area = weir_vmm_area_create();
+    f.worker.device_idle = weir_device_idle_create();
+    assert_true(f.worker.vmm_area != NULL && f.worker.device_idle != NULL);
     f.worker.n_devices = 2;
     f.worker.devices[0].context = (CUcontext)100;
     f.worker.devices[1].context = (CUcontext)101;
@@ -71,11 +77,11 @@ static int tear_down(void **state)
     f.guest->ops->destroy(f.guest);
     pthread_join(f.thread, NULL);
     assert_int_equal(fake_live, 0);
-    assert_int_equal(atomic_load(&f.worker.objects), 0);
+    assert_int_equal(atomic_load(&f.worker.counts.objects), 0);
     assert_true(weir_account_used(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) == 0);
     weir_tenant_destroy(f.tenant);
-    weir_window_finish(&f.worker.vmm_area);
-    pthread_mutex_destroy(&f.worker.vmm_lock);
+    weir_vmm_area_destroy(f.worker.vmm_area);
+    weir_device_idle_destroy(&f.worker);
     pthread_mutex_destroy(&f.worker.lock);
     return 0;
 }
@@ -372,9 +378,9 @@ static void bodies_die_with_their_node(void **state)
     in.handle = fake_next + 1;
     assert_int_equal(call(WEIR_OP_graph_condition, &condition, NULL), CUDA_SUCCESS);
     assert_int_equal(call(WEIR_OP_graph_add_conditional, &in, NULL), CUDA_SUCCESS);
-    assert_int_equal(atomic_load(&f.worker.objects), 4);
+    assert_int_equal(atomic_load(&f.worker.counts.objects), 4);
     assert_int_equal(call(WEIR_OP_cuGraphDestroyNode, &destroy, NULL), CUDA_SUCCESS);
-    assert_int_equal(atomic_load(&f.worker.objects), 1);
+    assert_int_equal(atomic_load(&f.worker.counts.objects), 1);
 }
 
 /* A place that the driver does not give is lost to the tenant that asked, not to all. */
@@ -387,9 +393,9 @@ static void lost_places_are_the_tenants_own(void **state)
     for (int i = 0; i < 8; i++) {
         assert_int_equal(call(WEIR_OP_vmm_reserve, &in, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     }
-    pthread_mutex_lock(&f.worker.vmm_lock);
-    assert_true(weir_window_free_bytes(&f.worker.vmm_area) == FAKE_VMM_BYTES / 4 * 3);
-    pthread_mutex_unlock(&f.worker.vmm_lock);
+    pthread_mutex_lock(&f.worker.vmm_area->lock);
+    assert_true(weir_window_free_bytes(&f.worker.vmm_area->window) == FAKE_VMM_BYTES / 4 * 3);
+    pthread_mutex_unlock(&f.worker.vmm_area->lock);
 }
 
 /* Nobody would free what a guest with a page of its own sent besides. */

@@ -1,0 +1,60 @@
+/* Memory that guests are granted, and memory of a device without an address (session/chunk.c). */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CHUNK_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_CHUNK_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_region_end;
+struct weir_session;
+struct weir_tenant;
+struct weir_worker;
+
+/* Device memory or pinned host memory, at one address in worker and guest. */
+struct weir_host_chunk {
+    struct weir_tenant *tenant;
+    uint64_t id;
+    uint64_t base, bytes;
+    bool pinned;
+    uint8_t device;                      /* index in the worker's: where it lies */
+    CUmemGenericAllocationHandle memory; /* device */
+    int fd;                              /* pinned: the memfd; -1: a part of a region */
+    struct weir_region_end *region_end;  /* pinned, of a virtual machine's session: whose room */
+    uint64_t region_offset;              /* .. and where in its region */
+    bool kept;                           /* the supervisor holds a descriptor */
+    uint32_t refs;                       /* under the tenant's lock */
+};
+
+/**
+ * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window
+ * and charged to the session's tenant.
+ * @param device  index of the worker's: where device memory lies; its context is current.
+ * @param stream  of that device, for clearing; synchronized before it returns.
+ * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           struct weir_host_chunk **ret_chunk);
+/** Drop a reference; the last unmaps and releases. The device has no work with it. */
+void weir_chunk_put(struct weir_host_chunk *chunk);
+/** The host half's protection back over a range. */
+bool weir_window_reclaim(uint64_t base, uint64_t bytes);
+
+/** Memory of a device without an address, exportable if the driver can. */
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory);
+/**
+ * Set the access of its device to mapped memory, and of every other that can reach it: copies
+ * between devices and kernels that follow a pointer to another's memory then need nothing more.
+ */
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
+                            uint64_t bytes, CUmemAccess_flags flags);
+/** Give the supervisor a descriptor of it, under this id. false: it has none. */
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes);
+/** The supervisor may let go. */
+void weir_memory_drop(struct weir_worker *worker, uint64_t id);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * A tenant as a worker knows it: what its sessions share. Internally locked, but for what a field
+ * says.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_H
+
+#include "base/account.h"
+#include "host_backend/config/link.h"
+#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/session/window.h"
+#include "proto/cuda_abi.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct weir_export;
+struct weir_ipc_event;
+struct weir_ipc_token;
+struct weir_worker;
+
+struct weir_tenant {
+    struct weir_worker *worker;
+    uint32_t index;
+    char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
+    struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
+    uint32_t n_sessions;               /* under the worker's lock, as is what follows */
+    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
+    bool gone;
+    uint32_t goings;             /* of weir_link_tenant */
+    struct weir_account account; /* what it has and may have; internally locked */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool reserved;        /* the window's two halves */
+    struct weir_window device_window;
+    struct weir_window host_window;
+    struct weir_ipc_token *tokens;
+    struct weir_ipc_event *events;
+    struct weir_export *exports;
+    uint32_t n_exports;
+    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_area's lock */
+
+    struct weir_host_image_store images; /* internally locked */
+};
+
+struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
+                                       const struct weir_tenant_config *config);
+/** New settings; the name stays. @thread main */
+void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
+/** All settings. @thread any, without the worker's lock */
+struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
+/** One setting that is a number or an enum, as it is now. @thread any */
+#define weir_tenant_setting(tenant, setting)                                                       \
+    __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
+/** No session may be left. */
+void weir_tenant_destroy(struct weir_tenant *tenant);
+/** Reserve the window's halves once. @thread a session's */
+CUresult weir_tenant_reserve(struct weir_tenant *tenant);
+uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
+
+#endif
